@@ -1,0 +1,1 @@
+"""The sweep service: specification, ledger, study, schedule, tracking, report."""

@@ -1,0 +1,23 @@
+"""Refusals of the service; the root, `Refusal`, is shared with the science.
+
+    Refusal
+    +-- BadInput               the file, an option or the resources asked for are wrong: exit code 2
+    +-- Busy                   another live driver holds the sweep: exit code 2
+    +-- Damaged                stored state does not match its own digest
+"""
+
+from __future__ import annotations
+
+from trainables.errors import Refusal
+
+
+class BadInput(Refusal):
+    """Raised before anything runs, for input that cannot be right."""
+
+
+class Busy(Refusal):
+    """Raised when another live driver holds the lease of a sweep."""
+
+
+class Damaged(Refusal):
+    """Raised when stored state fails its own digest."""

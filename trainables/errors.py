@@ -1,0 +1,34 @@
+"""What is refused, told so that a person can act on it.
+
+    Refusal                    root: where - what must hold - what we got - what would be right
+    +-- BadData                a data set is missing, truncated or not in its published format
+    +-- DamagedCheckpoint      a checkpoint does not match its manifest
+"""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):
+    """Root of what is raised for a user to read, in one line and without a traceback.
+
+    Args:
+        where: file and line, key, path or option.
+        must: what must hold.
+        got: what was found instead.
+        remedy: what would be right.
+    """
+
+    def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
+        self.where, self.must, self.got, self.remedy = where, must, got, remedy
+        super().__init__(where, must, got, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.must}, got {self.got}. {self.remedy}"
+
+
+class BadData(Refusal):
+    """Raised before the first trial when a data set cannot be read as published."""
+
+
+class DamagedCheckpoint(Refusal):
+    """Raised when a checkpoint's files do not match the sizes and digests of its manifest."""
