@@ -1,0 +1,59 @@
+# `make sweep` and `make test` need Python 3.11, pip and make; they set up everything else in .venv.
+PYTHON ?= python3
+SPACE  ?= search_spaces/retrieval.yaml
+VENV   := .venv
+BIN    := $(VENV)/bin
+CUDA   ?=
+LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
+STAMP  := $(VENV)/.ready$(CUDA)
+
+.PHONY: help setup sweep ui test test-slow check format lock browser postgres clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## Make the environment in .venv (CUDA=13: with JAX for NVIDIA GPUs)
+
+$(STAMP): $(LOCKED) pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the locked requirements into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(LOCKED))
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+sweep: $(STAMP)  ## Run a sweep (SPACE=search_spaces/retrieval.yaml)
+	@$(BIN)/python -m orchestrator.sweep $(SPACE)
+
+ui: $(STAMP)  ## Serve MLflow on 127.0.0.1:5000
+	@$(BIN)/python -m orchestrator.sweep ui
+
+test: $(STAMP) browser  ## Run every test that can run here (15 minutes at most on 2 cores)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not end_to_end" tests
+	@$(BIN)/python -m pytest -m "end_to_end and not slow" tests
+
+test-slow: $(STAMP) browser  ## Run the tests that take longer
+	@$(BIN)/python -m pytest -m slow tests
+
+check: $(STAMP)  ## Lint, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(STAMP)  ## Mend formatting and import order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+browser:  ## Install Debian's Chromium for the browser tests, where apt-get is to be had
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
+	  || echo "Chromium is not installed: the browser tests will be skipped"
+
+lock:  ## Resolve requirements/*.txt anew (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements/locked.txt
+	uv pip compile pyproject.toml --extra cuda13 --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header -q -c requirements/locked.txt -o requirements/locked-cuda13.txt
+
+clean:  ## Remove the environment (never mlruns/ or data/)
+	rm -rf $(VENV)

@@ -1,0 +1,101 @@
+"""What a driver tells a worker, and what a worker tells back: plain data that crosses processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One attempt of one trial, complete: a worker needs nothing else.
+
+    Attributes:
+        attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
+        trial_key: `<sweep>-<number>`.
+        number: the trial's number in its sweep.
+        settings: what is trained.
+        data: folder of the data sets.
+        checkpoints: folder of this trial's checkpoints.
+        resume: checkpoint folder to go on from, or None to start at step 0.
+        stop_wish: file whose presence means: save and leave.
+        compilations: folder of JAX's persistent compilation cache.
+    """
+
+    attempt_id: str
+    trial_key: str
+    number: int
+    settings: TrialSettings
+    data: str
+    checkpoints: str
+    resume: str | None
+    stop_wish: str
+    compilations: str
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the Ray Tune configuration that carries this assignment."""
+        return {"assignment": asdict(self)}
+
+    @staticmethod
+    def from_config(config: dict[str, Any]) -> Assignment:
+        """Return the assignment carried by a Ray Tune configuration."""
+        fields = dict(config["assignment"])
+        settings = dict(fields.pop("settings"))
+        model, training = settings.pop("model"), settings.pop("training")
+        restored = TrialSettings(
+            **settings, model=ModelSettings(**model), training=TrainingSettings(**training)
+        )
+        return Assignment(**fields, settings=restored)
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint that is durable on disk.
+
+    Attributes:
+        path: its folder.
+        step: the trial's step it holds.
+        digest: SHA-256 of its manifest.
+        size: bytes of all its files.
+    """
+
+    path: str
+    step: int
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker reports after an interval, or instead of one.
+
+    Attributes:
+        step: optimiser updates done so far.
+        done: whether nothing more comes from this attempt.
+        metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`, `seconds/...`.
+        checkpoint: the checkpoint at `step`, or None when nothing could be saved.
+        interrupted: whether the attempt left because it was asked to.
+        failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
+        message: one line about the failure.
+    """
+
+    step: int
+    done: bool
+    metrics: dict[str, float]
+    checkpoint: SavedCheckpoint | None = None
+    interrupted: bool = False
+    failure: str | None = None
+    message: str | None = None
+
+    def to_result(self) -> dict[str, Any]:
+        """Return the flat result dictionary that Ray Tune and its schedulers read."""
+        return {"step": self.step, "done": self.done, **self.metrics, "outcome": asdict(self)}
+
+    @staticmethod
+    def from_result(result: dict[str, Any]) -> Outcome:
+        """Return the outcome carried by a result dictionary."""
+        fields = dict(result["outcome"])
+        saved = fields.pop("checkpoint")
+        return Outcome(**fields, checkpoint=SavedCheckpoint(**saved) if saved else None)

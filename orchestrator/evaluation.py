@@ -1,0 +1,45 @@
+"""Evaluate a stored checkpoint; imports JAX, so it runs in a worker or in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from orchestrator.training import Bench, configure
+from trainables import checkpoint
+from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
+
+
+def evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str, Any]:
+    """Return the step and the scores of a checkpoint on one split.
+
+    Validation is read as training read it (`evaluate_examples` of the settings), test always whole.
+
+    Args:
+        folder: the checkpoint's folder.
+        data: folder of the data sets.
+        split: `validation` or `test`.
+        compilations: folder of JAX's persistent compilation cache.
+
+    Raises:
+        DamagedCheckpoint: if a file of the checkpoint does not match its manifest.
+    """
+    configure(compilations)
+    arrays, facts = checkpoint.load(Path(folder))
+    settings = _settings(facts["settings"])
+    engine = Bench().engine(settings, data)
+    engine.restore(0, settings, arrays)
+    examples = settings.evaluate_examples if split == "validation" else None
+    return {"step": facts["step"], "metrics": engine.evaluate(0, split, examples)}
+
+
+def _settings(stored: dict[str, Any]) -> TrialSettings:
+    fields = dict(stored)
+    model, training = fields.pop("model"), fields.pop("training")
+    return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
+
+
+if __name__ == "__main__":
+    print(json.dumps(evaluate(*sys.argv[1:5])))  # noqa: T201 - the answer of this process

@@ -1,0 +1,73 @@
+"""Every file and folder of the service, named in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a working directory keeps its sweeps.
+
+    Attributes:
+        root: the folder of everything that a sweep writes (`mlruns/` unless told otherwise).
+        database: SQLAlchemy URL of a shared ledger, or None for SQLite under `root`.
+        tracking: URI of a shared MLflow server, or None for SQLite under `root`.
+    """
+
+    root: Path
+    database: str | None = None
+    tracking: str | None = None
+
+    @property
+    def ledger_url(self) -> str:
+        """Return the SQLAlchemy URL of the ledger."""
+        return self.database or f"sqlite:///{quote(str(self.root / 'sweeps.db'))}"
+
+    @property
+    def tracking_uri(self) -> str:
+        """Return the URI that MLflow clients write to."""
+        return self.tracking or f"sqlite:///{quote(str(self.root / 'mlflow.db'))}"
+
+    @property
+    def artifacts(self) -> Path:
+        """Return the root of MLflow's artifacts."""
+        return self.root / "artifacts"
+
+    @property
+    def ray(self) -> Path:
+        """Return the folder that Ray Tune writes its own state to; nothing ever reads it back."""
+        return self.root / "ray"
+
+    @property
+    def compilations(self) -> Path:
+        """Return JAX's persistent compilation cache, shared by the workers of this machine."""
+        return self.root / "compilations"
+
+    def checkpoints(self, sweep_id: str) -> Path:
+        """Return the folder of all checkpoints of a sweep."""
+        return self.root / "checkpoints" / sweep_id
+
+    def trial_checkpoints(self, sweep_id: str, trial_key: str) -> Path:
+        """Return the folder of one trial's checkpoints."""
+        return self.checkpoints(sweep_id) / trial_key
+
+    def report(self, sweep_id: str) -> Path:
+        """Return the folder of a sweep's report."""
+        return self.root / "reports" / sweep_id
+
+    def stop_wish(self, sweep_id: str) -> Path:
+        """Return the file whose presence asks every worker of a sweep to save and leave."""
+        return self.checkpoints(sweep_id) / "stop-wish"
+
+    def create(self) -> None:
+        """Make the folders that must exist before a database is opened in them."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.artifacts.mkdir(exist_ok=True)
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the folder name of the checkpoint at `step`; names sort as their steps do."""
+    return f"step-{step:09d}"

@@ -1,0 +1,45 @@
+"""Where a sweep came from: commit, versions, command. Collected before Ray or JAX start threads."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("ray", "jax", "jaxlib", "flax", "optax", "optuna", "mlflow", "sqlalchemy", "numpy")
+
+
+def git_commit(folder: Path = Path()) -> str:
+    """Return the commit of `folder`, `+changes` appended if the tree is not clean; `unknown` outside git."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return "unknown"
+    return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of every package that can change a result."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def command() -> str:
+    """Return the command line of this process, program name shortened."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,0 +1,88 @@
+"""Ray Tune's callbacks, seen from Tune: hand every outcome to the session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from orchestrator.assignment import Outcome
+from orchestrator.schedule.search import session_of
+from orchestrator.session import Session
+
+_LOST = "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RayActorError"
+
+
+class SessionCallback(Callback):
+    """Tell the session what became of each attempt, and kill attempts that give no sign of life.
+
+    Args:
+        sweep_id: whose session to tell.
+        deadline: seconds that an attempt may stay silent.
+        tick: called at most every half second with the session, for progress and signals.
+    """
+
+    def __init__(self, sweep_id: str, deadline: float, tick: Callable[[Session], None]) -> None:
+        self._sweep_id = sweep_id
+        self._deadline = deadline
+        self._tick = tick
+        self._ticked_at = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sweep_id": self._sweep_id}
+
+    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any) -> None:
+        """Commit an interval."""
+        session_of(self._sweep_id).reported(trial.trial_id, Outcome.from_result(result))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Settle an attempt that ended in order."""
+        session_of(self._sweep_id).completed(trial.trial_id)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Settle or retry an attempt whose process died."""
+        cause, message = cause_of(_error_text(trial))
+        session_of(self._sweep_id).failed(trial.trial_id, cause, message)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
+        """Look after deadlines and progress, at most twice a second."""
+        now = time.monotonic()
+        if now - self._ticked_at < 0.5:
+            return
+        self._ticked_at = now
+        session = session_of(self._sweep_id)
+        self._tick(session)
+        for attempt_id in session.silent(self._deadline):
+            self._kill(attempt_id, trials, session)
+
+    def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
+        session.condemn(attempt_id, "hung")
+        for trial in trials:
+            actor = trial.temporary_state.ray_actor
+            if trial.trial_id == attempt_id and actor is not None:
+                ray.kill(actor)
+
+
+def _error_text(trial: Trial) -> str:
+    """Return what Ray wrote of a trial's end; the text file, for the pickled one is never loaded."""
+    if trial.error_file is None:
+        return "no error was recorded"
+    with open(trial.error_file, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - Ray's own path string
+        return file.read()
+
+
+def cause_of(text: str) -> tuple[str, str]:
+    """Return the cause and one line of Ray's description of a dead attempt."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    message = lines[-1] if lines else "no error was recorded"
+    if "OutOfMemoryError" in text or "memory pressure" in text:
+        return "out of memory", message
+    if "node" in text and ("died" in text or "preempted" in text) and "The node" in text:
+        return "node lost", message
+    if any(name in text for name in _LOST):
+        return "worker lost", message
+    return "error", message

@@ -1,0 +1,77 @@
+"""Ray Tune's schedulers, by the names a search-space file gives them. Their clock is our `step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    FIFOScheduler,
+    MedianStoppingRule,
+    TrialScheduler,
+)
+
+from orchestrator.spec.model import Sweep
+
+
+def _grace(sweep: Sweep, options: Mapping[str, Any]) -> int:
+    """Return the steps before the first stop: a share of all steps, at least one interval."""
+    steps, interval = sweep.training.steps, sweep.training.interval
+    return min(max(round(options["grace"] * steps), interval, 1), steps)
+
+
+def _asha(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+    return AsyncHyperBandScheduler(
+        time_attr="step",
+        metric=sweep.metric,
+        mode=_mode(sweep),
+        max_t=sweep.training.steps,
+        grace_period=_grace(sweep, options),
+        reduction_factor=options["reduction"],
+        brackets=1,
+    )
+
+
+def _hyperband(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+    return AsyncHyperBandScheduler(
+        time_attr="step",
+        metric=sweep.metric,
+        mode=_mode(sweep),
+        max_t=sweep.training.steps,
+        grace_period=_grace(sweep, options),
+        reduction_factor=options["reduction"],
+        brackets=options["brackets"],
+    )
+
+
+def _median(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+    return MedianStoppingRule(
+        time_attr="step",
+        metric=sweep.metric,
+        mode=_mode(sweep),
+        grace_period=_grace(sweep, options),
+        min_samples_required=options["trials"],
+        hard_stop=True,
+    )
+
+
+def _none(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+    return FIFOScheduler()
+
+
+SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
+    "asha": _asha,
+    "hyperband": _hyperband,
+    "median": _median,
+    "none": _none,
+}
+
+
+def build(sweep: Sweep) -> TrialScheduler:
+    """Return the scheduler that the sweep names."""
+    return SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options)
+
+
+def _mode(sweep: Sweep) -> str:
+    return "max" if sweep.direction == "maximize" else "min"

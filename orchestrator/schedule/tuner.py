@@ -1,0 +1,66 @@
+"""Run the attempts of one session under Ray Tune until none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray import tune
+from ray.tune.stopper import Stopper
+
+from orchestrator.schedule import schedulers, search
+from orchestrator.schedule.callback import SessionCallback
+from orchestrator.schedule.worker import Worker
+from orchestrator.session import Session
+
+
+class _SessionStopper(Stopper):
+    """End the experiment once a stopping session has seen its last attempt leave."""
+
+    def __init__(self, sweep_id: str) -> None:
+        self._sweep_id = sweep_id
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        session = search.session_of(self._sweep_id)
+        return session.stopping and not session.running
+
+
+def run(session: Session, *, deadline: float, tick: Callable[[Session], None]) -> None:
+    """Run every attempt that the session launches; returns when the session has finished.
+
+    Args:
+        session: decides what is launched and takes every outcome.
+        deadline: seconds that an attempt may stay silent before it is killed.
+        tick: called twice a second, for progress and signals.
+    """
+    sweep = session.sweep
+    resources = tune.PlacementGroupFactory([_bundle(sweep.resources.cpu, sweep.resources.gpu)])
+    search.register(session)
+    try:
+        tune.Tuner(
+            tune.with_resources(Worker, resources),
+            tune_config=tune.TuneConfig(
+                search_alg=search.SessionSearch(sweep.id),
+                scheduler=schedulers.build(sweep),
+                num_samples=-1,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name=sweep.id,
+                storage_path=str(session.paths.ray.resolve()),
+                # A retry is re-issued by the session, with its cause known.
+                failure_config=tune.FailureConfig(max_failures=0),
+                callbacks=[SessionCallback(sweep.id, deadline, tick)],
+                stop=_SessionStopper(sweep.id),
+                verbose=0,
+            ),
+        ).fit()
+    finally:
+        search.forget(sweep.id)
+
+
+def _bundle(cpu: float, gpu: float) -> dict[str, float]:
+    return {"CPU": cpu, "GPU": gpu} if gpu else {"CPU": cpu}

@@ -1,0 +1,38 @@
+"""Signals of a driver: the first asks everybody to save and leave, the second ends the process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def handled(first: Callable[[str], None], last: Callable[[], None]) -> Iterator[None]:
+    """Call `first` with the name of the first signal, and `last` and then leave at the second.
+
+    Args:
+        first: asks for an orderly end; must return at once.
+        last: frees what would outlive this process.
+    """
+    seen = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            first(signal.Signals(number).name)
+            return
+        last()
+        os._exit(130)
+
+    before = {name: signal.signal(name, handle) for name in _SIGNALS}
+    try:
+        yield
+    finally:
+        for name, previous in before.items():
+            signal.signal(name, previous)
