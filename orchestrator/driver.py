@@ -122,7 +122,7 @@ def _announce(sweep: Sweep, data: TaskData, ledger: Ledger, watcher: Watcher) ->
     known = ledger.sweep(sweep.id)
     if known is None:
         record = _record(sweep, data)
-        ledger.create_sweep(record, events=[events.sweep_started(record)])
+        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
     else:
         watcher.say(f"Resuming {sweep.id}, which was {known.state}.")
         ledger.set_sweep_state(sweep.id, "RUNNING")

@@ -1,0 +1,23 @@
+"""Options that several verbs share, with one wording."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.paths import Paths
+
+Root = Annotated[
+    Path, typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of ledger, MLflow, checkpoints and reports.")
+]
+Data = Annotated[Path, typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.")]
+DEFAULT_ROOT = Path("mlruns")
+DEFAULT_DATA = Path("data")
+
+
+def paths(root: Path) -> Paths:
+    """Return the paths under `root`; a shared ledger or MLflow is named by the environment."""
+    return Paths(root, os.environ.get("SWEEP_LEDGER"), os.environ.get("MLFLOW_TRACKING_URI"))

@@ -1,0 +1,86 @@
+"""Show a running sweep: redrawn in place on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from orchestrator.session import Progress
+
+_LINE_EVERY_SECONDS = 30.0
+_ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
+
+
+@dataclass
+class Watch:
+    """A person's view of one sweep.
+
+    Attributes:
+        console: where to write.
+        metric: name of the objective, shown beside the best value.
+        quiet: say only what stays.
+    """
+
+    console: Console
+    metric: str
+    quiet: bool = False
+    _live: Live | None = None
+    _printed_at: float = field(default=-_LINE_EVERY_SECONDS)
+    _printed: str = ""
+
+    def say(self, line: str) -> None:
+        """Show one line that stays."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Show how far the data set is prepared."""
+        self._draw(f"{what}: {done:,} of {total:,}", settled=done >= total)
+
+    def show(self, progress: Progress) -> None:
+        """Show where the sweep stands."""
+        settled = sum(progress.states.get(name, 0) for name in ("COMPLETE", "PRUNED", "FAILED"))
+        self._draw(describe(progress, self.metric), settled=settled >= progress.wanted)
+
+    def close(self) -> None:
+        """Stop redrawing; what was last shown stays on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, line: str, *, settled: bool) -> None:
+        if self.quiet:
+            return
+        if self.console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self.console, refresh_per_second=4)
+                self._live.start()
+            self._live.update(Text(line))
+            return
+        now = time.monotonic()
+        if line != self._printed and (settled or now - self._printed_at >= _LINE_EVERY_SECONDS):
+            self.say(line)
+            self._printed_at, self._printed = now, line
+
+
+def describe(progress: Progress, metric: str) -> str:
+    """Return one line: trials by state, best so far, time left."""
+    states = ", ".join(f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name))
+    settled = sum(progress.states.get(name, 0) for name in ("COMPLETE", "PRUNED", "FAILED"))
+    parts = [f"trials {settled}/{progress.wanted}" + (f" ({states})" if states else "")]
+    if progress.best_value is not None:
+        parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
+    if progress.seconds_left is not None and settled < progress.wanted:
+        parts.append(f"about {_duration(progress.seconds_left)} left")
+    return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

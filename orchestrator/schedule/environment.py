@@ -1,0 +1,38 @@
+"""Environment variables that Ray, Tune, XLA and JAX read when a process starts."""
+
+from __future__ import annotations
+
+TUNE_ENVIRONMENT = {
+    # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    # Tune's state file is never read, so it need not be written while the sweep runs.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
+    # Signals are ours: they save first.
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # A failed attempt reports no metric.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_THRESHOLD_S": "5",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # A worker without a GPU share must not see every GPU of its node.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+
+
+def worker_environment(gpu_share: float) -> dict[str, str]:
+    """Return the environment of every process that trains or evaluates.
+
+    One XLA thread a process on a CPU: a trial a core is faster than a core shared by trials, and it makes
+    the numbers independent of what else runs.
+    """
+    if gpu_share <= 0:
+        return {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+            "OMP_NUM_THREADS": "1",
+        }
+    share = f"{min(gpu_share, 1.0) * 0.9:.3f}"
+    # Both names: the older one is deprecated, and which one a JAX honours depends on its version.
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}

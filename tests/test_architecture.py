@@ -1,0 +1,90 @@
+"""Imports point one way, without cycles, and each vendor has one door."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("orchestrator", "trainables")
+DOORS = {
+    "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
+    "ray": ("orchestrator/schedule/",),
+    "mlflow": ("orchestrator/tracking/",),
+    "sqlalchemy": ("orchestrator/ledger/",),
+    "alembic": ("orchestrator/ledger/",),
+    "ruamel": ("orchestrator/spec/document.py",),
+    "jax": ("trainables/", "orchestrator/training.py"),
+    "flax": ("trainables/",),
+    "optax": ("trainables/",),
+}
+WITHOUT_JAX = ("trainables/settings.py", "trainables/errors.py", "trainables/checkpoint.py", "trainables/tasks/")
+
+
+def _files() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _name(path: Path) -> str:
+    relative = path.relative_to(ROOT).with_suffix("")
+    parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+    return ".".join(parts)
+
+
+def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
+    tree = ast.parse(path.read_text())
+    top = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
+    return {name for name in _imports(top) if name in modules} - {_name(path)}
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_vendor_doors(path: Path) -> None:
+    """Only the named modules import a vendor."""
+    relative = str(path.relative_to(ROOT))
+    used = {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))}
+    for vendor in used & DOORS.keys():
+        assert relative.startswith(DOORS[vendor]), f"{relative} imports {vendor}"
+    if relative.startswith(WITHOUT_JAX):
+        assert not used & {"jax", "flax", "optax"}, f"{relative} must stay free of JAX"
+
+
+def test_science_does_not_know_the_service() -> None:
+    """`trainables` never imports `orchestrator`."""
+    for path in (ROOT / "trainables").rglob("*.py"):
+        assert not any(name.startswith("orchestrator") for name in _imports(ast.parse(path.read_text()))), path
+
+
+def test_no_import_cycles() -> None:
+    """The imports at the top of our modules form no cycle."""
+    modules = {_name(path) for path in _files()}
+    graph = {_name(path): _own_imports_at_the_top(path, modules) for path in _files()}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module not in done:
+            for imported in graph[module]:
+                visit(imported, (*trail, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_no_attic_modules() -> None:
+    """No module is named after nothing."""
+    for path in _files():
+        assert path.stem not in {"utils", "helpers", "common", "misc", "manager"}, path
