@@ -8,7 +8,7 @@ a search-space file is validated in milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -56,12 +56,33 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Need:
+    """What must hold between the static choices of a layer, checked before anything is compiled.
+
+    Attributes:
+        of: the static choices it reads: `d_model`, `d_state`, `bidirectional` or options of the layer.
+        holds: given the value of each of them, in the order of `of`, tells whether they go together.
+        must: the rule in words, such as "d_state must be divisible by heads".
+    """
+
+    of: tuple[str, ...]
+    holds: Callable[..., bool]
+    must: str
+
+
+@dataclass(frozen=True)
 class LayerSettings:
-    """What a layer accepts: static options and free initialisation ranges."""
+    """What a layer accepts: static options, free initialisation ranges, and what its sizes must keep."""
 
     summary: str
     options: Mapping[str, Option] = field(default_factory=dict)
     ranges: Mapping[str, Range] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+
+
+def divisible(number: str, divisor: str) -> Need:
+    """Return the need that the static choice `number` is a multiple of the static choice `divisor`."""
+    return Need((number, divisor), lambda n, d: n % d == 0, f"{number} must be divisible by {divisor}")
 
 
 TWO_PI = 2 * math.pi
@@ -77,6 +98,7 @@ LAYER_SETTINGS: Mapping[str, LayerSettings] = MappingProxyType(
                     (0.0, TWO_PI), (0.0, TWO_PI), False, "Rotation angles, in radians a step, uniform."
                 ),
             },
+            needs=(divisible("d_state", "heads"),),
         ),
     }
 )
