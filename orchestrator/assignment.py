@@ -8,6 +8,16 @@ from typing import Any
 from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
 
 
+def attempt_id_of(trial_key: str, number: int) -> str:
+    """Return the id of a trial's `number`-th attempt, which is its Ray Tune trial's id too."""
+    return f"{trial_key}.{number}"
+
+
+def trial_key_of(attempt_id: str) -> str:
+    """Return the key of the trial that an attempt belongs to."""
+    return attempt_id.rpartition(".")[0]
+
+
 @dataclass(frozen=True)
 class Assignment:
     """One attempt of one trial, complete: a worker needs nothing else.

@@ -16,6 +16,7 @@ from orchestrator.ledger.lease import lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReadingRecord, SweepRecord, TrialRecord
 from orchestrator.paths import Paths
+from orchestrator.schedule import environment
 from orchestrator.session import Progress, Session
 from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
@@ -149,6 +150,7 @@ def _record(sweep: Sweep, data: TaskData) -> SweepRecord:
         document=sweep.document(),
         digest=sweep.digest,
         state="RUNNING",
+        reason=None,
         data_source=data.source,
         data_digest=data.digest,
         facts=facts,
@@ -158,6 +160,7 @@ def _record(sweep: Sweep, data: TaskData) -> SweepRecord:
 
 def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # Ray and Optuna take seconds to import: only once everything that can be refused has been.
+    environment.prepare(sweep.resources.gpu, run.paths.root / "ray-token")
     from orchestrator.schedule import cluster, tuner
     from orchestrator.study.study import Study
 
@@ -174,7 +177,7 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
 
     with (
         signals.handled(stop, cluster.abandon),
-        cluster.connected(run.hardware, sweep.resources.gpu, run.paths.root / "ray-token"),
+        cluster.connected(run.hardware, sweep.resources.gpu),
     ):
         watcher.show(session.progress())
         tuner.run(session, deadline=run.deadline, tick=_tick(watcher, shipper))

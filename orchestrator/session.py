@@ -20,7 +20,7 @@ from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, TrialRecord
+from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
 from orchestrator.paths import Paths
 from orchestrator.spec.model import Sweep
 from orchestrator.study.study import Study
@@ -99,6 +99,7 @@ class Session:
     _exhausted: bool = False
     _steps_done: int = 0
     _started: float = 0.0
+    _settled_before: int = 0
 
     def __post_init__(self) -> None:
         self._started = self.clock()
@@ -108,12 +109,12 @@ class Session:
     def _adopt(self, trial: TrialRecord) -> None:
         """Take a trial of an earlier driver over: an unfinished one waits for its next attempt."""
         self._next_number = max(self._next_number, trial.number + 1)
-        self._steps_done += 0
         if trial.state in ("WAITING", "RUNNING", "PREEMPTED"):
             self._states[trial.key] = "WAITING"
             heapq.heappush(self._waiting, (0.0, trial.key))
             return
         self._states[trial.key] = trial.state
+        self._settled_before += 1
         if trial.state == "COMPLETE" and trial.value is not None:
             self._note_best(trial.key, trial.value)
 
@@ -160,10 +161,15 @@ class Session:
             number=number,
             role="search",
             state="WAITING",
+            cause=None,
             params=dict(proposal.params),
             system_attrs=dict(proposal.system_attrs),
             seed=seed,
+            value=None,
+            best_step=None,
+            step=0,
             total_steps=settings.training.steps,
+            attempts=0,
             created_at=time.time(),
         )
         self.ledger.add_trial(trial, events=[events.trial_started(trial, self.sweep)])
@@ -173,10 +179,9 @@ class Session:
     def _launch(self, trial: TrialRecord) -> Assignment:
         attempt = self.ledger.start_attempt(trial.key)
         self._states[trial.key] = "RUNNING"
-        self.running[attempt.id] = Running(
-            trial, trial.step, trial.value, trial.best_step, reported_at=self.clock()
-        )
-        last = self._last_checkpoint(trial.key)
+        saved = {row.kind: row for row in self.ledger.checkpoints(trial.key)}
+        self.running[attempt.id] = self._begun(trial, saved.get("best"))
+        last = saved.get("last")
         return Assignment(
             attempt_id=attempt.id,
             trial_key=trial.key,
@@ -184,14 +189,14 @@ class Session:
             settings=self.sweep.settings(trial.params, trial.seed),
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
-            resume=last,
+            resume=last.path if last else None,
             stop_wish=str(self.paths.stop_wish(self.sweep.id)),
             compilations=str(self.paths.compilations),
         )
 
-    def _last_checkpoint(self, key: str) -> str | None:
-        saved = [row for row in self.ledger.checkpoints(key) if row.kind == "last"]
-        return max(saved, key=lambda row: row.step).path if saved else None
+    def _begun(self, trial: TrialRecord, best: CheckpointRecord | None) -> Running:
+        value = best.metrics[self.sweep.metric] if best else None
+        return Running(trial, trial.step, value, best.step if best else None, reported_at=self.clock())
 
     # ---------------------------------------------------------------- what came back
 
@@ -202,7 +207,7 @@ class Session:
         if outcome.failure is not None:
             return
         now = time.time()
-        kinds = ["last"]
+        kinds: list[CheckpointKind] = ["last"]
         if outcome.metrics:
             value = outcome.metrics[self.sweep.metric]
             if not math.isfinite(value):
@@ -219,7 +224,7 @@ class Session:
             attempt_id,
             outcome.step,
             outcome.metrics,
-            checkpoints=[self._checkpoint_row(run.trial.key, outcome, kind, now) for kind in kinds],
+            checkpoints=[self._checkpoint_row(run.trial.key, outcome, kind) for kind in kinds],
             events=[events.metrics(run.trial.key, outcome.step, outcome.metrics, int(now * 1000))]
             if outcome.metrics
             else [],
@@ -227,7 +232,7 @@ class Session:
         for folder in superseded:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _checkpoint_row(self, key: str, outcome: Outcome, kind: str, now: float) -> CheckpointRecord:
+    def _checkpoint_row(self, key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
         saved = outcome.checkpoint
         assert saved is not None, "an outcome without a failure carries a checkpoint"
         return CheckpointRecord(
@@ -238,7 +243,6 @@ class Session:
             digest=saved.digest,
             bytes=saved.size,
             metrics=outcome.metrics,
-            created_at=now,
         )
 
     def completed(self, attempt_id: str) -> None:
@@ -311,8 +315,8 @@ class Session:
         """Return the counts, the best so far and an estimate of the time left."""
         states = Counter(self._states.values())
         settled = sum(states[name] for name in ("COMPLETE", "PRUNED", "FAILED"))
-        elapsed = self.clock() - self._started
-        rate = settled / elapsed if settled and elapsed > 0 else None
+        here = settled - self._settled_before
+        rate = here / max(self.clock() - self._started, 1e-9) if here else None
         left = (self.sweep.budget.trials - settled) / rate if rate else None
         key, value = self._best or (None, None)
         return Progress(dict(states), self.sweep.budget.trials, key, value, self._steps_done, left)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from pathlib import Path
+
 TUNE_ENVIRONMENT = {
     # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -36,3 +40,26 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     share = f"{min(gpu_share, 1.0) * 0.9:.3f}"
     # Both names: the older one is deprecated, and which one a JAX honours depends on its version.
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}
+
+
+def prepare(gpu_share: float, token: Path) -> None:
+    """Set this process's environment; must come before the first `import ray`, which reads some of it.
+
+    Args:
+        gpu_share: share of a GPU that a trial asks for.
+        token: file with the cluster's token, made for the owner's eyes only if it is missing.
+    """
+    os.environ.update(TUNE_ENVIRONMENT)
+    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(_existing(token).absolute())})
+    if "RAY_ADDRESS" not in os.environ:
+        # A Ray of our own inherits the environment: a runtime environment would cost a second at the start.
+        os.environ.update(worker_environment(gpu_share))
+
+
+def _existing(token: Path) -> Path:
+    if not token.exists():
+        token.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(secrets.token_hex(32))
+    return token

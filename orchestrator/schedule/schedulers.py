@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ray.tune.schedulers import (
@@ -12,6 +12,7 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
+from orchestrator.schedule.keyed import History, KeyedScheduler
 from orchestrator.spec.model import Sweep
 
 
@@ -68,9 +69,9 @@ SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
 }
 
 
-def build(sweep: Sweep) -> TrialScheduler:
-    """Return the scheduler that the sweep names."""
-    return SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options)
+def build(sweep: Sweep, histories: Iterable[History]) -> TrialScheduler:
+    """Return the scheduler that the sweep names, told of the trials of earlier runs first."""
+    return KeyedScheduler(SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options), histories)
 
 
 def _mode(sweep: Sweep) -> str:

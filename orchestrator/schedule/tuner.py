@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ray import tune
@@ -10,6 +10,7 @@ from ray.tune.stopper import Stopper
 
 from orchestrator.schedule import schedulers, search
 from orchestrator.schedule.callback import SessionCallback
+from orchestrator.schedule.keyed import History
 from orchestrator.schedule.worker import Worker
 from orchestrator.session import Session
 
@@ -28,11 +29,14 @@ class _SessionStopper(Stopper):
         return session.stopping and not session.running
 
 
-def run(session: Session, *, deadline: float, tick: Callable[[Session], None]) -> None:
+def run(
+    session: Session, histories: Iterable[History], *, deadline: float, tick: Callable[[Session], None]
+) -> None:
     """Run every attempt that the session launches; returns when the session has finished.
 
     Args:
         session: decides what is launched and takes every outcome.
+        histories: reports of earlier runs of this sweep, in the order they came.
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second, for progress and signals.
     """
@@ -44,7 +48,7 @@ def run(session: Session, *, deadline: float, tick: Callable[[Session], None]) -
             tune.with_resources(Worker, resources),
             tune_config=tune.TuneConfig(
                 search_alg=search.SessionSearch(sweep.id),
-                scheduler=schedulers.build(sweep),
+                scheduler=schedulers.build(sweep, histories),
                 num_samples=-1,
                 reuse_actors=True,
             ),
