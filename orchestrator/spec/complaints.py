@@ -1,0 +1,131 @@
+"""From what is wrong in a tree to one line: `file:line: key: what must hold, got this. Do that.`"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from orchestrator.errors import BadInput
+from orchestrator.spec.document import Node
+
+Path = tuple[str | int, ...]
+
+_MUST = {
+    "missing": "must be given",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_long": "must be at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must be letters, digits, - and _, at most 64",
+    "too_short": "must have at least {min_length} values",
+    "too_long": "must have at most {max_length} values",
+    "tuple_type": "must be a list of two numbers",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "literal_error": "must be {expected}",
+    "finite_number": "must be a finite number",
+}
+
+
+def complaint(root: Node, path: Path, must: str, remedy: str, got: str | None = None) -> BadInput:
+    """Return the error about the value at `path`, or about its absence from the deepest level that exists."""
+    node = root.at(path)
+    return BadInput(f"{node.where}: {dotted(path)}", must, node.shown() if got is None else got, remedy)
+
+
+def dotted(path: Path) -> str:
+    """Return a path as a person writes it: `search.learning_rate.uniform`."""
+    return ".".join(str(part) for part in path if not isinstance(part, int))
+
+
+def nearest(name: str, names: Iterable[str], *, start: str = "") -> str:
+    """Return the remedy for a name that does not exist: the one that was meant, or all of them."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean `{start}{close[0]}`?"
+    listed = ", ".join(known) or "none"
+    return f"There {'is' if len(known) == 1 else 'are'}: {listed}."
+
+
+def from_pydantic(error: ValidationError, model: type[BaseModel], root: Node, prefix: Path = ()) -> BadInput:
+    """Return the first error in the order of the file; an unknown key goes first, for it often explains the rest."""
+    found = error.errors(include_url=False, include_input=False)
+    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    path = (*prefix, *_of_file(first["loc"], root, prefix))
+    if first["type"] == "extra_forbidden":
+        siblings = _fields(model, tuple(first["loc"][:-1]))
+        return complaint(
+            root, path, "is not a known key", nearest(str(path[-1]), siblings), got=f"`{path[-1]}`"
+        )
+    template = _MUST.get(first["type"])
+    must = template.format(**first.get("ctx", {})) if template else first["msg"]
+    got = "nothing" if first["type"] == "missing" else None
+    return complaint(root, path, must, _example(model, tuple(first["loc"])), got)
+
+
+def _of_file(location: Path, root: Node, prefix: Path) -> Path:
+    """Drop what pydantic adds to a path (branches of a union, indices of single values)."""
+    kept: list[str | int] = []
+    for part in location:
+        node = root.at((*prefix, *kept))
+        if isinstance(part, int) and not isinstance(node.value, tuple):
+            continue
+        kept.append(part)
+    return tuple(kept)
+
+
+def _fields(model: type[BaseModel], location: Path) -> list[str]:
+    target = _model_at(model, location)
+    return list(target.model_fields) if target else []
+
+
+def _model_at(model: type[BaseModel], location: Path) -> type[BaseModel] | None:
+    current: type[BaseModel] | None = model
+    for part in location:
+        field = current.model_fields.get(str(part)) if current else None
+        if field is None:
+            continue  # a key of a dict: its values are of the model found so far
+        current = _inner(field)
+    return current
+
+
+def _inner(field: FieldInfo) -> type[BaseModel] | None:
+    pending: list[Any] = [field.annotation]
+    while pending:
+        annotation = pending.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        pending.extend(getattr(annotation, "__args__", ()))
+    return None
+
+
+def _example(model: type[BaseModel], location: Path) -> str:
+    names = [part for part in location if isinstance(part, str)]
+    if not names:
+        return "See docs/search-space.md."
+    owner = _model_at(model, tuple(names[:-1]))
+    field = owner.model_fields.get(names[-1]) if owner else None
+    if field is None or not field.examples:
+        return "See docs/search-space.md."
+    return f"For example {names[-1]}: {flow(field.examples[0])}."
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML writes it on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(flow(item) for item in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return f"{value:_}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
