@@ -1,0 +1,1 @@
+"""The ledger: the database that is the authority on sweeps, trials, attempts and checkpoints."""

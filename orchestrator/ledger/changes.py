@@ -1,0 +1,239 @@
+"""What may happen to a sweep, each as one change of its rows inside a transaction.
+
+Each is right to run twice: what is already so is left alone, and its events are not told again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from orchestrator.ledger.records import (
+    FINISHED_SWEEP,
+    FINISHED_TRIAL,
+    AttemptRecord,
+    AttemptState,
+    CheckpointRecord,
+    Event,
+    ReadingRecord,
+    ReportRecord,
+    SweepRecord,
+    SweepState,
+    TrialRecord,
+    TrialState,
+)
+from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, READINGS, REPORTS, SWEEPS, TRIALS
+from orchestrator.ledger.tables import CHECKPOINT, OUTBOX
+from orchestrator.ledger.transaction import Transaction
+
+# One generation is kept behind the newest, for the newest may turn out to be damaged.
+GENERATIONS = 2
+# Where a trial goes that is to be started again: a lost attempt is not charged to it.
+REISSUED: Mapping[str, TrialState] = {"LOST": "PREEMPTED", "ENDED": "WAITING", "FAILED": "WAITING"}
+
+
+def create_sweep(tx: Transaction, record: SweepRecord, events: Sequence[Event]) -> None:
+    """Add a sweep that is not there yet."""
+    tx.sweep_id = record.id
+    if tx.find(SWEEPS, record.id) is None:
+        tx.insert(SWEEPS, record)
+        tx.emit(events)
+
+
+def set_sweep_state(
+    tx: Transaction, sweep_id: str, state: SweepState, reason: str | None, now: float, events: Sequence[Event]
+) -> None:
+    """Give a sweep a state; finished ones get their time."""
+    sweep = sweep_of(tx, sweep_id)
+    finished_at = (sweep.finished_at or now) if state in FINISHED_SWEEP else None
+    tx.change(SWEEPS, sweep, state=state, reason=reason, finished_at=finished_at)
+    tx.emit(events)
+
+
+def amend_sweep(
+    tx: Transaction, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
+) -> None:
+    """Replace what the specification says, for the fields that may change while a sweep lives."""
+    tx.change(SWEEPS, sweep_of(tx, sweep_id), document=document, digest=digest, facts=facts)
+
+
+def add_trial(tx: Transaction, record: TrialRecord, events: Sequence[Event]) -> None:
+    """Add a trial that is not there yet."""
+    tx.sweep_id = record.sweep_id
+    if tx.find(TRIALS, record.key) is None:
+        tx.insert(TRIALS, record)
+        tx.emit(events)
+
+
+def reopen_trial(tx: Transaction, trial_key: str, events: Sequence[Event]) -> None:
+    """Let a failed trial be tried again."""
+    trial = trial_of(tx, trial_key)
+    if trial.state == "FAILED":
+        tx.change(TRIALS, trial, state="WAITING", cause=None, finished_at=None)
+        tx.emit(events)
+
+
+def start_attempt(
+    tx: Transaction, trial_key: str, number: int, node: str | None, now: float, events: Sequence[Event]
+) -> AttemptRecord:
+    """Start attempt `number` of a trial, unless it has started already.
+
+    Raises:
+        ValueError: the trial is finished, or has had later attempts.
+    """
+    trial = trial_of(tx, trial_key)
+    attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, node, now)
+    started = tx.find(ATTEMPTS, attempt.id)
+    if started is not None:
+        return started
+    if trial.state in FINISHED_TRIAL or trial.attempts != number - 1:
+        raise ValueError(
+            f"attempt {number} cannot start: {trial_key} is {trial.state} after {trial.attempts}"
+        )
+    before = tx.find(ATTEMPTS, f"{trial_key}.{trial.attempts}")
+    if before is not None and before.state == "RUNNING":
+        tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=now)
+    tx.insert(ATTEMPTS, attempt)
+    tx.change(TRIALS, trial, state="RUNNING", cause=None, attempts=number)
+    tx.emit(events)
+    return attempt
+
+
+def record_report(
+    tx: Transaction,
+    report: ReportRecord,
+    checkpoints: Sequence[CheckpointRecord],
+    events: Sequence[Event],
+) -> tuple[Path, ...]:
+    """Keep the first report of a step and its checkpoints; return the folders that nothing needs now."""
+    trial = trial_of(tx, report.trial_key)
+    attempt = tx.find(ATTEMPTS, report.attempt_id)
+    if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
+        return ()
+    if tx.find(REPORTS, report.trial_key, report.step) is None:
+        tx.insert(REPORTS, report)
+        tx.change(TRIALS, trial, step=max(trial.step, report.step))
+        tx.emit(events)
+    return keep_checkpoints(tx, report.trial_key, checkpoints)
+
+
+def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:
+    """Add checkpoints, drop the generations behind the last two of each kind, and return unused folders."""
+    if not new:
+        return ()
+    kept = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
+    for record in new:
+        if (old := kept.get((record.kind, record.step))) is not None:
+            tx.delete(CHECKPOINTS, old)
+        tx.insert(CHECKPOINTS, record)
+        kept[record.kind, record.step] = record
+    return drop_checkpoints(tx, kept.values(), _superseded(kept.values()))
+
+
+def drop_checkpoints(
+    tx: Transaction, kept: Iterable[CheckpointRecord], dropped: Sequence[CheckpointRecord]
+) -> tuple[Path, ...]:
+    """Forget checkpoints and return the folders that none of the others lies in."""
+    for record in dropped:
+        tx.delete(CHECKPOINTS, record)
+    needed = {record.path for record in kept if record not in dropped}
+    return tuple(Path(path) for path in sorted({record.path for record in dropped} - needed))
+
+
+def forget_checkpoint(tx: Transaction, trial_key: str, path: str) -> None:
+    """Forget the checkpoints in one folder."""
+    trial_of(tx, trial_key)
+    for record in checkpoints_of(tx, trial_key):
+        if record.path == path:
+            tx.delete(CHECKPOINTS, record)
+
+
+def _superseded(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
+    newest_first = sorted(records, key=lambda record: -record.step)
+    of_kind = {kind: [r for r in newest_first if r.kind == kind] for kind in ("best", "last")}
+    return [record for kept in of_kind.values() for record in kept[GENERATIONS:]]
+
+
+def end_attempt(
+    tx: Transaction,
+    attempt_id: str,
+    state: AttemptState,
+    cause: str | None,
+    trial_state: TrialState,
+    value: float | None,
+    best_step: int | None,
+    now: float,
+    events: Sequence[Event],
+) -> bool:
+    """End an attempt and move its trial on; return False for an attempt that has ended already.
+
+    Raises:
+        ValueError: a COMPLETE trial has no finite value.
+    """
+    attempt = attempt_of(tx, attempt_id)
+    trial = trial_of(tx, attempt.trial_key)
+    if attempt.state != "RUNNING":
+        return False
+    if trial_state == "COMPLETE" and (value is None or not math.isfinite(value)):
+        raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value, got {value}")
+    tx.change(ATTEMPTS, attempt, state=state, cause=cause, ended_at=now)
+    finished_at = now if trial_state in FINISHED_TRIAL else None
+    outcome = {"state": trial_state, "cause": cause, "value": value, "best_step": best_step}
+    tx.change(TRIALS, trial, **outcome, finished_at=finished_at)
+    tx.emit(events)
+    return True
+
+
+def add_reading(tx: Transaction, reading: ReadingRecord, events: Sequence[Event]) -> None:
+    """Add a reading of a held-out split."""
+    trial_of(tx, reading.trial_key)
+    if tx.find(READINGS, reading.trial_key, reading.step, reading.split, reading.at) is None:
+        tx.insert(READINGS, reading)
+        tx.emit(events)
+
+
+def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
+    """Mark events of one sweep as delivered."""
+    columns = list(OUTBOX.columns)
+    rows = tx.connection.execute(select(*columns).where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
+    if rows:
+        tx.sweep_id = rows[0].sweep_id
+        tx.deliver(rows)
+
+
+def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:
+    """Return a sweep that must exist, and count the transaction as its own."""
+    tx.sweep_id = sweep_id
+    return _existing(tx.find(SWEEPS, sweep_id), "sweep", sweep_id)
+
+
+def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:
+    """Return a trial that must exist, and count the transaction as its sweep's."""
+    trial = _existing(tx.find(TRIALS, trial_key), "trial", trial_key)
+    tx.sweep_id = trial.sweep_id
+    return trial
+
+
+def attempt_of(tx: Transaction, attempt_id: str) -> AttemptRecord:
+    """Return an attempt that must exist."""
+    return _existing(tx.find(ATTEMPTS, attempt_id), "attempt", attempt_id)
+
+
+def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
+    """Return the checkpoints of a trial, the newest first."""
+    rows = tx.connection.execute(
+        select(*CHECKPOINT.columns)
+        .where(CHECKPOINT.c.trial_key == trial_key)
+        .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+    )
+    return [CHECKPOINTS.decode(row) for row in rows]
+
+
+def _existing(record: Any, what: str, key: str) -> Any:
+    if record is None:
+        raise KeyError(f"no {what} {key!r} in the ledger")
+    return record

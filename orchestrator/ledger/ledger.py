@@ -1,0 +1,270 @@
+"""The ledger: who asks what, who changes what, each in one transaction of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Engine, Select, func, or_, select
+
+from orchestrator.ledger import changes
+from orchestrator.ledger.connect import WRITING, connect, parse, patiently
+from orchestrator.ledger.records import (
+    AttemptRecord,
+    AttemptState,
+    CheckpointRecord,
+    Event,
+    OutboxRow,
+    ReadingRecord,
+    ReportRecord,
+    Role,
+    SweepRecord,
+    SweepState,
+    TrialRecord,
+    TrialState,
+)
+from orchestrator.ledger.rows import (
+    ATTEMPTS,
+    CHECKPOINTS,
+    READINGS,
+    REPORTS,
+    SWEEPS,
+    TRIALS,
+    Codec,
+    Record,
+    opened,
+)
+from orchestrator.ledger.schema import migrate
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, READING, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.transaction import Transaction
+
+Result = TypeVar("Result")
+
+
+class Ledger:
+    """The authority on every sweep of one database; safe to share between threads.
+
+    Attributes:
+        where: the address without its password, for people to read.
+    """
+
+    def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+        self.address = address
+        self.where = address.render_as_string(hide_password=True)
+        self._engine, self._clock = engine, clock
+
+    @classmethod
+    def open(cls, url: str, *, clock: Callable[[], float] = time.time) -> Ledger:
+        """Open the ledger at `url`, made or brought up to date first where it has to be.
+
+        Raises:
+            BadInput: the address cannot be a ledger, or the database does not answer.
+            Damaged: the file is no sound database.
+        """
+        address = parse(url)
+        engine = connect(address)
+        patiently(lambda: migrate(engine, address), address.render_as_string(hide_password=True))
+        return cls(address, engine, clock)
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.where})"
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
+        """Add a sweep; one that is there already is left as it is."""
+        self._write(lambda tx: changes.create_sweep(tx, record, events))
+
+    def set_sweep_state(
+        self, sweep_id: str, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
+    ) -> None:
+        """Give a sweep a state and the reason for it."""
+        now = self._clock()
+        self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events))
+
+    def amend_sweep(
+        self, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
+    ) -> None:
+        """Replace the specification of a sweep, after a change that is allowed to a living one."""
+        self._write(lambda tx: changes.amend_sweep(tx, sweep_id, document, digest, facts))
+
+    def add_trial(self, record: TrialRecord, events: Sequence[Event] = ()) -> None:
+        """Add a trial; one that is there already is left as it is."""
+        self._write(lambda tx: changes.add_trial(tx, record, events))
+
+    def reopen_trial(self, trial_key: str, events: Sequence[Event] = ()) -> None:
+        """Set a FAILED trial WAITING; others are left as they are."""
+        self._write(lambda tx: changes.reopen_trial(tx, trial_key, events))
+
+    def start_attempt(
+        self, trial_key: str, node: str | None = None, events: Sequence[Event] = ()
+    ) -> AttemptRecord:
+        """Start the next attempt of an unfinished trial; one that still ran counts as lost.
+
+        Raises:
+            ValueError: the trial is finished.
+        """
+        now, trial = self._clock(), self.trial(trial_key)
+        number = trial.attempts + 1
+        return self._write(lambda tx: changes.start_attempt(tx, trial_key, number, node, now, events))
+
+    def record_report(
+        self,
+        attempt_id: str,
+        step: int,
+        metrics: Mapping[str, float],
+        checkpoints: Sequence[CheckpointRecord] = (),
+        events: Sequence[Event] = (),
+    ) -> tuple[Path, ...]:
+        """Keep the first report of a step, and any checkpoints; ignore an attempt that is not current.
+
+        Returns:
+            The checkpoint folders that this commit made superfluous: safe to delete now, not before.
+        """
+        report = ReportRecord(attempt_id.rpartition(".")[0], step, attempt_id, metrics, self._clock())
+        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events))
+
+    def end_attempt(
+        self,
+        attempt_id: str,
+        state: AttemptState,
+        cause: str | None = None,
+        trial_state: TrialState | None = None,
+        value: float | None = None,
+        best_step: int | None = None,
+        events: Sequence[Event] = (),
+    ) -> bool:
+        """End an attempt together with its trial.
+
+        Args:
+            attempt_id: the attempt; one that has ended already is left alone.
+            state: ENDED by itself, LOST with its node or driver, FAILED by its own doing.
+            cause: why, in one phrase.
+            trial_state: of the trial from now on; None leaves it to be started again.
+            value: the trial's best validation metric, needed for COMPLETE.
+            best_step: the step of `value`.
+            events: told with it.
+
+        Returns:
+            Whether this call ended it.
+        """
+        now, then = self._clock(), trial_state or changes.REISSUED[state]
+        return self._write(
+            lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events)
+        )
+
+    def drop_checkpoint(self, trial_key: str, path: Path) -> None:
+        """Forget a checkpoint whose files turned out to be damaged."""
+        self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
+
+    def add_reading(self, reading: ReadingRecord, events: Sequence[Event] = ()) -> None:
+        """Add one reading of a held-out split."""
+        self._write(lambda tx: changes.add_reading(tx, reading, events))
+
+    def delivered(self, seqs: Sequence[int]) -> None:
+        """Mark events of the outbox as delivered."""
+        self._write(lambda tx: changes.deliver(tx, seqs))
+
+    def sweep(self, sweep_id: str) -> SweepRecord | None:
+        """Return a sweep, or None."""
+        return self._one(SWEEPS, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id))
+
+    def sweeps(self) -> list[SweepRecord]:
+        """Return every sweep, the oldest first."""
+        return self._all(SWEEPS, select(*SWEEP.columns).order_by(SWEEP.c.created_at, SWEEP.c.id))
+
+    def trial(self, key: str) -> TrialRecord:
+        """Return a trial.
+
+        Raises:
+            KeyError: there is none of that key.
+        """
+        found = self._one(TRIALS, select(*TRIAL.columns).where(TRIAL.c.key == key))
+        if found is None:
+            raise KeyError(f"no trial {key!r} in the ledger")
+        return found
+
+    def trials(self, sweep_id: str, role: Role | None = None) -> list[TrialRecord]:
+        """Return the trials of a sweep by number, of one role or of all."""
+        query = select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id)
+        query = query.where(TRIAL.c.role == role) if role else query
+        return self._all(TRIALS, query.order_by(TRIAL.c.role.desc(), TRIAL.c.number))
+
+    def states(self, sweep_id: str) -> dict[str, int]:
+        """Return how many search trials of a sweep are in each state, without reading them."""
+        query = (
+            select(TRIAL.c.state, func.count())
+            .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
+            .group_by(TRIAL.c.state)
+        )
+        return dict(row._tuple() for row in self._read(query))
+
+    def attempts(self, trial_key: str) -> list[AttemptRecord]:
+        """Return the attempts of a trial, the first one first."""
+        query = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == trial_key)
+        return self._all(ATTEMPTS, query.order_by(ATTEMPT.c.number))
+
+    def reports(self, owner: str) -> list[ReportRecord]:
+        """Return the reports of a sweep, or of one trial, by trial and step."""
+        query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
+        return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
+
+    def checkpoints(self, owner: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a trial, or of a sweep, the newest of a trial first."""
+        query = select(*CHECKPOINT.columns).where(_owned_by(owner, CHECKPOINT.c.trial_key))
+        order = (CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+        return self._all(CHECKPOINTS, query.order_by(*order))
+
+    def readings(self, sweep_id: str) -> list[ReadingRecord]:
+        """Return the readings of held-out splits of a sweep, in order of time."""
+        query = select(*READING.columns).where(_owned_by(sweep_id, READING.c.trial_key))
+        return self._all(READINGS, query.order_by(READING.c.at))
+
+    def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
+        """Return the oldest events that are not delivered yet, at most `limit`."""
+        query = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
+        rows = [opened(OUTBOX, row) for row in self._read(query.order_by(OUTBOX.c.seq).limit(limit))]
+        return [
+            OutboxRow(row["seq"], Event(row["kind"], row["run"], row["payload"], row["at_ms"]))
+            for row in rows
+        ]
+
+    def backlog(self, sweep_id: str) -> int:
+        """Return the number of events that are not delivered yet."""
+        query = select(func.count()).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
+        return int(self._read(query)[0][0])
+
+    def _one(self, codec: Codec[Record], query: Select[Any]) -> Record | None:
+        return next(iter(self._all(codec, query)), None)
+
+    def _all(self, codec: Codec[Record], query: Select[Any]) -> list[Record]:
+        return [codec.decode(row) for row in self._read(query)]
+
+    def _read(self, query: Select[Any]) -> Sequence[Any]:
+        def attempt() -> Sequence[Any]:
+            with self._engine.connect() as connection:
+                return connection.execute(query).all()
+
+        return patiently(attempt, self.where)
+
+    def _write(self, change: Callable[[Transaction], Result]) -> Result:
+        def attempt() -> Result:
+            with (
+                self._engine.connect().execution_options(**{WRITING: True}) as connection,
+                connection.begin(),
+            ):
+                transaction = Transaction(connection)
+                result = change(transaction)
+                transaction.close()
+                return result
+
+        return patiently(attempt, self.where)
+
+
+def _owned_by(owner: str, column: Any) -> Any:
+    # A trial's key is its sweep's id and a suffix, so no key of the one kind is one of the other.
+    return or_(column == owner, column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == owner)))

@@ -1,0 +1,16 @@
+"""Alembic's entry: runs the revisions on the connection it is handed, inside that transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from orchestrator.ledger.schema import VERSION_TABLE
+from orchestrator.ledger.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+)
+context.run_migrations()

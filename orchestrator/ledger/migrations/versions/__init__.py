@@ -1,0 +1,1 @@
+"""The revisions, in order; each names the one before it."""

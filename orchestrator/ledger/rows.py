@@ -1,0 +1,138 @@
+"""Between records and rows: JSON in text columns, and a digest over every row.
+
+SQLite keeps no sums of its pages, so a flipped bit would be read as a value. Each row therefore carries a
+digest of its own columns, computed when it is written and compared whenever it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Float, Table
+
+from orchestrator.errors import Damaged
+from orchestrator.ledger.records import (
+    STATES,
+    AttemptRecord,
+    CheckpointRecord,
+    ReadingRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, READING, REPORT, SWEEP, TRIAL
+
+Record = TypeVar("Record")
+
+JSON_COLUMNS = frozenset({"document", "facts", "params", "system_attrs", "metrics", "payload"})
+# Numbered by the database after the digest is made, so not part of it.
+UNDIGESTED = frozenset({"row_digest", "seq"})
+DIGEST_MODULUS = 1 << 62  # so that the sum of two still fits a signed column
+
+
+@dataclass(frozen=True)
+class Codec(Generic[Record]):
+    """How one kind of record is kept in its table."""
+
+    record: type[Record]
+    table: Table
+
+    def encode(self, record: Record) -> dict[str, Any]:
+        """Return the row of a record, its digest included.
+
+        Raises:
+            ValueError: its state is not a legal one.
+        """
+        legal = STATES.get(self.record.__name__)
+        if legal is not None and record.state not in legal:  # type: ignore[attr-defined]
+            raise ValueError(f"{record} must have one of the states {sorted(legal)}")
+        values = {field.name: getattr(record, field.name) for field in fields(self.record)}  # type: ignore[arg-type]
+        return sealed(self.table, values)
+
+    def decode(self, row: Sequence[Any]) -> Record:
+        """Return the record of a row that was selected with all columns of the table in order.
+
+        Raises:
+            Damaged: the row does not match its digest.
+        """
+        values = opened(self.table, row)
+        return self.record(**values)
+
+
+def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` as columns of `table`, with their digest."""
+    floats = _floats(table)
+    row = {name: _plain(name, value, name in floats) for name, value in values.items()}
+    row["row_digest"] = row_digest(table, row)
+    return row
+
+
+def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
+    """Return the values of a selected row of `table`, verified, without the digest.
+
+    Raises:
+        Damaged: the row does not match its digest, or its text is no JSON.
+    """
+    values = dict(zip(_columns(table), row, strict=True))
+    if row_digest(table, values) != values.pop("row_digest"):
+        raise damaged_row(table, values)
+    for name in JSON_COLUMNS & values.keys():
+        values[name] = json.loads(values[name])
+    return values
+
+
+def row_digest(table: Table, row: Mapping[str, Any]) -> int:
+    """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
+    columns = [row[name] for name in _columns(table) if name not in UNDIGESTED]
+    content = repr((table.name, columns)).encode("utf-8", "backslashreplace")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) % DIGEST_MODULUS
+
+
+def damaged_row(table: Table, values: Mapping[str, Any]) -> Damaged:
+    """Return the refusal that names a row by its table and primary key."""
+    key = ", ".join(f"{column.name}={values[column.name]!r}" for column in table.primary_key)
+    return Damaged(
+        f"ledger table {table.name}, row {key}",
+        "a row must match the digest written with it",
+        "other content",
+        "Run `recover` to rebuild the ledger from its backup.",
+    )
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """Return one canonical line of ASCII JSON; non-finite numbers are kept as Python writes them."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+@cache
+def _columns(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns)
+
+
+@cache
+def _floats(table: Table) -> frozenset[str]:
+    return frozenset(column.name for column in table.columns if isinstance(column.type, Float))
+
+
+def _plain(name: str, value: Any, is_float: bool) -> Any:
+    if name in JSON_COLUMNS:
+        return to_json(value)
+    if isinstance(value, str):
+        # PostgreSQL keeps no NUL and no lone surrogate; the output of a dying process may hold both.
+        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    return float(value) if is_float and value is not None else value
+
+
+SWEEPS = Codec(SweepRecord, SWEEP)
+TRIALS = Codec(TrialRecord, TRIAL)
+ATTEMPTS = Codec(AttemptRecord, ATTEMPT)
+REPORTS = Codec(ReportRecord, REPORT)
+CHECKPOINTS = Codec(CheckpointRecord, CHECKPOINT)
+READINGS = Codec(ReadingRecord, READING)
+
+CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, READINGS)

@@ -1,0 +1,147 @@
+"""The tables, in SQLAlchemy Core; a migration of `migrations/versions` makes exactly these."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, Text
+
+METADATA = MetaData()
+
+# SQLite numbers rows by itself only in a column of exactly this type.
+SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
+
+SWEEP = Table(
+    "sweep",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("profile", Text),
+    Column("task", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("data_source", Text, nullable=False),
+    Column("data_digest", Text, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("finished_at", Float(53)),
+    Column("row_digest", BigInteger, nullable=False),
+)
+
+TRIAL = Table(
+    "trial",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("sweep_id", Text, ForeignKey("sweep.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("cause", Text),
+    Column("params", Text, nullable=False),
+    Column("system_attrs", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("value", Float(53)),
+    Column("best_step", BigInteger),
+    Column("step", BigInteger, nullable=False),
+    Column("total_steps", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("finished_at", Float(53)),
+    Column("row_digest", BigInteger, nullable=False),
+    Index("trial_of_sweep", "sweep_id", "role", "number", unique=True),
+)
+
+ATTEMPT = Table(
+    "attempt",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("trial_key", Text, ForeignKey("trial.key"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("cause", Text),
+    Column("node", Text),
+    Column("started_at", Float(53), nullable=False),
+    Column("ended_at", Float(53)),
+    Column("row_digest", BigInteger, nullable=False),
+    Index("attempt_of_trial", "trial_key", "number", unique=True),
+)
+
+REPORT = Table(
+    "report",
+    METADATA,
+    Column("trial_key", Text, ForeignKey("trial.key"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("attempt_id", Text, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("row_digest", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+CHECKPOINT = Table(
+    "checkpoint",
+    METADATA,
+    Column("trial_key", Text, ForeignKey("trial.key"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("row_digest", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+READING = Table(
+    "reading",
+    METADATA,
+    Column("trial_key", Text, ForeignKey("trial.key"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("split", Text, primary_key=True),
+    Column("at", Float(53), primary_key=True),
+    Column("metrics", Text, nullable=False),
+    Column("row_digest", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+OUTBOX = Table(
+    "outbox",
+    METADATA,
+    Column("seq", SEQUENCE, primary_key=True, autoincrement=True),
+    Column("sweep_id", Text, ForeignKey("sweep.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("delivered", Boolean(create_constraint=False), nullable=False),
+    Column("row_digest", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("outbox_pending", OUTBOX.c.sweep_id, OUTBOX.c.delivered, OUTBOX.c.seq)
+
+LEASE = Table(
+    "lease",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("expires_at", Float(53), nullable=False),
+)
+
+WISH = Table(
+    "wish",
+    METADATA,
+    Column("sweep_id", Text, ForeignKey("sweep.id"), primary_key=True),
+    Column("wish", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+)
+
+TALLY = Table(
+    "tally",
+    METADATA,
+    Column("sweep_id", Text, ForeignKey("sweep.id"), primary_key=True),
+    Column("commits", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("total", BigInteger, nullable=False),
+)
+"""A sweep's number of writes, of rows, and the sum of their digests: a lost row or an old one shows."""
