@@ -16,15 +16,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
 from orchestrator.paths import Paths
 from orchestrator.spec.model import Sweep
-from orchestrator.study.study import Study
 from orchestrator.tracking import events
+
+if TYPE_CHECKING:
+    # Optuna takes a second to import, and whoever only shows progress imports this module too.
+    from orchestrator.study.study import Study
 
 _RETRIES = {"worker lost": 3, "out of memory": 2, "hung": 1, "error": 1, "damaged checkpoint": 1}
 """How often a cause of failure is retried; causes not named (non-finite, bad data) would only fail again."""

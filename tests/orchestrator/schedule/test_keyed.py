@@ -1,0 +1,60 @@
+"""A stopping rule sees trials, not attempts, and a resumed one remembers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
+
+from orchestrator.schedule.keyed import History, KeyedScheduler
+
+
+def asha() -> TrialScheduler:
+    return AsyncHyperBandScheduler(
+        time_attr="step", metric="val/accuracy", mode="max", max_t=400, grace_period=100, reduction_factor=2
+    )
+
+
+def median() -> TrialScheduler:
+    return MedianStoppingRule(
+        time_attr="step", metric="val/accuracy", mode="max", grace_period=100, min_samples_required=2
+    )
+
+
+def attempt(name: str) -> SimpleNamespace:
+    return SimpleNamespace(trial_id=name)
+
+
+def result(step: int, value: float) -> dict[str, float]:
+    return {"step": step, "val/accuracy": value}
+
+
+GOOD = [History(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
+
+
+@pytest.mark.parametrize("rule", [asha, median])
+def test_an_empty_rule_lets_the_worst_go_on(rule) -> None:
+    """The trap that the replay is there for."""
+    scheduler = KeyedScheduler(rule())
+    scheduler.on_trial_add(None, attempt("s-9.1"))
+    assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.CONTINUE
+
+
+@pytest.mark.parametrize("rule", [asha, median])
+def test_a_rule_told_the_ledger_stops_the_worst(rule) -> None:
+    """Reports of an earlier run count in a new one."""
+    scheduler = KeyedScheduler(rule(), GOOD)
+    scheduler.on_trial_add(None, attempt("s-9.1"))
+    assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.STOP
+
+
+def test_a_retry_is_the_same_trial() -> None:
+    """A second attempt that repeats an interval is not compared a second time."""
+    inner = asha()
+    scheduler = KeyedScheduler(inner)
+    for name, value in (("s-0.1", 0.5), ("s-0.2", 0.6), ("s-1.1", 0.7)):
+        scheduler.on_trial_add(None, attempt(name))
+        scheduler.on_trial_result(None, attempt(name), result(100, value))
+    recorded = {key: value for _, rung in inner._brackets[0]._rungs for key, value in rung.items()}
+    assert recorded == {"s-0": 0.5, "s-1": 0.7}
