@@ -1,0 +1,199 @@
+"""Arrays encoded once and memory-mapped afterwards.
+
+An entry is a folder `<task>-<key>` with one `.npy` file an array and a `manifest.json` that names their sizes
+and SHA-256 sums. It is staged beside its place and moved there whole, under a lock, so that a reader sees all
+of it or nothing. Every array is verified when it is opened; an entry that fails is built again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables.errors import Refusal
+
+_MANIFEST = "manifest.json"
+_FORMAT = 1
+
+
+class Writer:
+    """Hands out the arrays of an entry that is being built."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._arrays: dict[str, np.memmap] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Return a new array of zeros, on disk, to be filled in place."""
+        assert name not in self._arrays, name
+        path = self._folder / f"{name}.npy"
+        self._arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        return self._arrays[name]
+
+    def put(self, name: str, values: np.ndarray) -> None:
+        """Write a whole array."""
+        self.array(name, values.shape, values.dtype)[...] = values
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Flush the arrays and return the size in bytes and the sum of each file, by file name."""
+        for array in self._arrays.values():
+            array.flush()
+        names = sorted(f"{name}.npy" for name in self._arrays)
+        self._arrays.clear()
+        return {name: _measured(self._folder / name) for name in names}
+
+
+class Cache:
+    """One entry of the cache, built when it is missing or damaged.
+
+    Args:
+        root: folder of all entries.
+        task: first part of the entry's name.
+        key: what the content depends on; JSON values.
+        build: writes the arrays and returns facts (JSON values) to be kept beside them.
+        report: progress, called with "waiting for another process" while another one builds.
+
+    Raises:
+        Refusal: `root` cannot be written.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        task: str,
+        key: Mapping[str, Any],
+        build: Callable[[Writer], Mapping[str, Any]],
+        report: Callable[[str, int, int], None],
+    ) -> None:
+        text = json.dumps({**key, "format": _FORMAT}, sort_keys=True)
+        self._folder = root / f"{task}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        self._build = build
+        self._report = report
+        self._manifest = self._read() or self._make()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What `build` returned."""
+        return self._manifest["facts"]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content: of every array's name and sum."""
+        return _digest(self._manifest["files"])
+
+    def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
+        """Open arrays read-only, each verified first; build the entry again if one is damaged."""
+        wanted = [f"{name}.npy" for name in names]
+        if not all(self._sound(name) for name in wanted):
+            self._manifest = self._make(damaged=True)
+        return [np.load(self._folder / name, mmap_mode="r", allow_pickle=False) for name in wanted]
+
+    def _sound(self, name: str) -> bool:
+        path = self._folder / name
+        expected = self._manifest["files"][name]
+        # The size first: it tells a truncated file without reading gigabytes.
+        return path.is_file() and path.stat().st_size == expected["bytes"] and _measured(path) == expected
+
+    def _read(self) -> dict[str, Any] | None:
+        """Return the manifest if there is a whole one."""
+        try:
+            manifest = json.loads((self._folder / _MANIFEST).read_text())
+            return manifest if manifest["digest"] == _manifest_digest(manifest) else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def _make(self, *, damaged: bool = False) -> dict[str, Any]:
+        """Build the entry, or take the one that another process has just built."""
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                manifest = self._read()
+                if manifest is not None and not (damaged and not self._all_sound(manifest)):
+                    return manifest
+                return self._built()
+        except PermissionError as error:
+            remedy = (
+                "Choose a data folder of your own with --data or SWEEP_DATA (links to shared files are fine)."
+            )
+            raise Refusal(str(self._folder.parent), "must be writable", str(error), remedy) from error
+
+    def _all_sound(self, manifest: dict[str, Any]) -> bool:
+        self._manifest = manifest
+        return all(self._sound(name) for name in manifest["files"])
+
+    def _built(self) -> dict[str, Any]:
+        stage = self._folder.with_name(f"{self._folder.name}.stage")
+        # Holding the lock, nobody else is building: what stands here was left by a process that died.
+        shutil.rmtree(stage, ignore_errors=True)
+        stage.mkdir()
+        try:
+            writer = Writer(stage)
+            facts = json.loads(json.dumps(self._build(writer)))
+            manifest = {"facts": facts, "files": writer.close()}
+            manifest["digest"] = _manifest_digest(manifest)
+            (stage / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+            # A damaged entry goes first; other readers keep the pages they have mapped.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            stage.replace(self._folder)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+        return manifest
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._folder.with_name(f"{self._folder.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._report("waiting for another process", 0, 1)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """Return a digest of the names, sizes and modification times of files and of whole folders.
+
+    Contents are not read: a source may have 18 GB, and its content is in the digest of the encoded arrays. A
+    file that is touched is encoded again, to the same content digest.
+    """
+    total = hashlib.sha256()
+    for path in paths:
+        for name, size, modified in sorted(_listing(path, path.name)):
+            total.update(f"{name}\0{size}\0{modified}\n".encode())
+    return total.hexdigest()
+
+
+def _listing(path: Path, name: str) -> Iterator[tuple[str, int, int]]:
+    if not path.is_dir():
+        stat = path.stat()
+        yield name, stat.st_size, stat.st_mtime_ns
+        return
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _listing(Path(entry.path), f"{name}/{entry.name}")
+            else:
+                stat = entry.stat()
+                yield f"{name}/{entry.name}", stat.st_size, stat.st_mtime_ns
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    return _digest([manifest["facts"], manifest["files"]])

@@ -1,0 +1,140 @@
+"""Pairs of passages from Python's own documentation: "do the two come from the same topic?"
+
+The stand-in for the AAN pairs of Retrieval: real English, in every Python, of the same form (two texts, two
+classes), and with nothing to download. Its accuracy does not compare with AAN's.
+
+A topic's text is cut into passages, the passages are dealt to the three splits, and only then are pairs
+drawn, so that no passage is in two splits. Paragraphs that several topics share are kept in the largest only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pydoc_data.topics import topics
+
+import numpy as np
+
+from trainables.errors import Refusal
+
+_SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}
+_PASSAGES_A_TOPIC = 30
+"""A topic of fewer passages is left out: it would have too few pairs in validation and test."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of one split.
+
+    Attributes:
+        texts: (n) pairs of passages.
+        same: (n,) int32, 1 where both come from one topic; half of them are.
+    """
+
+    texts: Sequence[tuple[str, str]]
+    same: np.ndarray
+
+
+def identity() -> str:
+    """Return the SHA-256 of the documentation of this Python."""
+    return hashlib.sha256(json.dumps(topics, sort_keys=True).encode()).hexdigest()
+
+
+def phrase(length: int) -> str:
+    """Say what the source is."""
+    version = ".".join(platform.python_version_tuple()[:2])
+    return f"passages of {length} characters from the documentation of Python {version} (not AAN)"
+
+
+def drawn(length: int, sizes: Mapping[str, int], seed: int) -> dict[str, Pairs]:
+    """Draw distinct pairs for each split, half of them from one topic.
+
+    Args:
+        length: characters of a passage.
+        sizes: pairs of each split.
+        seed: of the split and of the pairs.
+
+    Raises:
+        Refusal: there are not that many distinct pairs.
+    """
+    rng = np.random.default_rng(seed)
+    dealt = _dealt(_passages(length), rng)
+    return {split: _pairs(rng, dealt[split], sizes[split], split) for split in sizes}
+
+
+def _passages(length: int) -> list[list[str]]:
+    """Return the passages of each topic that has enough of them, the largest topic first."""
+    texts = _distinct_texts()
+    cut = (
+        [text[start : start + length] for start in range(0, len(text) - length + 1, length)] for text in texts
+    )
+    return [passages for passages in cut if len(passages) >= _PASSAGES_A_TOPIC]
+
+
+def _distinct_texts() -> list[str]:
+    """Return the topics' texts, the largest first, without the paragraphs of an earlier one."""
+    seen: set[str] = set()
+    texts = []
+    for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):
+        kept = []
+        for paragraph in re.split(r"\n\s*\n", topics[name]):
+            words = " ".join(paragraph.split())
+            if words and words not in seen:
+                kept.append(paragraph)
+            seen.add(words)
+        texts.append("\n\n".join(kept))
+    return texts
+
+
+def _dealt(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dict[str, list[list[str]]]:
+    """Deal each topic's passages to the splits by their shares."""
+    dealt: dict[str, list[list[str]]] = {split: [] for split in _SHARES}
+    for topic in passages:
+        order = rng.permutation(len(topic))
+        ends = np.cumsum([round(share * len(topic)) for share in _SHARES.values()][:-1])
+        for split, places in zip(_SHARES, np.split(order, ends), strict=True):
+            dealt[split].append([topic[place] for place in places])
+    return dealt
+
+
+def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: int, split: str) -> Pairs:
+    """Draw `size` distinct pairs of passages, each topic as likely in a pair of two as in a pair of one."""
+    texts: list[tuple[str, str]] = []
+    same = (np.arange(size) % 2).astype(np.int32)
+    seen: set[tuple[str, str]] = set()
+    counts = np.array([len(topic) for topic in passages])
+    weights = counts / counts.sum()
+    for alike in same:
+        texts.append(_fresh(rng, passages, weights, bool(alike), seen, split))
+    order = rng.permutation(size)
+    return Pairs([texts[place] for place in order], same[order])
+
+
+def _fresh(
+    rng: np.random.Generator,
+    passages: Sequence[Sequence[str]],
+    weights: np.ndarray,
+    alike: bool,
+    seen: set[tuple[str, str]],
+    split: str,
+) -> tuple[str, str]:
+    """Draw a pair that is not in `seen`, and add it."""
+    for _ in range(1000):
+        first, second = rng.choice(len(passages), 2, p=weights).tolist()
+        if (first == second) != alike:
+            continue
+        a, b = rng.integers(len(passages[first])), rng.integers(len(passages[second]))
+        pair = passages[first][a], passages[second][b]
+        if pair[0] != pair[1] and pair not in seen:
+            seen.update((pair, pair[::-1]))
+            return pair
+    raise Refusal(
+        "task retrieval: options",
+        f"the {split} passages must have enough distinct pairs",
+        f"{len(seen) // 2} of them",
+        "Ask for fewer pairs or for shorter passages.",
+    )
