@@ -46,8 +46,13 @@ def _name(path: Path) -> str:
 
 def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     tree = ast.parse(path.read_text())
-    top = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
-    return {name for name in _imports(top) if name in modules} - {_name(path)}
+    found: set[str] = set()
+    for node in tree.body:
+        names = list(_imports(node)) if isinstance(node, ast.Import | ast.ImportFrom) else []
+        submodules = {name for name in names[1:] if name in modules}
+        # `from package import module` needs the module; the package itself only if a name of its own is meant.
+        found |= submodules if len(submodules) == len(names) - 1 > 0 else {name for name in names if name in modules}
+    return found - {_name(path)}
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,7 +12,7 @@ from orchestrator import driver, hardware
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.report import report
-from orchestrator.spec.load import load
+from orchestrator.spec import load
 
 
 def run(

@@ -18,7 +18,12 @@ def asha() -> TrialScheduler:
 
 def median() -> TrialScheduler:
     return MedianStoppingRule(
-        time_attr="step", metric="val/accuracy", mode="max", grace_period=100, min_samples_required=2
+        time_attr="step",
+        metric="val/accuracy",
+        mode="max",
+        grace_period=100,
+        min_samples_required=2,
+        min_time_slice=401,
     )
 
 
