@@ -23,6 +23,17 @@ class _Known:
     trial_id: str
 
 
+class _NoController:
+    """Stands for Tune's controller: a rule that sees no other trial waiting pauses none for its sake."""
+
+    def get_live_trials(self) -> set[Any]:
+        """Return no trial."""
+        return set()
+
+
+_NOBODY: Any = _NoController()
+
+
 @dataclass(frozen=True)
 class History:
     """A trial's reports as the ledger has them.
@@ -40,7 +51,7 @@ class KeyedScheduler(TrialScheduler):
     """Show each attempt to `rule` as its trial, and tell `rule` first what happened in earlier runs.
 
     Args:
-        rule: a scheduler that stops trials by comparison alone and never pauses one.
+        rule: a scheduler that stops trials by comparison alone.
         histories: trials of earlier runs, oldest first.
     """
 
@@ -54,13 +65,13 @@ class KeyedScheduler(TrialScheduler):
     def _replay(self, history: History) -> None:
         trial = self._known(history.key)
         for result in history.results:
-            self._rule.on_trial_result(None, trial, dict(result))
+            self._rule.on_trial_result(_NOBODY, trial, dict(result))
 
     def _known(self, key: str) -> Any:
         trial = _Known(key)
         if key not in self._seen:
             self._seen.add(key)
-            self._rule.on_trial_add(None, trial)
+            self._rule.on_trial_add(_NOBODY, trial)
         return trial
 
     def _of(self, trial: Trial) -> Any:
@@ -84,7 +95,7 @@ class KeyedScheduler(TrialScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Ask the rule whether the trial goes on."""
-        return str(self._rule.on_trial_result(tune_controller, self._of(trial), result))
+        return str(self._rule.on_trial_result(_NOBODY, self._of(trial), result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Keep the trial's results in the comparison."""

@@ -53,8 +53,6 @@ def _median(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
         mode=_mode(sweep),
         grace_period=_grace(sweep, options),
         min_samples_required=options["trials"],
-        # Longer than any trial: the rule would otherwise pause trials to wait for others to compare with.
-        min_time_slice=sweep.training.steps + 1,
         hard_stop=True,
     )
 

@@ -23,7 +23,6 @@ def median() -> TrialScheduler:
         mode="max",
         grace_period=100,
         min_samples_required=2,
-        min_time_slice=401,
     )
 
 
