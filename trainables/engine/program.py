@@ -1,0 +1,307 @@
+"""The pure functions that an engine compiles: initialise a slot, advance slots, evaluate one.
+
+Everything that differs between trials of one static choice is an argument, so a new trial compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import optax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
+from trainables.layers import LAYERS
+from trainables.losses import LOSSES, Sums, weights_of
+from trainables.model import Model, Training
+from trainables.optim import ADAM, Rates, recurrent_mask, schedule, updated
+from trainables.permutation import batch_indices
+from trainables.settings import TrialSettings
+from trainables.tasks.base import Signature
+
+Tree = Any
+
+MOST_STEPS = 512
+"""Steps that one call can record; a longer request is several calls."""
+
+INITIALISATION, DROPOUT = 0, 1
+
+
+class Examples(NamedTuple):
+    """Examples on the device, in the types they are stored in.
+
+    Attributes:
+        inputs: (n, L), (n, L, F) or (n, 2, L).
+        lengths: (n,) or (n, 2) int32.
+        targets: (n,) or (n, L).
+    """
+
+    inputs: Array
+    lengths: Array
+    targets: Array
+
+
+class Outcome(NamedTuple):
+    """What one step reports, all scalars but the norms.
+
+    Attributes:
+        loss: mean over what is counted.
+        metric: sum over what is counted.
+        counted: sequences, or unpadded steps for an output by step.
+        tokens: unpadded steps read.
+        norms: (depth,) hidden-state norms; 0 unless recorded.
+        rate: learning rate outside the recurrence.
+    """
+
+    loss: Array
+    metric: Array
+    counted: Array
+    tokens: Array
+    norms: Array
+    rate: Array
+
+
+class Log(NamedTuple):
+    """What a call of several steps reports.
+
+    Attributes:
+        loss, metric, counted, tokens: of `Outcome`, (MOST_STEPS,).
+        norms: (depth,), of the last step.
+        rate: of the last step.
+        step: updates the slot has done in all.
+        finite: whether the slot is not frozen.
+    """
+
+    loss: Array
+    metric: Array
+    counted: Array
+    tokens: Array
+    norms: Array
+    rate: Array
+    step: Array
+    finite: Array
+
+
+@dataclass(frozen=True)
+class Program:
+    """One static choice, for one task's signature.
+
+    Attributes:
+        settings: any trial's; only the static part is read.
+        signature: of the task's arrays.
+        padded: whether any sequence is shorter than L.
+    """
+
+    settings: TrialSettings
+    signature: Signature
+    padded: bool
+
+    def initialise(self, free: Free) -> SlotState:
+        """Return a slot at step 0."""
+        params, stats = _apart(self._model(free.values, _key(free, INITIALISATION)))[1:]
+        trained = Trained(params=params, stats=stats, moments=ADAM.init(params), step=jnp.int32(0))
+        return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
+
+    def advance(
+        self, slots: SlotState, picks: Array, live: Array, steps: Array, train: Examples
+    ) -> tuple[SlotState, Log]:
+        """Advance some slots by the same number of steps.
+
+        A single slot is not vmapped, so that a CPU, or a GPU held by one trial, pays nothing for slots.
+
+        Args:
+            slots: all K, stacked.
+            picks: (b,) int32, different slots.
+            live: (b,) booleans; what is picked and not live only fills the bucket and stays as it is.
+            steps: int32 scalar, at most `MOST_STEPS`.
+            train: all training examples.
+
+        Returns:
+            All K slots, and the log of each picked one, stacked.
+        """
+        if len(picks) == 1:
+            moved, log = self._advance(take(slots, picks[0]), live[0], steps, train)
+            return put(slots, picks[0], moved), jax.tree.map(lambda leaf: leaf[None], log)
+        together = jax.vmap(self._advance, in_axes=(0, 0, None, None))
+        moved, log = together(take(slots, picks), live, steps, train)
+        return put(slots, picks, moved), log
+
+    def evaluate(self, trained: Trained, examples: Examples, count: Array) -> Sums:
+        """Sum loss and metric over the first `count` of some examples, batch by batch.
+
+        Args:
+            trained: one slot's.
+            examples: a multiple of the batch size; none is read from `count` on.
+            count: int32 scalar.
+        """
+        batch = self.settings.training.batch_size
+        model = self._merged(trained.params, trained.stats)
+
+        def add(index: Array, total: Sums) -> Sums:
+            rows = index * batch + jnp.arange(batch)
+            chosen = _at(examples, rows)
+            logits, _ = model(chosen.inputs, self._lengths(chosen))
+            sums = self._sums(logits, chosen, (rows < count).astype(jnp.float32))
+            return jax.tree.map(jnp.add, total, sums)
+
+        zero = jnp.float32(0)
+        return jax.lax.fori_loop(0, -(-count // batch), add, Sums(zero, zero, zero))
+
+    @cached_property
+    def _graph(self) -> Any:
+        """The network without its arrays."""
+
+        def drawn(free: Free) -> Model:
+            return self._model(free.values, _key(free, INITIALISATION))
+
+        return nnx.split(nnx.eval_shape(drawn, free_of(self.settings)), nnx.Param, nnx.BatchStat)[0]
+
+    def _model(self, values: Mapping[str, Array], key: Array) -> Model:
+        settings = self.settings
+        return Model(
+            settings.model,
+            {name: (values[f"{name}.min"], values[f"{name}.max"]) for name in settings.ranges()},
+            self.signature,
+            rematerialise=settings.training.rematerialise,
+            rngs=nnx.Rngs(key),
+        )
+
+    def _merged(self, params: Tree, stats: Tree) -> Model:
+        return nnx.merge(self._graph, nnx.State(params), nnx.State(stats))
+
+    def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
+        """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
+
+        def step(index: Array, carry: tuple[SlotState, Log]) -> tuple[SlotState, Log]:
+            slot, log = carry
+            moved, outcome = self._step(slot, train, index == steps - 1)
+            goes = live & slot.finite & moved.finite
+            kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
+            kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
+            return kept, _noted(log, index, outcome)
+
+        moved, log = jax.lax.fori_loop(0, steps, step, (slot, _empty(self.settings.model.depth)))
+        return moved, log._replace(step=moved.trained.step, finite=moved.finite)
+
+    def _step(self, slot: SlotState, train: Examples, record: Array) -> tuple[SlotState, Outcome]:
+        """Take one optimiser step."""
+        trained, values = slot.trained, slot.free.values
+        gradients, stats, outcome = self._gradients(slot, train, record)
+        share = schedule(trained.step, values["steps"], values["warmup"])
+        rates = Rates(
+            learning_rate=share * values["learning_rate"],
+            recurrent_learning_rate=share * values["recurrent_learning_rate"],
+            weight_decay=values["weight_decay"],
+        )
+        mask = recurrent_mask(trained.params, LAYERS[self.settings.model.layer].recurrent)
+        params, moments = updated(trained.params, gradients, trained.moments, mask, rates)
+        finite = jnp.isfinite(outcome.loss) & jnp.isfinite(optax.global_norm(gradients))
+        moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1)
+        return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
+
+    def _gradients(self, slot: SlotState, train: Examples, record: Array) -> tuple[Tree, Tree, Outcome]:
+        """Return mean gradients, running statistics and outcome of one step's micro-batches."""
+        training, trained = self.settings.training, slot.trained
+        micro, size = training.accumulate, training.batch_size
+        rows = batch_indices(trained.step, micro * size, len(train.lengths), slot.free.seed)
+        key = jax.random.fold_in(_key(slot.free, DROPOUT), trained.step)
+        gradient = jax.grad(self._loss, has_aux=True)
+
+        def add(carry: tuple[Tree, Tree, Outcome], index: Array) -> tuple[tuple[Tree, Tree, Outcome], None]:
+            gradients, stats, outcome = carry
+            noise = Training(
+                rate=slot.free.values["dropout"],
+                key=jax.random.fold_in(key, index),
+                record=record & (index == micro - 1),
+            )
+            chosen = _at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
+            more, (stats, part) = gradient(trained.params, stats, chosen, noise)
+            gradients = jax.tree.map(lambda total, one: total + one / micro, gradients, more)
+            outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
+            return (gradients, stats, outcome), None
+
+        nothing = jax.tree.map(jnp.zeros_like, trained.params)
+        start = (nothing, trained.stats, _nothing(self.settings.model.depth))
+        if micro == 1:
+            return add(start, jnp.int32(0))[0]
+        return jax.lax.scan(add, start, jnp.arange(micro))[0]
+
+    def _loss(
+        self, params: Tree, stats: Tree, chosen: Examples, noise: Training
+    ) -> tuple[Array, tuple[Tree, Outcome]]:
+        """Return the mean loss of one batch, and with it the new running statistics and the outcome."""
+        model = self._merged(params, stats)
+        logits, norms = model(chosen.inputs, self._lengths(chosen), noise)
+        sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
+        loss = sums.loss / jnp.maximum(sums.counted, 1)
+        outcome = Outcome(
+            loss=loss,
+            metric=sums.metric,
+            counted=sums.counted,
+            tokens=jnp.sum(chosen.lengths),
+            norms=norms,
+            rate=jnp.float32(0),
+        )
+        return loss, (_apart(model)[2], outcome)
+
+    def _lengths(self, chosen: Examples) -> Array | None:
+        return chosen.lengths if self.padded else None
+
+    def _sums(self, logits: Array, chosen: Examples, examples: Array) -> Sums:
+        output, length = self.signature.output, self.signature.length
+        weights = weights_of(output, examples, chosen.lengths, length)
+        return LOSSES[output](logits, chosen.targets, weights)
+
+
+def _apart(model: Model) -> tuple[Any, Tree, Tree]:
+    """Return graph, parameters and running statistics, the latter two as nested dicts of arrays."""
+    graph, *states = nnx.split(model, nnx.Param, nnx.BatchStat)
+    params, stats = states
+    return graph, nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
+
+
+def _key(free: Free, stream: int) -> Array:
+    """Return a random key of one stream of a trial's seed."""
+    return jax.random.fold_in(jax.random.wrap_key_data(free.seed, impl="threefry2x32"), stream)
+
+
+def _at(examples: Examples, rows: Array) -> Examples:
+    return jax.tree.map(lambda leaf: leaf[rows], examples)
+
+
+def _nothing(depth: int) -> Outcome:
+    zero = jnp.float32(0)
+    return Outcome(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
+
+
+def _empty(depth: int) -> Log:
+    """Return a log of no steps."""
+    column = jnp.zeros(MOST_STEPS)
+    return Log(
+        loss=column,
+        metric=column,
+        counted=column,
+        tokens=column.astype(jnp.int32),
+        norms=jnp.zeros(depth),
+        rate=jnp.float32(0),
+        step=jnp.int32(0),
+        finite=jnp.bool_(True),
+    )
+
+
+def _noted(log: Log, index: Array, outcome: Outcome) -> Log:
+    """Return the log with one step's outcome."""
+    return log._replace(
+        loss=log.loss.at[index].set(outcome.loss),
+        metric=log.metric.at[index].set(outcome.metric),
+        counted=log.counted.at[index].set(outcome.counted),
+        tokens=log.tokens.at[index].set(outcome.tokens),
+        norms=outcome.norms,
+        rate=outcome.rate,
+    )

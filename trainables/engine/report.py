@@ -1,0 +1,83 @@
+"""What an engine reports of a stretch of training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from trainables.engine.program import Log
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """One slot's training in one call of `Engine.advance`.
+
+    Attributes:
+        step: updates done in all.
+        steps: updates done in this call.
+        loss: mean training loss over the steps of this call; NaN if the slot froze.
+        metric: training accuracy or mean squared error over the same steps; NaN if the slot froze.
+        learning_rate: of the last step, outside the recurrence.
+        tokens: unpadded steps of sequences read.
+        hidden_norms: mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
+        finite: false if a loss or gradient was not finite: the slot is frozen at the step before it.
+        train_seconds: wall-clock time of the call without compilation; slots that advanced together share it.
+        compile_seconds: wall-clock time the engine has spent compiling since its last report.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    metric: float
+    learning_rate: float
+    tokens: int
+    hidden_norms: tuple[float, ...]
+    finite: bool
+    train_seconds: float
+    compile_seconds: float
+
+
+def taken(log: Log, row: int, before: int) -> Log:
+    """Return one slot's part of a stacked log, cut to the steps it took.
+
+    Args:
+        log: stacked, on the host.
+        row: of the slot.
+        before: updates the slot had done before the call.
+    """
+    one: Log = jax.tree.map(lambda leaf: leaf[row], log)
+    steps = int(one.step) - before
+    cut = {name: getattr(one, name)[:steps] for name in ("loss", "metric", "counted", "tokens")}
+    return one._replace(**cut)
+
+
+def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) -> TrainReport:
+    """Return the report of one slot's consecutive logs.
+
+    Sums are taken in float64 over single steps, so that a report does not depend on how a call was split.
+    """
+    loss, metric, counted, tokens = (
+        np.concatenate([np.asarray(getattr(log, name), np.float64) for log in logs])
+        for name in ("loss", "metric", "counted", "tokens")
+    )
+    last = logs[-1]
+    finite = bool(last.finite)
+    report = TrainReport(
+        step=int(last.step),
+        steps=len(loss),
+        loss=math.nan,
+        metric=math.nan,
+        learning_rate=float(last.rate),
+        tokens=int(np.sum(tokens)),
+        hidden_norms=tuple(float(norm) for norm in last.norms),
+        finite=finite,
+        train_seconds=train_seconds,
+        compile_seconds=compile_seconds,
+    )
+    if not finite:
+        return report
+    return replace(report, loss=float(np.mean(loss)), metric=float(np.sum(metric) / np.sum(counted)))
