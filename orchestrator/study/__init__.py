@@ -1,0 +1,1 @@
+"""The study: what to try next. Optuna lives here and nowhere else."""

@@ -1,0 +1,162 @@
+"""Optuna's samplers by the names of a search-space file, with every argument written out.
+
+A sampler is made anew for each trial, seeded from the sweep's seed and the trial's number: what it proposes
+depends on the trials alone, never on how long this process has lived.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
+
+from orchestrator.spec.model import Sweep
+from orchestrator.study.space import converted
+
+Space = dict[str, BaseDistribution]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a sampler is made from, for one trial.
+
+    Attributes:
+        options: of the sampler, from the file.
+        seed: of this trial's draws.
+        space: every distribution by name.
+        conditional: whether some hyperparameters are drawn only under conditions.
+        stops_early: whether trials may end PRUNED.
+    """
+
+    options: Mapping[str, Any]
+    seed: int
+    space: Space
+    conditional: bool
+    stops_early: bool
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the study uses a sampler.
+
+    Attributes:
+        build: makes it for one trial.
+        history: how many earlier trials it is shown, or None for all of them.
+        joint: kinds of distribution that it draws together.
+        learns: whether trials of an earlier sweep mean anything to it.
+    """
+
+    build: Callable[[Draw], BaseSampler]
+    history: int | None = None
+    joint: tuple[type[BaseDistribution], ...] = (BaseDistribution,)
+    learns: bool = False
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """Return the seed of the draws of trial `number`, 32 bits, independent of its neighbours'."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _tpe(draw: Draw) -> BaseSampler:
+    given = draw.options
+    return TPESampler(
+        n_startup_trials=given["n_startup_trials"],
+        n_ei_candidates=given["n_ei_candidates"],
+        multivariate=given["multivariate"],
+        # A space without conditions is one group, and known without reading the trials.
+        group=given["group"] and draw.conditional,
+        constant_liar=given["constant_liar"],
+        seed=draw.seed,
+    )
+
+
+def _gp(draw: Draw) -> BaseSampler:
+    return GPSampler(
+        n_startup_trials=draw.options["n_startup_trials"],
+        deterministic_objective=draw.options["deterministic_objective"],
+        independent_sampler=RandomSampler(seed=draw.seed),
+        warn_independent_sampling=False,
+        seed=draw.seed,
+    )
+
+
+def _cmaes(draw: Draw) -> BaseSampler:
+    given = draw.options
+    return CmaEsSampler(
+        n_startup_trials=given["n_startup_trials"],
+        sigma0=given["sigma0"],
+        popsize=given["popsize"],
+        with_margin=given["with_margin"],
+        lr_adapt=given["lr_adapt"],
+        # A generation is filled by finished trials; with early stopping most of them are PRUNED.
+        consider_pruned_trials=draw.stops_early,
+        independent_sampler=RandomSampler(seed=draw.seed),
+        warn_independent_sampling=False,
+        seed=draw.seed,
+    )
+
+
+def _qmc(draw: Draw) -> BaseSampler:
+    # The sequence belongs to the sweep: every trial takes the next point of the same one.
+    return QMCSampler(
+        qmc_type=draw.options["qmc_type"],
+        scramble=draw.options["scramble"],
+        seed=draw.options["seed"],
+        independent_sampler=RandomSampler(seed=draw.seed),
+        warn_asynchronous_seeding=False,
+        warn_independent_sampling=False,
+    )
+
+
+def _random(draw: Draw) -> BaseSampler:
+    return RandomSampler(seed=draw.seed)
+
+
+def _nsgaii(draw: Draw) -> BaseSampler:
+    given = draw.options
+    return NSGAIISampler(
+        population_size=given["population_size"],
+        mutation_prob=given["mutation_prob"],
+        crossover_prob=given["crossover_prob"],
+        swapping_prob=given["swapping_prob"],
+        seed=draw.seed,
+    )
+
+
+METHODS: dict[str, Method] = {
+    "tpe": Method(_tpe, learns=True),
+    "random": Method(_random),
+}
+
+
+def build(sweep: Sweep, number: int) -> BaseSampler:
+    """Return the sampler of a sweep for trial `number`."""
+    method = METHODS[sweep.sampler.name]
+    space = converted(sweep.search)
+    conditional = any(distribution.when for distribution in sweep.search.values())
+    draw = Draw(
+        options=sweep.sampler.options,
+        seed=trial_seed(sweep.sampler.seed, number),
+        space=space,
+        conditional=conditional,
+        stops_early=sweep.scheduler.name != "none",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        sampler = method.build(draw)
+    return sampler
