@@ -1,0 +1,107 @@
+"""A whole sweep through the command line: real Ray, Optuna, MLflow and files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow.entities import ViewType
+
+from orchestrator.ledger.ledger import Ledger
+from tests.end_to_end.conftest import ROOT, Commands
+from trainables import checkpoint
+
+pytestmark = pytest.mark.end_to_end
+
+SMALL = [
+    str(ROOT / "search_spaces" / "retrieval.yaml"),
+    *("--set", "budget.trials=4"),
+    *("--set", "training.steps=40", "--set", "training.interval=10", "--set", "training.batch_size=8"),
+    *("--set", "model.depth=1", "--set", "data.passage=64"),
+    *("--set", "data.pairs=400", "--set", "data.held_out=80"),
+]
+
+
+def test_sweep_from_command_to_report(commands: Commands) -> None:
+    """One command trains, records, chooses, reads test once, reports; a second one has nothing to do."""
+    code, output = commands.run(*SMALL)
+    assert code == 0, output
+    assert "Profile `laptop`" in output
+    assert "not AAN" in output
+    ledger = Ledger.open(f"sqlite:///{commands.folder}/mlruns/sweeps.db")
+    (sweep,) = ledger.sweeps()
+    assert sweep.state == "COMPLETE"
+    trials = ledger.trials(sweep.id)
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert {trial.state for trial in trials} <= {"COMPLETE", "PRUNED"}
+    _same_in_mlflow(commands.folder, ledger, sweep.id)
+    _checkpoints_verify(ledger, sweep.id)
+    chosen = _read_once(ledger, sweep.id)
+    assert chosen in output
+
+    code, output = commands.run("evaluate", chosen, "--json")
+    assert code == 0, output
+    answer = json.loads(output[output.index("{") :])
+    assert answer["equal"] is True
+
+    code, output = commands.run(*SMALL)
+    assert code == 0, output
+    assert len(ledger.readings(sweep.id)) == 1
+    assert all(trial.attempts == 1 for trial in ledger.trials(sweep.id))
+
+
+def _same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
+    client = mlflow.MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
+    (experiment,) = [found for found in client.search_experiments() if found.name == "retrieval"]
+    runs = client.search_runs([experiment.experiment_id], run_view_type=ViewType.ALL, max_results=100)
+    by_key = {run.data.tags["trial.key"]: run for run in runs if "trial.key" in run.data.tags}
+    trials = {trial.key: trial for trial in ledger.trials(sweep_id)}
+    assert by_key.keys() == trials.keys()
+    assert len(runs) == len(trials) + 1
+    for report in ledger.reports(sweep_id):
+        curve = client.get_metric_history(by_key[report.trial_key].info.run_id, "val/accuracy")
+        assert [point.value for point in curve if point.step == report.step] == [report.metrics["val/accuracy"]]
+    assert {run.info.status for run in by_key.values()} == {"FINISHED"}
+    assert {"hidden_norm/layer_0", "tokens_per_second", "learning_rate"} <= next(iter(by_key.values())).data.metrics.keys()
+
+
+def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
+    rows = ledger.checkpoints(sweep_id)
+    assert rows
+    for row in rows:
+        arrays, facts = checkpoint.load(Path(row.path))
+        assert arrays
+        assert facts["step"] == row.step
+
+
+def _read_once(ledger: Ledger, sweep_id: str) -> str:
+    (reading,) = ledger.readings(sweep_id)
+    best = max(
+        (trial for trial in ledger.trials(sweep_id) if trial.state == "COMPLETE"),
+        key=lambda trial: (trial.value or 0, -trial.number),
+    )
+    assert reading.trial_key == best.key
+    assert 0 <= reading.metrics["test/accuracy"] <= 1
+    return best.key
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["no_such.yaml"], r"no_such\.yaml: .*"),
+        (["search_spaces/retrieval.yaml", "--profile", "laptpo"], r"laptop"),
+        (["search_spaces/retrieval.yaml", "--set", "training.stesp=3"], r"steps"),
+        (["search_spaces/retrieval.yaml", "--profile", "full"], r"resources\.gpu: .* 0 GPU\(s\)"),
+        (["search_spaces/retrieval.yaml", "--set", "data.source=aan"], r"new_aan_pairs"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(commands: Commands, arguments: list[str], expected: str) -> None:
+    """Refused with exit code 2, before Ray starts."""
+    code, output = commands.run(*arguments, timeout=60, CUDA_VISIBLE_DEVICES="")
+    assert code == 2, output
+    assert len(output.strip().splitlines()) == 1, output
+    assert re.search(expected, output), output
+    assert not (commands.folder / "mlruns").exists()
