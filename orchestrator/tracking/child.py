@@ -1,0 +1,103 @@
+"""The shipper's hold on the delivering process: start it, ask it, give up on it.
+
+Nothing here blocks for longer than it says: a child that neither reads nor answers is killed, with all that
+it may have started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from orchestrator.tracking.environment import environment
+
+_COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
+
+
+class DeliveryError(Exception):
+    """Raised when the child is gone or silent; the text says which, and what it complained about last."""
+
+
+class Child:
+    """A running `deliver` process, in a session of its own, so that a Ctrl-C does not reach it."""
+
+    def __init__(self, destination: Mapping[str, Any]) -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
+        self._process = subprocess.Popen(
+            _COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            env=environment(),
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._to, False)
+        self._heard = b""
+        self._unsent = _line(destination)
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Send a line, if there is one, and return the next answer.
+
+        Raises:
+            DeliveryError: if the child ends, `seconds` pass, or the caller has cancelled.
+        """
+        if document is not None:
+            self._unsent += _line(document)
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            if cancelled():
+                raise DeliveryError("cancelled by the driver")
+            if time.monotonic() > deadline:
+                raise DeliveryError(f"no answer within {seconds:g} s")
+            self._exchange()
+        answer, _, self._heard = self._heard.partition(b"\n")
+        return dict(json.loads(answer))
+
+    def end(self, seconds: float) -> None:
+        """Let the child end by itself within `seconds`, else kill it and its children."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._complaints.close()
+
+    def _exchange(self) -> None:
+        """Move what can be moved through the pipes within a fifth of a second."""
+        writing = [self._to] if self._unsent else []
+        readable, writable, _ = select.select([self._from], writing, [], 0.2)
+        try:
+            if writable:
+                self._unsent = self._unsent[os.write(self._to, self._unsent[:65536]) :]
+            received = os.read(self._from, 65536) if readable else None
+        except BrokenPipeError:
+            received = b""
+        if received == b"":
+            raise DeliveryError(f"the delivering process ended: {self._last_complaint()}")
+        self._heard += received or b""
+
+    def _last_complaint(self) -> str:
+        size = self._complaints.seek(0, os.SEEK_END)
+        self._complaints.seek(max(0, size - 2000))
+        lines = self._complaints.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "without a word"
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode() + b"\n"

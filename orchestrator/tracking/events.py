@@ -1,0 +1,144 @@
+"""What MLflow is told, as values: pure constructors of the events that the ledger keeps in its outbox.
+
+A payload is plain JSON and complete in itself: whoever delivers an event looks nothing up, so that it says
+the same a week later. Five kinds are enough:
+
+    start      a run begins, or goes on: name, parameters, tags
+    metrics    one point on each of several curves, at one step
+    tags       texts about a run; the last one counts
+    artifact   a file, a folder or a text to keep with the run
+    end        a run is over: status, tags, last points
+
+`run` is the sweep's id for the parent run and the trial's key for a child.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.ledger.records import Event, SweepRecord, TrialRecord
+from orchestrator.spec.model import Sweep
+
+OBJECTIVE = "objective"
+"""Name of the metric that carries a trial's value, the best one of its validation curve."""
+
+_FACTS = {
+    "git_commit": "mlflow.source.git.commit",
+    "command": "command",
+    "sampler_seed": "sampler.seed",
+    "comparable": "data.comparable",
+    "note": "data.note",
+}
+"""Facts of a sweep that become tags, by an explicit list: what is not declared is not logged."""
+
+_URL_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
+
+_STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
+"""MLflow's status of a trial or sweep that has ended; every other state is resumable, hence KILLED."""
+
+
+def sweep_started(record: SweepRecord, sweep: Sweep) -> Event:
+    """Begin the parent run of a sweep, or open it again when the sweep is resumed."""
+    model, facts = sweep.model, record.facts
+    tags = {
+        "sweep.id": record.id,
+        "sweep.name": record.name,
+        "sweep.profile": record.profile or "none",
+        "sweep.digest": record.digest,
+        "sweep.state": "RUNNING",
+        "task": record.task,
+        "layer": model.layer,
+        "objective": f"{sweep.direction} {sweep.metric}",
+        "data.source": record.data_source,
+        "data.digest": record.data_digest,
+        **{_FACTS[name]: facts[name] for name in _FACTS if name in facts},
+        **{f"version.{name}": value for name, value in facts.get("versions", {}).items()},
+        "mlflow.note.content": f"{model.layer} on {record.task}. Data: {record.data_source}.",
+    }
+    payload = {
+        "name": record.id,
+        "parameters": {},
+        "tags": _texts(tags),
+        "started_ms": milliseconds(record.created_at),
+        "texts": {"search-space.yaml": sweep.source_text},
+    }
+    return Event("start", record.id, payload, milliseconds(record.created_at))
+
+
+def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
+    """Begin the child run of a trial, or open it again for its next attempt."""
+    tags = {
+        "trial.key": trial.key,
+        "trial.number": trial.number,
+        "trial.role": trial.role,
+        "trial.state": "RUNNING",
+        "sweep.id": trial.sweep_id,
+        "task": sweep.task,
+        "layer": sweep.model.layer,
+    }
+    payload = {
+        "name": trial.key.removeprefix(f"{trial.sweep_id}-").rjust(4, "0"),
+        "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}),
+        "tags": _texts(tags),
+        "started_ms": milliseconds(trial.created_at),
+        "texts": {},
+    }
+    return Event("start", trial.key, payload, milliseconds(trial.created_at))
+
+
+def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
+    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point."""
+    return Event("metrics", run, {"step": int(step), "values": dict(values)}, at_ms)
+
+
+def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
+    """Set tags of a run."""
+    return Event("tags", run, {"tags": _texts(values)}, at_ms)
+
+
+def artifact(run: str, path: Path, folder: str, at_ms: int) -> Event:
+    """Keep a file, or all files of a folder, under `folder` of the run's artifacts ('' for their root)."""
+    return Event("artifact", run, {"path": str(path.absolute()), "folder": folder}, at_ms)
+
+
+def text(run: str, content: str, name: str, at_ms: int) -> Event:
+    """Keep a text as the artifact `name`, a relative path."""
+    return Event("artifact", run, {"text": content, "name": name}, at_ms)
+
+
+def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
+    """Close a trial's run; its `value`, if it has one, becomes the metric `objective`."""
+    told = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
+    points = {} if value is None else {OBJECTIVE: value}
+    return Event("end", key, _end(state, told, points, step), at_ms)
+
+
+def sweep_ended(
+    sweep_id: str, state: str, reason: str | None, results: Mapping[str, float], at_ms: int
+) -> Event:
+    """Close a sweep's run; `results` are the chosen trial's numbers, such as `objective`, `test/accuracy`."""
+    told = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
+    return Event("end", sweep_id, _end(state, told, results, 0), at_ms)
+
+
+def milliseconds(seconds: float) -> int:
+    """Turn a time of the ledger, in seconds since 1970, into MLflow's milliseconds."""
+    return round(seconds * 1000)
+
+
+def _end(state: str, told: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:
+    return {
+        "status": _STATUS.get(state, "KILLED"),
+        "tags": _texts(told),
+        "values": dict(points),
+        "step": int(step),
+    }
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values as texts, user names and passwords of URLs left out."""
+    written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
+    return {name: _URL_SECRET.sub("", value) for name, value in written.items()}

@@ -1,0 +1,240 @@
+"""The one door to MLflow: applies events so that applying them again changes nothing.
+
+- A run is looked up before it is made: the parent by the sweep's id and time of creation, a child by the tag
+  `trial.key` among the parent's children. MLflow itself would make a second run without a word.
+- A point carries the time fixed in its event. `SqlAlchemyStore` keeps one row for each (run, name, time,
+  step, value), so a point sent again stays one.
+- Parameters never change, tags are set, artifacts are overwritten, the status is the last one said.
+
+It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.records import Event
+from orchestrator.tracking.fold import Change, fold
+from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
+
+_log = logging.getLogger(__name__)
+
+_REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
+"""Answers that will not change however often the same event is sent."""
+
+_PARENT = "mlflow.parentRunId"
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the runs of one sweep go.
+
+    Attributes:
+        uri: MLflow's tracking URI.
+        artifacts: root of the artifacts of a new experiment, or None to leave it to a server.
+        experiment: name of the experiment: the task's.
+        sweep_id: tag `sweep.id` of the parent run.
+        sweep_created: tag `sweep.created`; two ledgers may know a sweep of the same id on one shared server.
+    """
+
+    uri: str
+    artifacts: str | None
+    experiment: str
+    sweep_id: str
+    sweep_created: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An event that MLflow will never take, and why."""
+
+    run: str
+    kind: str
+    reason: str
+
+
+class MlflowSink:
+    """Writes one sweep's events to MLflow; the only writer of that sweep while it lives."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._to = destination
+        self._client = connect(destination.uri)
+        self._experiment = self._experiment_id()
+        self._runs: dict[str, str] = {}
+        self._find_runs()
+
+    # ------------------------------------------------------------------ events
+
+    def apply(self, events: Sequence[Event]) -> list[Refused]:
+        """Write a batch; return the events that MLflow refuses for good.
+
+        Raises:
+            MlflowException: if MLflow cannot be reached or written now; the batch may be applied again.
+        """
+        refused: list[Refused] = []
+        for change in fold(events):
+            try:
+                self._write(change)
+            except MlflowException as error:
+                if not _is_refusal(error):
+                    raise
+                refused += self._write_singly([event for event in events if event.run == change.run])
+        return refused
+
+    def _write_singly(self, events: Sequence[Event]) -> list[Refused]:
+        refused = []
+        for event in events:
+            try:
+                self._write(*fold([event]))
+            except MlflowException as error:
+                if not _is_refusal(error):
+                    raise
+                refused.append(Refused(event.run, event.kind, str(error.message)))
+        return refused
+
+    def _write(self, change: Change) -> None:
+        known = change.run in self._runs
+        run_id = self._runs[change.run] if known else self._create(change)
+        self._write_values(run_id, change, tags=change.tags if known else {})
+        for payload in change.artifacts:
+            self._write_artifact(run_id, payload)
+        if change.status == "RUNNING" and known:
+            self._client.update_run(run_id, status="RUNNING")
+        elif change.status not in (None, "RUNNING"):
+            self._client.set_terminated(run_id, change.status, change.ended_ms)
+
+    def _write_values(self, run_id: str, change: Change, tags: dict[str, str]) -> None:
+        metrics = [Metric(point.name, point.value, point.at_ms, point.step) for point in change.points]
+        parameters = [Param(*item) for item in change.parameters.items()]
+        batches = zip_longest(
+            chunks(metrics, METRICS_A_BATCH),
+            chunks(parameters, NAMES_A_BATCH),
+            chunks([RunTag(*item) for item in tags.items()], NAMES_A_BATCH),
+            fillvalue=(),
+        )
+        for some_metrics, some_parameters, some_tags in batches:
+            self._client.log_batch(run_id, some_metrics, some_parameters, some_tags)
+
+    def _write_artifact(self, run_id: str, payload: Mapping[str, Any]) -> None:
+        if "text" in payload:
+            self._client.log_text(run_id, payload["text"], payload["name"])
+            return
+        path, folder = Path(payload["path"]), payload["folder"] or None
+        if path.is_dir():
+            self._client.log_artifacts(run_id, str(path), folder)
+        elif path.is_file():
+            self._client.log_artifact(run_id, str(path), folder)
+        else:
+            raise MlflowException.invalid_parameter_value(f"the artifact {path} is no longer there")
+
+    # ------------------------------------------------------------------ runs
+
+    def _create(self, change: Change) -> str:
+        """Make the run of a change, its tags included; a child's parent exists or is made first."""
+        tags = dict(change.tags)
+        if change.run == self._to.sweep_id:
+            tags |= {"sweep.id": change.run, "sweep.created": self._to.sweep_created}
+        else:
+            tags |= {"trial.key": change.run, _PARENT: self._parent()}
+        run = self._client.create_run(
+            self._experiment, start_time=change.started_ms, tags=tags, run_name=change.name or change.run
+        )
+        self._runs[change.run] = run.info.run_id
+        return str(run.info.run_id)
+
+    def _parent(self) -> str:
+        sweep_id = self._to.sweep_id
+        return self._runs.get(sweep_id) or self._create(Change(sweep_id))
+
+    def _find_runs(self) -> None:
+        """Fill the map of the runs that an earlier delivery has made."""
+        mine = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
+        for parent in self._search(mine):
+            self._runs[self._to.sweep_id] = parent.info.run_id
+            for child in self._search({_PARENT: parent.info.run_id}):
+                self._runs[child.data.tags["trial.key"]] = child.info.run_id
+
+    def _search(self, tags: dict[str, str]) -> Iterator[Run]:
+        condition = " and ".join(f"tags.`{name}` = '{_quotable(value)}'" for name, value in tags.items())
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], condition, max_results=1000, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _experiment_id(self) -> str:
+        name, folder = self._to.experiment, self._to.artifacts
+        root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{name}"
+        try:
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                return str(self._client.create_experiment(name, artifact_location=root))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            return self._experiment_id()  # another sweep of the task was faster
+        if found.lifecycle_stage == "deleted":
+            _log.warning("the experiment %s was deleted; it is restored for %s", name, self._to.sweep_id)
+            self._client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+
+def connect(uri: str) -> MlflowClient:
+    """Return a client whose store exists in the present schema.
+
+    MLflow migrates on first use without a lock, and two first users destroy each other's work: for SQLite the
+    migration runs under a file lock. The file is put in WAL mode, or a reader in the UI stops the writer.
+    """
+    file = sqlite_file(uri)
+    if file is None:
+        return MlflowClient(uri)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(file.with_name(f"{file.name}.lock")):
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.close()
+    return client
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """Return the file of an SQLite URI, or None for any other kind of store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(unquote(urlsplit(uri).path[1:]))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_refusal(error: MlflowException) -> bool:
+    return error.error_code in _REFUSALS
+
+
+def _quotable(value: str) -> str:
+    assert not set(value) & set("'\\"), f"ids and times are slugs, got {value!r}"
+    return value

@@ -1,0 +1,58 @@
+"""Serve MLflow's own UI, on this machine alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from orchestrator.tracking.environment import environment
+
+_GOODBYE_SECONDS = 5.0
+
+
+def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
+    """Return the command of the server: one worker, loopback only, other hosts' names refused."""
+    return [
+        sys.executable,
+        *("-m", "mlflow", "server"),
+        *("--backend-store-uri", tracking_uri),
+        *("--default-artifact-root", artifacts.absolute().as_uri()),
+        "--no-serve-artifacts",
+        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--allowed-hosts", f"127.0.0.1:{port},localhost:{port}"),
+        *("--cors-allowed-origins", f"http://127.0.0.1:{port},http://localhost:{port}"),
+    ]
+
+
+def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start the server in a process group of its own, for it starts workers that would outlive it."""
+    prepare = [sys.executable, "-m", "orchestrator.tracking.prepare", tracking_uri]
+    subprocess.run(prepare, env=environment(), check=True)
+    return subprocess.Popen(command(tracking_uri, artifacts, port), env=environment(), start_new_session=True)
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """End the server and everything it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, number)
+            server.wait(_GOODBYE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            return
+
+
+def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
+    """Serve until the server ends or a signal asks for its end; return the exit code."""
+    server = start(tracking_uri, artifacts, port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return server.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop(server)

@@ -1,0 +1,75 @@
+"""Events are complete, plain and silent about secrets."""
+
+from __future__ import annotations
+
+import json
+
+from orchestrator.tracking import events
+from tests import sweeps
+
+
+def test_sweep_started_carries_everything_declared() -> None:
+    record = sweeps.sweep_record()
+    event = events.sweep_started(record, sweeps.SPECIFICATION)
+    tags = event.payload["tags"]
+    assert (event.kind, event.run, event.at_ms) == ("start", record.id, 1_790_000_000_250)
+    assert tags["sweep.digest"] == record.digest
+    assert tags["sweep.profile"] == "laptop"
+    assert tags["mlflow.source.git.commit"] == record.facts["git_commit"]
+    assert tags["version.jax"] == "0.10.2"
+    assert tags["data.source"] == "embedded English passages"
+    assert tags["data.comparable"] == "False"
+    assert event.payload["texts"] == {"search-space.yaml": "task: retrieval\n"}
+
+
+def test_facts_that_are_not_declared_are_not_logged() -> None:
+    facts = {"environment": {"TOKEN": "canary"}, "command": "sweep x --ledger postgresql://me:canary@db/x"}
+    event = events.sweep_started(sweeps.sweep_record(facts=facts), sweeps.SPECIFICATION)
+    assert "canary" not in json.dumps(event.payload)
+    assert event.payload["tags"]["command"] == "sweep x --ledger postgresql://db/x"
+
+
+def test_trial_started_logs_the_hyperparameters() -> None:
+    trial = sweeps.trial(4)
+    event = events.trial_started(trial, sweeps.SPECIFICATION)
+    assert event.run == trial.key
+    assert event.payload["name"] == "0004"
+    assert event.payload["parameters"] == {
+        "learning_rate": "0.005",
+        "gamma_init.min": repr(trial.params["gamma_init.min"]),
+        "theta_init.max": "1.0",
+        "seed": "1004",
+        "steps": "200",
+    }
+
+
+def test_states_become_mlflow_statuses() -> None:
+    statuses = {
+        state: events.trial_ended("s-1", state, None, 40, None, 5).payload["status"]
+        for state in ("COMPLETE", "PRUNED", "FAILED", "PREEMPTED")
+    }
+    assert statuses == {
+        "COMPLETE": "FINISHED",
+        "PRUNED": "FINISHED",
+        "FAILED": "FAILED",
+        "PREEMPTED": "KILLED",
+    }
+    assert events.sweep_ended("s", "INTERRUPTED", None, {}, 5).payload["status"] == "KILLED"
+
+
+def test_the_end_tells_cause_step_and_value() -> None:
+    failed = events.trial_ended("s-1", "FAILED", "hung", 40, None, 5).payload
+    assert failed["tags"] == {"trial.state": "FAILED", "trial.steps": "40", "trial.cause": "hung"}
+    assert failed["values"] == {}
+    assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {"objective": 0.75}
+
+
+def test_events_survive_json() -> None:
+    trial = sweeps.trial(1)
+    for event in (
+        events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION),
+        events.trial_started(trial, sweeps.SPECIFICATION),
+        events.metrics(trial.key, 40, {"val/loss": 0.1 + 0.2}, 7),
+        events.text(trial.key, "a\n", "notes/a.md", 7),
+    ):
+        assert json.loads(json.dumps(event.payload)) == event.payload

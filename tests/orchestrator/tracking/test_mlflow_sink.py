@@ -1,0 +1,204 @@
+"""What the sink writes to a real MLflow on SQLite, once however often it is told."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.records import Event
+from orchestrator.tracking import events
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, sqlite_file
+from tests import sweeps
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URI of one migrated database; a migration takes 1.5 s."""
+    return f"sqlite:///{tmp_path_factory.mktemp('with a blank') / 'mlflow.db'}"
+
+
+@pytest.fixture
+def destination(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    """Return an experiment of its own for each test."""
+    return Destination(store, str(tmp_path / "artifacts"), request.node.name, sweeps.SWEEP_ID, "1.25")
+
+
+@pytest.fixture
+def sink(destination: Destination) -> MlflowSink:
+    return MlflowSink(destination)
+
+
+def whole_sweep() -> list[Event]:
+    """Return the events of a sweep, from its start to its end."""
+    told = [events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION)]
+    for trial in sweeps.trials():
+        told.append(events.trial_started(trial, sweeps.SPECIFICATION))
+        for row in sweeps.reports(trial):
+            told.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
+        ended = events.milliseconds(trial.finished_at or 0.0)
+        told.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
+    told.append(events.sweep_ended(sweeps.SWEEP_ID, "COMPLETE", None, {"objective": 0.64}, 1_790_000_360_000))
+    return told
+
+
+def runs_of(destination: Destination) -> dict[str, Run]:
+    """Return the runs of the experiment by name."""
+    client = MlflowClient(destination.uri)
+    experiment = client.get_experiment_by_name(destination.experiment)
+    runs = client.search_runs([experiment.experiment_id])
+    assert len({run.info.run_name for run in runs}) == len(runs), "no run is there twice"
+    return {run.info.run_name: run for run in runs}
+
+
+def points_of(destination: Destination) -> list[tuple[str, str, int, float, int]]:
+    """Return every stored point of the experiment, straight from the table."""
+    experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
+    file = sqlite_file(destination.uri)
+    assert file is not None
+    with sqlite3.connect(file) as connection:
+        rows = connection.execute(
+            "select r.name, m.key, m.step, m.value, m.timestamp from metrics m join runs r using (run_uuid) "
+            "where r.experiment_id = ? order by 1, 2, 3",
+            (experiment.experiment_id,),
+        ).fetchall()
+    connection.close()
+    return rows
+
+
+def expected_points() -> list[tuple[str, str, int, float, int]]:
+    points = []
+    for trial in sweeps.trials():
+        name = f"{trial.number:04d}"
+        for row in sweeps.reports(trial):
+            at = events.milliseconds(row.at)
+            points += [(name, key, row.step, value, at) for key, value in row.metrics.items()]
+        if trial.value is not None:
+            ended = events.milliseconds(trial.finished_at or 0.0)
+            points.append((name, "objective", trial.step, trial.value, ended))
+    points.append((sweeps.SWEEP_ID, "objective", 0, 0.64, 1_790_000_360_000))
+    return sorted(points)
+
+
+def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Destination) -> None:
+    assert sink.apply(whole_sweep()) == []
+    runs = runs_of(destination)
+    parent = runs[sweeps.SWEEP_ID]
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["sweep.digest"] == sweeps.sweep_record().digest
+    assert (parent.info.start_time, parent.info.end_time) == (1_790_000_000_250, 1_790_000_360_000)
+    for trial in sweeps.trials():
+        run = runs[f"{trial.number:04d}"]
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["trial.key"] == trial.key
+        assert run.data.tags["trial.state"] == trial.state
+        assert run.data.params["learning_rate"] == repr(trial.params["learning_rate"])
+        assert run.info.status == ("FAILED" if trial.state == "FAILED" else "FINISHED")
+    assert points_of(destination) == expected_points()
+
+
+def test_told_again_by_another_process_nothing_changes(sink: MlflowSink, destination: Destination) -> None:
+    told = whole_sweep()
+    sink.apply(told)
+    for batch in (told, told[3:9], told[-4:]):
+        MlflowSink(destination).apply(batch)
+    assert len(runs_of(destination)) == 9
+    assert points_of(destination) == expected_points()
+
+
+def test_interrupted_anywhere_and_told_again_is_told_once(destination: Destination) -> None:
+    told = whole_sweep()
+    for end in range(0, len(told), 7):
+        MlflowSink(destination).apply(told[max(0, end - 5) : end + 7])
+    MlflowSink(destination).apply(told[-8:])
+    assert points_of(destination) == expected_points()
+    assert {run.info.status for run in runs_of(destination).values()} == {"FINISHED", "FAILED"}
+
+
+def test_a_resumed_trial_runs_again(sink: MlflowSink, destination: Destination) -> None:
+    trial = sweeps.trial(0)
+    start = events.trial_started(trial, sweeps.SPECIFICATION)
+    sink.apply([start])
+    sink.apply([events.trial_ended(trial.key, "PREEMPTED", "interrupted", 40, None, 1_790_000_100_000)])
+    assert runs_of(destination)["0000"].info.status == "KILLED"
+    sink.apply([start])
+    assert runs_of(destination)["0000"].info.status == "RUNNING"
+
+
+def test_a_sweep_of_the_same_id_from_another_ledger_keeps_apart(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    told = whole_sweep()
+    sink.apply(told)
+    other = Destination(**{**vars(destination), "sweep_created": "2.5"})
+    MlflowSink(other).apply(told[:2])
+    experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
+    assert len(MlflowClient(destination.uri).search_runs([experiment.experiment_id])) == 11
+
+
+def test_odd_values_do_no_harm(sink: MlflowSink, destination: Destination) -> None:
+    start = events.trial_started(
+        sweeps.trial(0, params={"long": "x" * 7000, "odd%name": 1, **{f"p{n}": n for n in range(150)}}),
+        sweeps.SPECIFICATION,
+    )
+    values = {f"m{n}": 1.0 for n in range(1100)} | {"loss": float("inf"), "50%": 0.5}
+    assert sink.apply([start, events.metrics(start.run, 1, values, 7)]) == []
+    run = runs_of(destination)["0000"]
+    assert len(run.data.params) == 154
+    assert len(run.data.params["long"]) == 6000
+    assert len(run.data.metrics) == 1101
+    assert run.data.tags["non-finite.loss"] == "inf at step 1"
+
+
+def test_artifacts_lie_beside_their_run(sink: MlflowSink, destination: Destination, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    batch = [
+        events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION),
+        events.artifact(sweeps.SWEEP_ID, folder, "checkpoint", 1),
+        events.artifact(sweeps.SWEEP_ID, folder / "manifest.json", "", 1),
+        events.text(sweeps.SWEEP_ID, "hello", "notes.md", 1),
+    ]
+    assert sink.apply(batch) == []
+    root = Path(runs_of(destination)[sweeps.SWEEP_ID].info.artifact_uri.removeprefix("file://"))
+    assert root.is_relative_to(tmp_path / "artifacts")
+    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert found == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
+
+
+def test_what_mlflow_refuses_is_named_and_holds_nothing_up(
+    sink: MlflowSink, destination: Destination, tmp_path: Path
+) -> None:
+    first, second = sweeps.trial(0), sweeps.trial(1)
+    changed = events.trial_started(sweeps.trial(0, params={"learning_rate": 0.5}), sweeps.SPECIFICATION)
+    sink.apply([events.trial_started(first, sweeps.SPECIFICATION)])
+    refused = sink.apply(
+        [
+            changed,
+            events.metrics(first.key, 40, {"val/loss": 0.5}, 9),
+            events.artifact(first.key, tmp_path / "gone", "", 1),
+            events.trial_started(second, sweeps.SPECIFICATION),
+        ]
+    )
+    assert [(row.run, row.kind) for row in refused] == [(first.key, "start"), (first.key, "artifact")]
+    assert "Changing param values" in refused[0].reason
+    assert str(tmp_path / "gone") in refused[1].reason
+    runs = runs_of(destination)
+    assert runs["0000"].data.metrics == {"val/loss": 0.5}
+    assert "0001" in runs
+
+
+def test_an_unreachable_store_is_an_error_not_a_refusal(tmp_path: Path) -> None:
+    destination = Destination("http://127.0.0.1:9", None, "x", sweeps.SWEEP_ID, "1.25")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        began = time.monotonic()
+        with pytest.raises(MlflowException):
+            MlflowSink(destination)
+    assert time.monotonic() - began < 20

@@ -1,0 +1,182 @@
+"""The shipper delivers a real ledger's outbox through a real child to a real MLflow, come what may."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.tracking import child, events
+from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.shipper import Pace, Shipper
+from tests import sweeps
+
+QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty MLflow database; to make one takes longer than to copy it."""
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    connect(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def ledger_url(tmp_path: Path, migrated: Path) -> str:
+    """Return a ledger whose outbox holds a sweep of three trials, with an MLflow database beside it."""
+    shutil.copy(migrated, tmp_path / "mlflow.db")
+    url = f"sqlite:///{tmp_path / 'sweeps.db'}"
+    ledger = Ledger.open(url)
+    record = sweeps.sweep_record(state="RUNNING", finished_at=None)
+    ledger.create_sweep(record, events=[events.sweep_started(record, sweeps.SPECIFICATION)])
+    for number in range(3):
+        _run_trial(ledger, number)
+    ledger.close()
+    return url
+
+
+def _run_trial(ledger: Ledger, number: int) -> None:
+    done = sweeps.trial(number)
+    waiting = sweeps.trial(
+        number, "WAITING", value=None, best_step=None, step=0, attempts=0, finished_at=None
+    )
+    ledger.add_trial(waiting, events=[events.trial_started(waiting, sweeps.SPECIFICATION)])
+    attempt = ledger.start_attempt(waiting.key)
+    for row in sweeps.reports(done):
+        told = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
+        ledger.record_report(attempt.id, row.step, row.metrics, events=[told])
+    ended = events.trial_ended(done.key, "COMPLETE", None, done.step, done.value, 1_790_000_400_000)
+    ledger.end_attempt(
+        attempt.id, "ENDED", trial_state="COMPLETE", value=done.value, best_step=done.step, events=[ended]
+    )
+
+
+def _shipper(ledger_url: str, folder: Path, **options: object) -> Shipper:
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    return Shipper(
+        ledger_url,
+        sweeps.SWEEP_ID,
+        uri,
+        folder / "artifacts",
+        **{"pace": QUICK, **options},  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def shipper(ledger_url: str, tmp_path: Path) -> Iterator[Shipper]:
+    shipper = _shipper(ledger_url, tmp_path, batch=4)
+    yield shipper
+    shipper.close()
+
+
+def _children() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if "orchestrator.tracking.deliver" in each.cmdline()]
+
+
+def _stored(folder: Path) -> dict[str, int]:
+    """Return the number of points of each run, by name."""
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("retrieval")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len({run.info.run_name for run in runs}) == len(runs)
+    return {
+        run.info.run_name: sum(
+            len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics
+        )
+        for run in runs
+    }
+
+
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 41}
+
+
+def test_everything_arrives_once_although_a_child_is_killed(
+    shipper: Shipper, ledger_url: str, tmp_path: Path
+) -> None:
+    ledger = Ledger.open(ledger_url)
+    assert ledger.backlog(sweeps.SWEEP_ID) == 22
+    shipper.start()
+    while not _children():
+        time.sleep(0.02)
+    _children()[0].kill()
+    assert shipper.drain(60) == 0
+    assert shipper.trouble is None
+    assert shipper.refused == ()
+    assert _stored(tmp_path) == EVERYTHING
+    _run_trial(ledger, 3)
+    shipper.nudge()
+    assert shipper.drain(20) == 0
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
+    shipper.close()
+    assert _children() == []
+    ledger.close()
+
+
+def test_a_hung_child_is_replaced(shipper: Shipper, ledger_url: str, tmp_path: Path) -> None:
+    shipper.start()
+    assert shipper.drain(60) == 0
+    (hung,) = _children()
+    hung.suspend()
+    ledger = Ledger.open(ledger_url)
+    _run_trial(ledger, 3)
+    ledger.close()
+    assert shipper.drain(60) == 0
+    shipper.close()
+    assert not hung.is_running()
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
+
+
+def test_what_cannot_be_delivered_waits_for_the_next_driver(
+    ledger_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_COMMAND", (sys.executable, "-c", "raise SystemExit('out of order')"))
+    shipper = _shipper(ledger_url, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        began = time.monotonic()
+        shipper.start()
+        assert shipper.drain(1.0) == 22
+        shipper.close()
+    assert time.monotonic() - began < 5
+    assert "out of order" in str(shipper.trouble)
+    assert "out of order" in caplog.text
+    monkeypatch.undo()
+    following = _shipper(ledger_url, tmp_path)
+    following.start()
+    assert following.drain(60) == 0
+    following.close()
+    assert _stored(tmp_path) == EVERYTHING
+
+
+def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from orchestrator.tracking.shipper import Shipper\n"
+        f"root = Path({str(tmp_path)!r})\n"
+        f"s = Shipper({ledger_url!r}, {sweeps.SWEEP_ID!r}, f'sqlite:///{{root}}/mlflow.db', root)\n"
+        "s.start(); time.sleep(60)"
+    )
+    driver = psutil.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
+    deadline = time.monotonic() + 20
+    while not (orphans := driver.children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert psutil.wait_procs(orphans, timeout=15)[1] == []
+
+
+def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
+    shipper.nudge()
+    assert shipper.lag == 0
+    shipper.close()

@@ -1,0 +1,179 @@
+"""A small realistic sweep as records, for the tests of tracking and report; nothing is drawn at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+from orchestrator.ledger.records import (
+    AttemptRecord,
+    CheckpointRecord,
+    ReadingRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
+
+SWEEP_ID = "retrieval-laptop-0123abcd"
+CREATED = 1_790_000_000.25
+INTERVAL, STEPS, LAYERS = 40, 200, 2
+
+SPECIFICATION = SimpleNamespace(
+    task="retrieval",
+    metric="val/accuracy",
+    direction="maximize",
+    source_text="task: retrieval\n",
+    model=SimpleNamespace(layer="rotrnn"),
+)
+"""What the events read of an `orchestrator.spec.model.Sweep`."""
+
+
+def sweep_record(**changes: object) -> SweepRecord:
+    """Return the sweep."""
+    record = SweepRecord(
+        id=SWEEP_ID,
+        name="retrieval",
+        profile="laptop",
+        task="retrieval",
+        document={
+            "name": "retrieval",
+            "profile": "laptop",
+            "task": "retrieval",
+            "model": {"layer": "rotrnn", "depth": LAYERS, "d_model": 32, "d_state": 64, "heads": 8},
+            "training": {"steps": STEPS, "interval": INTERVAL, "batch_size": 32},
+            "evaluate": {"examples": 512},
+            "search": {
+                "learning_rate": {"log_uniform": [1e-4, 1e-1]},
+                "gamma_init.min": {"uniform": [0.1, 0.9]},
+                "theta_init.max": {"choice": [0.1, 1.0, 2 * math.pi]},
+            },
+            "objective": {"maximize": ["val/accuracy"]},
+            "sampler": {"tpe": {"seed": 0}},
+            "scheduler": {"asha": {"reduction": 4}},
+            "budget": {"trials": 8},
+            "resources": {"gpu": 0.0, "cpu": 1.0},
+            "confirm": {"seeds": 0},
+            "published": {
+                "source": "RotRNN, Tables 1 and 3",
+                "values": {"learning_rate": 1e-3, "gamma_init.min": 0.5, "theta_init.max": 2 * math.pi},
+                "test/accuracy": 0.899,
+            },
+        },
+        digest="0123abcd" * 8,
+        state="COMPLETE",
+        reason=None,
+        data_source="embedded English passages",
+        data_digest="feed" * 16,
+        facts={
+            "git_commit": "c0ffee" * 6 + "c0ff",
+            "versions": {"python": "3.11.13", "jax": "0.10.2"},
+            "command": "sweep search_spaces/retrieval.yaml",
+            "sampler_seed": 0,
+            "comparable": False,
+            "note": "not AAN: its accuracy does not compare with the paper's",
+            "chance": {"validation": 0.502, "test": 0.504},
+            "metric": "val/accuracy",
+            "direction": "maximize",
+            "specification": SPECIFICATION.source_text,
+        },
+        created_at=CREATED,
+        finished_at=CREATED + 360.0,
+    )
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def trial(number: int, state: str = "COMPLETE", **changes: object) -> TrialRecord:
+    """Return trial `number`; a later one is a little better."""
+    steps = {"COMPLETE": STEPS, "PRUNED": 2 * INTERVAL, "FAILED": INTERVAL}.get(state, INTERVAL)
+    record = TrialRecord(
+        key=f"{SWEEP_ID}-{number}",
+        sweep_id=SWEEP_ID,
+        number=number,
+        role="search",
+        state=state,  # type: ignore[arg-type]
+        cause="non-finite: val/accuracy is nan" if state == "FAILED" else None,
+        params={
+            "learning_rate": 1e-3 * (1 + number),
+            "gamma_init.min": 0.1 + 0.8 * ((0.37 * number + 0.5) % 1.0),
+            "theta_init.max": (0.1, 1.0, 2 * math.pi)[number % 3],
+        },
+        system_attrs={},
+        seed=1000 + number,
+        value=None if state == "FAILED" else accuracy(number, steps),
+        best_step=None if state == "FAILED" else steps,
+        step=steps,
+        total_steps=STEPS,
+        attempts=1,
+        created_at=CREATED + 30.0 * number,
+        finished_at=CREATED + 30.0 * number + 0.1 * steps,
+    )
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def trials() -> list[TrialRecord]:
+    """Return eight trials: five complete, two pruned, one failed."""
+    states = ["COMPLETE", "PRUNED", "COMPLETE", "FAILED", "COMPLETE", "PRUNED", "COMPLETE", "COMPLETE"]
+    return [trial(number, state) for number, state in enumerate(states)]
+
+
+def accuracy(number: int, step: int) -> float:
+    """Return the validation accuracy of a trial at a step."""
+    return 0.5 + 0.02 * (number + 1) * (1 - math.exp(-step / 80))
+
+
+def reports(of: TrialRecord) -> list[ReportRecord]:
+    """Return the curve of a trial, one report an interval, as a worker sends it."""
+    return [
+        ReportRecord(of.key, step, f"{of.key}.1", _metrics(of.number, step), of.created_at + 0.1 * step)
+        for step in range(INTERVAL, of.step + 1, INTERVAL)
+    ]
+
+
+def _metrics(number: int, step: int) -> dict[str, float]:
+    value = accuracy(number, step)
+    norms = {
+        f"hidden_norm/layer_{layer}": 3.0 + layer + 0.05 * number + 0.2 * math.log1p(step / 40)
+        for layer in range(LAYERS)
+    }
+    return {
+        "train/loss": 1.3 - value,
+        "train/accuracy": value + 0.03,
+        "val/loss": 1.25 - value,
+        "val/accuracy": value,
+        "learning_rate": 1e-3 * (1 + number) * min(1.0, step / 80),
+        "tokens_per_second": 21_000.0 + 10 * step,
+        **norms,
+    }
+
+
+def attempts(of: Sequence[TrialRecord]) -> list[AttemptRecord]:
+    """Return one attempt a trial."""
+    state = {"FAILED": "FAILED"}
+    return [
+        AttemptRecord(
+            f"{each.key}.1",
+            each.key,
+            1,
+            state.get(each.state, "ENDED"),  # type: ignore[arg-type]
+            each.cause,
+            "127.0.0.1",
+            each.created_at,
+            each.finished_at,
+        )
+        for each in of
+    ]
+
+
+def checkpoint(of: TrialRecord, path: str) -> CheckpointRecord:
+    """Return the best checkpoint of a trial."""
+    assert of.best_step is not None
+    return CheckpointRecord(of.key, of.best_step, "best", path, "beef" * 16, 123_456, {})
+
+
+def reading(of: TrialRecord) -> ReadingRecord:
+    """Return the one reading of the test split."""
+    assert of.best_step is not None
+    metrics = {"test/loss": 0.66, "test/accuracy": accuracy(of.number, of.best_step) - 0.011}
+    return ReadingRecord(of.key, of.best_step, "test", metrics, CREATED + 355.0)
