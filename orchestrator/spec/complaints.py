@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import BadInput
 from orchestrator.spec.document import Node
+from orchestrator.spec.numbers import NotFiniteError, parse_number
 
 Path = tuple[str | int, ...]
 
@@ -37,7 +38,9 @@ _MUST = {
 def complaint(root: Node, path: Path, must: str, remedy: str, got: str | None = None) -> BadInput:
     """Return the error about the value at `path`, or about its absence from the deepest level that exists."""
     node = root.at(path)
-    return BadInput(f"{node.where}: {dotted(path)}", must, node.shown() if got is None else got, remedy)
+    key = dotted(path)
+    where = node.where if node.where == f"--set {key}" else f"{node.where}: {key}"
+    return BadInput(where, must, node.shown() if got is None else got, remedy)
 
 
 def dotted(path: Path) -> str:
@@ -56,19 +59,19 @@ def nearest(name: str, names: Iterable[str], *, start: str = "") -> str:
 
 
 def from_pydantic(error: ValidationError, model: type[BaseModel], root: Node, prefix: Path = ()) -> BadInput:
-    """Return the first error in the order of the file; an unknown key goes first, for it often explains the rest."""
+    """Return one of the errors: an unknown key first, for it often explains what is missing."""
     found = error.errors(include_url=False, include_input=False)
     first = min(found, key=lambda each: each["type"] != "extra_forbidden")
     path = (*prefix, *_of_file(first["loc"], root, prefix))
     if first["type"] == "extra_forbidden":
         siblings = _fields(model, tuple(first["loc"][:-1]))
         return complaint(
-            root, path, "is not a known key", nearest(str(path[-1]), siblings), got=f"`{path[-1]}`"
+            root, path, "must be a known key", nearest(str(path[-1]), siblings), got=f"`{path[-1]}`"
         )
     template = _MUST.get(first["type"])
     must = template.format(**first.get("ctx", {})) if template else first["msg"]
     got = "nothing" if first["type"] == "missing" else None
-    return complaint(root, path, must, _example(model, tuple(first["loc"])), got)
+    return complaint(root, path, must, _remedy(model, first["loc"], root.at(path).value), got)
 
 
 def _of_file(location: Path, root: Node, prefix: Path) -> Path:
@@ -107,15 +110,22 @@ def _inner(field: FieldInfo) -> type[BaseModel] | None:
     return None
 
 
-def _example(model: type[BaseModel], location: Path) -> str:
-    names = [part for part in location if isinstance(part, str)]
-    if not names:
-        return "See docs/search-space.md."
-    owner = _model_at(model, tuple(names[:-1]))
-    field = owner.model_fields.get(names[-1]) if owner else None
+def _remedy(model: type[BaseModel], location: Path, given: Any) -> str:
+    if isinstance(given, str) and _spells_number(given):
+        return "Remove the quotes."
+    names = tuple(part for part in location if isinstance(part, str))
+    owner = _model_at(model, names[:-1])
+    field = owner.model_fields.get(names[-1]) if owner and names else None
     if field is None or not field.examples:
         return "See docs/search-space.md."
     return f"For example {names[-1]}: {flow(field.examples[0])}."
+
+
+def _spells_number(text: str) -> bool:
+    try:
+        return parse_number(text) is not None
+    except NotFiniteError:
+        return False
 
 
 def flow(value: Any) -> str:

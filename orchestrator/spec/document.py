@@ -7,7 +7,6 @@ that imports ruamel.yaml; it reads the parser's events, so nothing is ever const
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,15 +28,14 @@ from ruamel.yaml.events import (
 )
 
 from orchestrator.errors import BadInput
-from orchestrator.spec.numbers import NotFinite, parse_number
+from orchestrator.spec.numbers import NotFiniteError, parse_number
+from orchestrator.spec.source import read_text, shown
 
 Scalar: TypeAlias = str | int | float | bool | None
 Plain: TypeAlias = Scalar | list["Plain"] | dict[str, "Plain"]
 
-BIGGEST = 1_000_000
-"""Bytes of the longest file that is read."""
 DEEPEST = 8
-"""Levels of nesting; the format itself needs six."""
+"""Levels of nesting; the format itself needs seven."""
 MOST_NODES = 5_000
 """Keys and values of one file, so that a hostile one is refused in well under a second."""
 
@@ -48,10 +46,10 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_TAB = re.compile(r"^ *\t", re.MULTILINE)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Line ends, controls, marks that reorder text, and halves of characters: none belongs in a name or a note.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,19 @@ class Node:
 
     Attributes:
         value: a scalar, a tuple of nodes, or a dict of nodes by key.
-        where: `file:line` of the value, or the option it was given by.
+        where: `file:line` of the value's key, or the option it was given by.
         text: the characters of a scalar as written.
     """
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     where: str
     text: str = field(default="", compare=False)
+
+    @property
+    def entries(self) -> dict[str, Node]:
+        """Return the nodes of a mapping by key."""
+        assert isinstance(self.value, dict), self.where
+        return self.value
 
     def plain(self) -> Plain:
         """Return the tree as lists and dicts."""
@@ -78,34 +82,40 @@ class Node:
 
     def at(self, path: tuple[Any, ...]) -> Node:
         """Return the deepest node on `path` that exists: the place to point an error at."""
-        if path and isinstance(self.value, dict) and path[0] in self.value:
-            return self.value[path[0]].at(path[1:])
-        if path and isinstance(self.value, tuple) and isinstance(path[0], int):
-            if path[0] < len(self.value):
-                return self.value[path[0]].at(path[1:])
-        return self
+        below = self._below(path[0]) if path else None
+        return self if below is None else below.at(path[1:])
+
+    def _below(self, key: Any) -> Node | None:
+        if isinstance(self.value, dict):
+            return self.value.get(key)
+        if isinstance(self.value, tuple) and isinstance(key, int) and key < len(self.value):
+            return self.value[key]
+        return None
 
     def shown(self) -> str:
         """Return the value as an error quotes it, cut to a readable length."""
+        quoted = self._quoted()
+        return quoted if len(quoted) <= 120 else f"{quoted[:117]}..."
+
+    def _quoted(self) -> str:
         if isinstance(self.value, dict):
-            shown = f"{{{', '.join(self.value)}}}" if self.value else "an empty mapping"
-        elif isinstance(self.value, tuple):
-            shown = f"[{', '.join(node.shown() for node in self.value[:6])}{', ...' * (len(self.value) > 6)}]"
-        elif self.value is None:
-            shown = "nothing"
-        else:
-            shown = repr(self.value) if isinstance(self.value, str) else self.text or str(self.value)
-        return shown if len(shown) <= 120 else f"{shown[:117]}..."
+            return f"{{{', '.join(list(self.value)[:6])}}}" if self.value else "an empty mapping"
+        if isinstance(self.value, tuple):
+            more = ", ..." if len(self.value) > 6 else ""
+            return f"[{', '.join(node.shown() for node in self.value[:6])}{more}]"
+        if self.value is None:
+            return "nothing"
+        return repr(self.value) if isinstance(self.value, str) else self.text or str(self.value)
 
 
 def read_document(path: Path) -> tuple[Node, str]:
     """Read a file into its tree and its text.
 
     Raises:
-        BadInput: the file is missing, unreadable, too long, not UTF-8 text or not plain YAML 1.2.
+        BadInput: the file cannot be read as text, or is not plain YAML 1.2.
     """
-    text = _text(path)
-    return parse_document(text, str(path)), text
+    text = read_text(path)
+    return parse_document(text, shown(path)), text
 
 
 def parse_document(text: str, name: str) -> Node:
@@ -114,10 +124,9 @@ def parse_document(text: str, name: str) -> Node:
     Raises:
         BadInput: the text is not one mapping of plain YAML 1.2.
     """
-    _refuse_tabs(text, name)
     node = _Builder(name, numbered=True).build(text)
     if not isinstance(node.value, dict):
-        _refuse(node.where, "must be a mapping", node.shown(), "Write `task: ...` at its top.")
+        raise BadInput(node.where, "must be a mapping", node.shown(), "Write `task: ...` at its top.")
     return node
 
 
@@ -125,67 +134,20 @@ def parse_fragment(text: str, where: str) -> Node:
     """Parse one value given on the command line; errors name `where`.
 
     Raises:
-        BadInput: the text is not plain YAML 1.2.
+        BadInput: the text is not one line of plain YAML 1.2.
     """
-    if _CONTROL.search(text) or "\n" in text:
-        _refuse(where, "must be one line of text", repr(text[:60]), "Write the value on one line.")
-    return _Builder(where, numbered=False).build(text)
+    if _UNPRINTABLE.search(text):
+        raise BadInput(where, "must be one line of text", repr(text[:60]), "Write the value on one line.")
+    return _Builder(where, numbered=False).build(text or "~")
 
 
-def _refuse(where: str, must: str, got: str, remedy: str) -> None:
-    raise BadInput(where, must, got, remedy)
-
-
-def _text(path: Path) -> str:
-    where = str(path)
-    data = _bytes(path)
-    if data.startswith(_UTF16):
-        raise BadInput(where, "must be UTF-8 text", "UTF-16", "Save it as UTF-8.")
-    if b"\x00" in data:
-        raise BadInput(where, "must be UTF-8 text", "a binary file", "Name a YAML file.")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        got = f"the byte 0x{data[error.start]:02x}"
-        raise BadInput(f"{where}:{line}", "must be UTF-8 text", got, "Save it as UTF-8.") from None
-    if not text.strip():
-        raise BadInput(where, "must hold a search space", "an empty file", "Begin with `task: retrieval`.")
-    if found := _CONTROL.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise BadInput(
-            f"{where}:{line}", "must be plain text", repr(found[0]), "Take the control character out."
-        )
-    return text
-
-
-def _bytes(path: Path) -> bytes:
-    where = str(path).replace("\n", "\\n")
-    remedy = "Name a YAML file, such as search_spaces/retrieval.yaml."
-    try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise BadInput(where, "must be a file", "a directory", remedy)
-        if not stat.S_ISREG(found.st_mode):
-            raise BadInput(where, "must be a regular file", "a device or a pipe", remedy)
-        if found.st_size > BIGGEST:
-            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{found.st_size:,}", remedy)
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise BadInput(where, "must exist", "no such file", remedy) from None
-    except PermissionError:
-        raise BadInput(
-            where, "must be readable", "permission denied", "Make it readable: chmod u+r."
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BadInput(where[:200], "must be a readable file", reason, remedy) from None
-
-
-def _refuse_tabs(text: str, name: str) -> None:
-    if found := _TAB.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        _refuse(f"{name}:{line}", "must be indented by spaces", "a tab", "Replace the tab by spaces.")
+def tree_of(value: Any, where: str) -> Node:
+    """Return plain values (of JSON) as a tree whose errors name `where`."""
+    if isinstance(value, dict):
+        return Node({str(key): tree_of(item, where) for key, item in value.items()}, where)
+    if isinstance(value, list):
+        return Node(tuple(tree_of(item, where) for item in value), where)
+    return Node(value, where, str(value))
 
 
 class _Builder:
@@ -203,19 +165,23 @@ class _Builder:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = " ".join(str(error.problem or error.context or "a syntax error").split())
-            raise BadInput(self._where(mark), "must be YAML 1.2", problem[:160], "Mend the syntax.") from None
+            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Mend the syntax.") from None
         except (YAMLError, ValueError, IndexError, OverflowError) as error:
             # ruamel's scanner raises ValueError on some malformed escapes and directives.
             problem = " ".join(str(error).split())[:160] or "a syntax error"
             raise BadInput(self._name, "must be YAML 1.2", problem, "Mend the syntax.") from None
 
-    def _where(self, mark: Any) -> str:
+    def _line(self, mark: Any) -> str:
         return f"{self._name}:{mark.line + 1}" if self._numbered and mark is not None else self._name
+
+    def _refusal(self, event: Any, must: str, got: str, remedy: str) -> BadInput:
+        line = self._line(event.start_mark)
+        return BadInput(f"{line}: {'.'.join(self._path)}" if self._path else line, must, got, remedy)
 
     def _document(self, events: Iterator[Any]) -> Node:
         root: Node | None = None
         for event in events:
-            if isinstance(event, (StreamStartEvent, StreamEndEvent, DocumentEndEvent)):
+            if isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
                 continue
             if isinstance(event, DocumentStartEvent):
                 self._check_start(event, first=root is None)
@@ -226,15 +192,14 @@ class _Builder:
         return root
 
     def _check_start(self, event: Any, *, first: bool) -> None:
-        where = self._where(event.start_mark)
         if not first:
-            raise BadInput(where, "must be one document", "a second one", "Remove the line `---`.")
+            raise self._refusal(event, "must be one document", "a second one", "Remove the line `---`.")
         if event.version or event.tags:
-            raise BadInput(where, "must have no directives", "a line that begins with %", "Remove it.")
+            raise self._refusal(event, "must have no directives", "a line that begins with %", "Remove it.")
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
-        where = self._where(event.start_mark)
-        self._check_event(event, where, depth)
+        self._check_event(event, depth)
+        where = self._line(event.start_mark)
         if isinstance(event, ScalarEvent):
             return self._scalar(event, where)
         if isinstance(event, SequenceStartEvent):
@@ -242,26 +207,23 @@ class _Builder:
         assert isinstance(event, MappingStartEvent)
         return self._mapping(events, where, depth)
 
-    def _at_key(self, where: str) -> str:
-        return f"{where}: {'.'.join(self._path)}" if self._path else where
-
-    def _check_event(self, event: Any, where: str, depth: int) -> None:
+    def _check_event(self, event: Any, depth: int) -> None:
         self._nodes += 1
-        where = self._at_key(where)
         if isinstance(event, AliasEvent) or event.anchor is not None:
-            sign = "*" if isinstance(event, AliasEvent) else "&"
-            got = f"`{sign}{str(event.anchor)[:40]}`"
-            raise BadInput(
-                where, "must have no anchors and no aliases", got, "Write the value out where it is used."
-            )
+            got = f"`{'*' if isinstance(event, AliasEvent) else '&'}{str(event.anchor)[:40]}`"
+            remedy = "Write the value out where it is used."
+            raise self._refusal(event, "must have no anchors and no aliases", got, remedy)
         if event.ctag is not None:
-            raise BadInput(where, "must have no YAML tags", f"`{str(event.ctag)[:60]}`", "Remove the tag.")
-        if depth > DEEPEST:
-            raise BadInput(where, f"must have at most {DEEPEST} levels", "a deeper nesting", "Flatten it.")
-        if self._nodes > MOST_NODES:
-            raise BadInput(
-                where, f"must have at most {MOST_NODES:,} keys and values", "more", "Shorten the file."
+            raise self._refusal(
+                event, "must have no YAML tags", f"`{str(event.ctag)[:60]}`", "Remove the tag."
             )
+        if depth > DEEPEST:
+            raise self._refusal(
+                event, f"must have at most {DEEPEST} levels", "a deeper nesting", "Flatten it."
+            )
+        if self._nodes > MOST_NODES:
+            must = f"must have at most {MOST_NODES:,} keys and values"
+            raise self._refusal(event, must, "more", "Shorten the file.")
 
     def _sequence(self, events: Iterator[Any], where: str, depth: int) -> Node:
         items: list[Node] = []
@@ -272,43 +234,39 @@ class _Builder:
     def _mapping(self, events: Iterator[Any], where: str, depth: int) -> Node:
         entries: dict[str, Node] = {}
         while not isinstance(event := next(events), MappingEndEvent):
-            key = self._key(event, events, depth + 1)
-            line = self._where(event.start_mark)
-            self._path.append(key)
+            key = self._key(event, depth + 1)
+            self._path.append(key[:60])
             if key in entries:
-                first = entries[key].where
-                raise BadInput(
-                    self._at_key(line), "keys must be unique", f"a second one ({first})", "Keep one."
-                )
-            # An error points at the line of the key: an empty value has none of its own.
+                got = f"a second one (the first: {entries[key].where})"
+                raise self._refusal(event, "keys must be unique", got, "Keep one.")
             value = self._node(next(events), events, depth + 1)
-            entries[key] = Node(value.value, line, value.text)
+            # An error points at the line of the key: an empty value has none of its own.
+            entries[key] = Node(value.value, self._line(event.start_mark), value.text)
             self._path.pop()
         return Node(entries, where)
 
-    def _key(self, event: Any, events: Iterator[Any], depth: int) -> str:
-        where = self._where(event.start_mark)
-        self._check_event(event, where, depth)
+    def _key(self, event: Any, depth: int) -> str:
+        self._check_event(event, depth)
         if not isinstance(event, ScalarEvent):
-            raise BadInput(where, "a key must be a word", "a list or a mapping", "Write `key: value`.")
-        return self._clean(str(event.value), where)
+            got = "a list or a mapping"
+            raise self._refusal(event, "a key must be a word", got, "Write `key: value`.")
+        return self._clean(event)
 
-    def _clean(self, text: str, where: str) -> str:
+    def _clean(self, event: Any) -> str:
+        text = str(event.value)
         if found := _UNPRINTABLE.search(text):
-            raise BadInput(
-                self._at_key(where), "must be plain text", repr(found[0]), "Take the character out."
-            )
+            raise self._refusal(event, "must be plain text", ascii(found[0]), "Take the character out.")
         return text
 
     def _scalar(self, event: Any, where: str) -> Node:
-        text = self._clean(str(event.value), where)
+        text = self._clean(event)
         if not event.implicit[0]:
             return Node(text, where, text)
         if text in _WORDS:
             return Node(_WORDS[text], where, text)
         try:
             number = parse_number(text)
-        except NotFinite:
-            at = self._at_key(where)
-            raise BadInput(at, "must be a finite number", text[:60], "Write a finite one.") from None
+        except NotFiniteError:
+            remedy = "Write a finite number."
+            raise self._refusal(event, "must be a finite number of 64 bits", text[:60], remedy) from None
         return Node(text if number is None else number, where, text)

@@ -1,240 +1,47 @@
-"""Samplers and schedulers by name, with every default written out; the study and the schedule interpret them."""
+"""The sampler and the scheduler of a file: known, complete, and fit for its space and objectives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ValidationError
 
 from orchestrator.spec.complaints import complaint, from_pydantic, nearest
 from orchestrator.spec.document import Node
-from orchestrator.spec.sections import Flag, Number, Pair, Section, Whole, Word
+from orchestrator.spec.hyperparameters import searchable
+from orchestrator.spec.samplers import SAMPLERS, Sampler
+from orchestrator.spec.schedulers import SCHEDULERS, Scheduler
+from orchestrator.spec.sections import Section, SpaceFile
+from orchestrator.spec.space import Distribution
+
+Space = Mapping[str, Distribution]
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """How trials are proposed: a name of `SAMPLERS` and all of its options."""
+def read_methods(root: Node, file: SpaceFile, space: Space, objectives: int) -> tuple[Sampler, Scheduler]:
+    """Return the sampler and the scheduler of the file.
 
-    name: str
-    options: Mapping[str, Any]
-
-    @property
-    def seed(self) -> int:
-        """Return the seed that every draw of the sweep derives from."""
-        return int(self.options["seed"])
-
-
-@dataclass(frozen=True)
-class Scheduler:
-    """Which trials are stopped early: a name of `SCHEDULERS` and all of its options."""
-
-    name: str
-    options: Mapping[str, Any]
-
-
-class Seeded(Section):
-    """Options that every sampler has."""
-
-    seed: Whole = Field(0, ge=0, lt=2**32, description="Seed of the sweep.", examples=[0])
-
-
-class TpeOptions(Seeded):
-    """Optuna's TPESampler."""
-
-    n_startup_trials: Whole = Field(
-        10, ge=0, le=100_000, description="Random trials before the model.", examples=[10]
-    )
-    n_ei_candidates: Whole = Field(24, ge=1, le=10_000, description="Candidates an ask.", examples=[24])
-    multivariate: Flag = Field(True, description="Model hyperparameters together.", examples=[True])
-    group: Flag = Field(True, description="Model each branch of a conditional space.", examples=[True])
-    constant_liar: Flag = Field(True, description="Keep away from running trials.", examples=[True])
-
-    @model_validator(mode="after")
-    def _groups_are_multivariate(self) -> TpeOptions:
-        if self.group and not self.multivariate:
-            raise PydanticCustomError("must", "must have multivariate: true, or group: false")
-        return self
-
-
-class GpOptions(Seeded):
-    """Optuna's GPSampler."""
-
-    n_startup_trials: Whole = Field(
-        10, ge=0, le=100_000, description="Random trials before the model.", examples=[10]
-    )
-    deterministic_objective: Flag = Field(
-        False, description="Whether equal trials give equal values.", examples=[False]
-    )
-
-
-class CmaesOptions(Seeded):
-    """Optuna's CmaEsSampler."""
-
-    n_startup_trials: Whole = Field(
-        1, ge=0, le=100_000, description="Random trials before the model.", examples=[1]
-    )
-    sigma0: Number | None = Field(
-        None, gt=0, le=100, description="Initial step size; by the space if left out.", examples=[0.2]
-    )
-    popsize: Whole | None = Field(None, ge=2, le=10_000, description="Trials a generation.", examples=[8])
-    with_margin: Flag = Field(False, description="Keep discrete dimensions from collapsing.", examples=[True])
-    lr_adapt: Flag = Field(False, description="Adapt its learning rate.", examples=[True])
-
-
-class QmcOptions(Seeded):
-    """Optuna's QMCSampler."""
-
-    qmc_type: Literal["sobol", "halton"] = Field("sobol", description="Sequence.", examples=["sobol"])
-    scramble: Flag = Field(True, description="Scramble the sequence by the seed.", examples=[True])
-
-
-class NsgaiiOptions(Seeded):
-    """Optuna's NSGAIISampler."""
-
-    population_size: Whole = Field(50, ge=2, le=10_000, description="Trials a generation.", examples=[50])
-    mutation_prob: Number | None = Field(
-        None, ge=0, le=1, description="Chance of a mutation; 1/dimensions if left out.", examples=[0.1]
-    )
-    crossover_prob: Number = Field(0.9, ge=0, le=1, description="Chance of a crossover.", examples=[0.9])
-    swapping_prob: Number = Field(
-        0.5, ge=0, le=1, description="Chance of a swap at a crossover.", examples=[0.5]
-    )
-
-
-class NoOptions(Section):
-    """Nothing to set."""
-
-
-def _grace(default: float) -> Any:
-    return Field(default, gt=0, le=1, description="Share of the steps before the first stop.", examples=[0.1])
-
-
-class AshaOptions(Section):
-    """Asynchronous successive halving."""
-
-    reduction: Number = Field(
-        4.0, gt=1, le=100, description="One in this many goes on at each rung.", examples=[4]
-    )
-    grace: Number = _grace(0.1)
-
-
-class HyperbandOptions(Section):
-    """Asynchronous Hyperband: successive halving with several first rungs."""
-
-    reduction: Number = Field(
-        3.0, gt=1, le=100, description="One in this many goes on at each rung.", examples=[3]
-    )
-    grace: Number = _grace(0.1)
-    brackets: Whole = Field(3, ge=1, le=20, description="Different first rungs.", examples=[3])
-
-
-class MedianOptions(Section):
-    """Stop what is below the median of the others."""
-
-    grace: Number = _grace(0.1)
-    trials: Whole = Field(
-        3, ge=1, le=10_000, description="Trials to compare with before anything stops.", examples=[3]
-    )
-
-
-def _pair(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class PbtOptions(Section):
-    """Population based training: the worst go on from the best one's checkpoint, with other hyperparameters."""
-
-    mutations: list[Word] = Field(
-        min_length=1,
-        max_length=20,
-        description="Searched hyperparameters that change.",
-        examples=[["learning_rate"]],
-    )
-    period: Number = Field(
-        0.1, gt=0, lt=1, description="Share of the steps between two exploits.", examples=[0.1]
-    )
-    quantile: Number = Field(
-        0.25, gt=0, le=0.5, description="Share that is replaced, and share that is copied.", examples=[0.25]
-    )
-    resample: Number = Field(
-        0.25, ge=0, le=1, description="Chance of a fresh draw instead of a step.", examples=[0.25]
-    )
-    factors: Annotated[Pair, BeforeValidator(_pair)] = Field(
-        (0.8, 1.2), description="What a step multiplies by.", examples=[[0.8, 1.2]]
-    )
-
-
-@dataclass(frozen=True)
-class SamplerKind:
-    """What a sampler accepts and can do.
-
-    Attributes:
-        options: its options.
-        summary: one sentence for the reference page.
-        conditions: whether it takes part in a space with `when:`.
-        constraints: whether it learns from `constraints:`.
-        objectives: whether it takes more than one objective.
-        needs: packages that must be installed, and the extra that brings them.
-    """
-
-    options: type[Section]
-    summary: str
-    conditions: bool = False
-    constraints: bool = False
-    objectives: bool = False
-    needs: tuple[str, ...] = ()
-    extra: str = ""
-
-
-@dataclass(frozen=True)
-class SchedulerKind:
-    """What a scheduler accepts."""
-
-    options: type[Section]
-    summary: str
-
-
-SAMPLERS: dict[str, SamplerKind] = {
-    "tpe": SamplerKind(TpeOptions, "Tree-structured Parzen estimator.", True, True, True),
-    "gp": SamplerKind(GpOptions, "Gaussian process.", False, True, True, ("torch", "scipy"), "gp"),
-    "cmaes": SamplerKind(CmaesOptions, "CMA-ES, for numbers.", needs=("cmaes",), extra="cmaes"),
-    "qmc": SamplerKind(QmcOptions, "Quasi-random points.", objectives=True),
-    "random": SamplerKind(Seeded, "Independent draws.", conditions=True, objectives=True),
-    "grid": SamplerKind(Seeded, "Every combination once.", objectives=True),
-    "nsgaii": SamplerKind(NsgaiiOptions, "Genetic, for several objectives.", False, True, True),
-}
-
-SCHEDULERS: dict[str, SchedulerKind] = {
-    "asha": SchedulerKind(AshaOptions, "Asynchronous successive halving."),
-    "hyperband": SchedulerKind(HyperbandOptions, "Asynchronous Hyperband."),
-    "median": SchedulerKind(MedianOptions, "Stop what is below the running median."),
-    "none": SchedulerKind(NoOptions, "Every trial runs to its end."),
-    "pbt": SchedulerKind(PbtOptions, "Population based training."),
-}
-
-
-def read_sampler(root: Node, value: Any) -> Sampler:
-    """Return the sampler that the file names, its defaults written out.
+    Args:
+        root: the file's tree, for its lines.
+        file: the file.
+        space: what it searches.
+        objectives: how many there are.
 
     Raises:
-        BadInput: an unknown name, option or value.
+        BadInput: a name or an option is unknown, or the two do not suit the rest of the file.
     """
-    name, given = _named(root, "sampler", value, SAMPLERS)
-    return Sampler(name, _options(root, ("sampler", name), SAMPLERS[name].options, given))
-
-
-def read_scheduler(root: Node, value: Any) -> Scheduler:
-    """Return the scheduler that the file names, its defaults written out.
-
-    Raises:
-        BadInput: an unknown name, option or value.
-    """
-    name, given = _named(root, "scheduler", value, SCHEDULERS)
-    return Scheduler(name, _options(root, ("scheduler", name), SCHEDULERS[name].options, given))
+    scheduler = _read(root, "scheduler", file.scheduler)
+    population = scheduler[0] == "pbt"
+    named = "sampler" in file.model_fields_set
+    sampler = Sampler(*_read(root, "sampler", file.sampler if named or not population else "random"))
+    if population:
+        _check_population(root, file, space, sampler, scheduler[1])
+    if objectives > 1 and scheduler[0] != "none":
+        must = "must be none when there are several objectives: it would stop trials by one of them"
+        raise complaint(root, ("scheduler",), must, "Write scheduler: none.", f"`{scheduler[0]}`")
+    _check_sampler(root, file, space, sampler, objectives)
+    return sampler, Scheduler(*scheduler)
 
 
 def check_installed(root: Node, sampler: Sampler) -> None:
@@ -244,38 +51,87 @@ def check_installed(root: Node, sampler: Sampler) -> None:
         BadInput: if one is.
     """
     kind = SAMPLERS[sampler.name]
-    missing = [package for package in kind.needs if find_spec(package) is None]
-    if missing:
-        raise complaint(
-            root,
-            ("sampler",),
-            f"{sampler.name} needs the package {missing[0]}",
-            f"Install the extra `{kind.extra}`, or write sampler: tpe.",
-            got="none installed",
-        )
+    if missing := [package for package in kind.needs if find_spec(package) is None]:
+        must = f"{sampler.name} needs the package {' and '.join(missing)}"
+        raise complaint(root, ("sampler",), must, f"pip install {' '.join(missing)}.", "none installed")
 
 
-def _named(root: Node, section: str, value: Any, known: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+_KINDS: Mapping[str, Mapping[str, Any]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}
+
+
+def _read(root: Node, section: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the complete options of `name` or `{name: {options}}`."""
+    known = _KINDS[section]
     given = {value: {}} if isinstance(value, str) else value
     if not isinstance(given, dict) or len(given) != 1:
-        raise complaint(
-            root, (section,), "must be one name, or {name: {options}}", f"Names are: {', '.join(known)}."
-        )
+        must = "must be one name, or {name: {options}}"
+        raise complaint(root, (section,), must, f"Names: {', '.join(known)}.")
     ((name, options),) = given.items()
     if name not in known:
-        must = f"must name a {section}"
-        raise complaint(root, (section, name), must, nearest(name, known), got=f"`{name}`")
+        raise complaint(root, (section, name), f"must name a {section}", nearest(name, known), f"`{name}`")
     if not isinstance(options, dict):
-        raise complaint(
-            root, (section, name), "must be a mapping of options", f"For example {section}: {name}."
-        )
-    return name, options
-
-
-def _options(
-    root: Node, path: tuple[str, str], model: type[Section], given: Mapping[str, Any]
-) -> dict[str, Any]:
+        raise complaint(root, (section, name), "must be a mapping of options", f"Write {section}: {name}.")
+    model: type[Section] = known[name].options
     try:
-        return model.model_validate(given).model_dump(mode="json")
+        return name, model.model_validate(options).model_dump(mode="json")
     except ValidationError as error:
-        raise from_pydantic(error, model, root, path) from None
+        raise from_pydantic(error, model, root, (section, name)) from None
+
+
+def _check_sampler(root: Node, file: SpaceFile, space: Space, sampler: Sampler, objectives: int) -> None:
+    conditional = any(distribution.when for distribution in space.values())
+    wanted = (
+        (objectives > 1, "objectives", "takes one objective only"),
+        (bool(file.constraints), "constraints", "does not learn from constraints"),
+        (conditional, "conditions", "takes no conditions (`when:`)"),
+    )
+    for asked, ability, lack in wanted:
+        if asked and not getattr(SAMPLERS[sampler.name], ability):
+            able = ", ".join(name for name, kind in SAMPLERS.items() if getattr(kind, ability))
+            remedy = f"Write one of: {able}."
+            raise complaint(root, ("sampler",), f"{sampler.name} {lack}", remedy, f"`{sampler.name}`")
+    options = sampler.options
+    if sampler.name == "tpe" and conditional and options["multivariate"] and not options["group"]:
+        must = "must be true for conditions (`when:`)"
+        raise complaint(root, ("sampler", "tpe", "group"), must, "Leave it out.")
+    if sampler.name == "grid":
+        _check_grid(root, space)
+    if sampler.name == "cmaes":
+        _check_numeric(root, space)
+
+
+def _check_grid(root: Node, space: Space) -> None:
+    for name, distribution in space.items():
+        if distribution.count() is None:
+            must = "must have finitely many values for the grid"
+            remedy = "Write a choice, or give it a step."
+            raise complaint(root, ("search", name), must, remedy, f"`{distribution.kind}`")
+
+
+def _check_numeric(root: Node, space: Space) -> None:
+    numeric = [name for name, each in space.items() if each.kind != "choice" and each.low != each.high]
+    if len(numeric) < 2:
+        must = "cmaes needs at least two ranges of numbers"
+        raise complaint(root, ("sampler",), must, "Write sampler: tpe.", f"{len(numeric)}")
+
+
+def _check_population(
+    root: Node, file: SpaceFile, space: Space, sampler: Sampler, options: Mapping[str, Any]
+) -> None:
+    if sampler.name != "random":
+        must = "must be left out: pbt changes trials while they run, and no sampler can learn from that"
+        raise complaint(root, ("sampler",), must, "Leave it out.", f"`{sampler.name}`")
+    layers = space["layer"].choices if "layer" in space else (file.model.layer,)
+    mutable = {name for layer in layers for name, each in searchable(str(layer)).items() if each.mutable}
+    path = ("scheduler", "pbt", "mutations")
+    for name in options["mutations"]:
+        if name not in space:
+            must = "must name searched hyperparameters"
+            raise complaint(root, path, must, nearest(name, mutable & set(space)), f"`{name}`")
+        if name not in mutable:
+            must = "must name what acts throughout training, not at its start or on the compiled program"
+            raise complaint(root, path, must, nearest(name, mutable & set(space)), f"`{name}`")
+    low, high = options["factors"]
+    if not 0 < low < 1 < high:
+        remedy = "For example factors: [0.8, 1.2]."
+        raise complaint(root, ("scheduler", "pbt", "factors"), "must be [below 1, above 1]", remedy)

@@ -1,15 +1,17 @@
-"""A sweep, validated and frozen: what one search-space file means once a profile and overrides are applied."""
+"""A sweep, validated and frozen: what a search-space file means, its profile and overrides applied."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from orchestrator.spec.methods import Sampler, Scheduler
+from orchestrator.spec.hyperparameters import searchable
+from orchestrator.spec.samplers import Sampler
+from orchestrator.spec.schedulers import Scheduler
 from orchestrator.spec.sections import (
     BudgetSection,
     ConfirmSection,
@@ -132,7 +134,7 @@ class Sweep:
         return "-".join(part for part in (self.name, self.profile, self.digest[:8]) if part)
 
     def document(self) -> dict[str, Any]:
-        """Return the sweep as plain JSON values, defaults written out; `resolve.from_document` reads it back."""
+        """Return the sweep as plain JSON values, defaults included; `from_document` reads it back."""
         return {
             "name": self.name,
             **({"profile": self.profile} if self.profile else {}),
@@ -161,10 +163,12 @@ class Sweep:
             seed: of the trial.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
+        known = searchable(str(params.get("layer", self.model.layer)))
+        drawn = {name: known[name].cast(value) for name, value in params.items()}
         return TrialSettings(
             task=self.task,
-            model=model_settings(self.model, params),
-            training=_training_settings(self.training, params),
+            model=_model_settings(self.model, drawn),
+            training=_training_settings(self.training, drawn),
             seed=seed,
             task_options=dict(self.task_options),
             evaluate_examples=self.evaluate.examples,
@@ -195,32 +199,28 @@ class Sweep:
         return dict(self.published.values) if self.published else None
 
 
-def model_settings(section: ModelSection, params: Mapping[str, Any]) -> ModelSettings:
+def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
     """Return the network of a trial: drawn values over the file's, the file's over the layer's defaults."""
-    layer = str(params.get("layer", section.layer))
-    declared, extras = LAYER_SETTINGS[layer], section.extras
-    ranges = {name: tuple(extras.get(name, spec.default)) for name, spec in declared.ranges.items()}
+    fields = {name: drawn.get(name, getattr(section, name)) for name in ModelSection.model_fields}
+    declared, extras = LAYER_SETTINGS[fields["layer"]], section.extras
     return ModelSettings(
-        layer=layer,
-        depth=int(params.get("depth", section.depth)),
-        d_model=int(params.get("d_model", section.d_model)),
-        d_state=int(params.get("d_state", section.d_state)),
-        bidirectional=bool(params.get("bidirectional", section.bidirectional)),
-        dropout=float(params.get("dropout", section.dropout)),
+        **fields,
         options={
-            name: params.get(name, extras.get(name, option.default))
+            name: drawn.get(name, extras.get(name, option.default))
             for name, option in declared.options.items()
         },
         ranges={
-            name: (float(params.get(f"{name}.min", low)), float(params.get(f"{name}.max", high)))
-            for name, (low, high) in ranges.items()
+            name: _ends(name, extras.get(name, spec.default), drawn) for name, spec in declared.ranges.items()
         },
     )
 
 
-def _training_settings(section: TrainingSection, params: Mapping[str, Any]) -> TrainingSettings:
-    drawn = {name: params[name] for name in TrainingSection.model_fields if name in params}
-    fields = {**section.model_dump(), **drawn}
+def _ends(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
+    return drawn.get(f"{name}.min", fixed[0]), drawn.get(f"{name}.max", fixed[1])
+
+
+def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> TrainingSettings:
+    fields = {name: drawn.get(name, getattr(section, name)) for name in TrainingSection.model_fields}
     return TrainingSettings(**fields)
 
 

@@ -16,7 +16,7 @@ _ZERO_LED = re.compile(r"0[0-9_]+")
 _LONGEST = 64
 
 
-class NotFinite(ValueError):
+class NotFiniteError(ValueError):
     """Raised for text that is a number by its form but has no finite 64-bit value."""
 
 
@@ -24,11 +24,11 @@ def parse_number(text: str) -> int | float | None:
     """Return the number that `text` spells, or None when it spells none.
 
     Raises:
-        NotFinite: the value overflows, or a divisor is zero.
+        NotFiniteError: the value overflows, or a divisor is zero.
     """
     text = text.strip()
     if text.lower().lstrip("+-") in {".inf", ".nan"}:
-        raise NotFinite(text)
+        raise NotFiniteError(text)
     if len(text) > _LONGEST:
         return None
     if _INTEGER.fullmatch(text):
@@ -64,14 +64,14 @@ def _factor(text: str) -> float | None:
 
 def _apply(value: float, operator: str, factor: float, text: str) -> float:
     if operator == "/" and factor == 0:
-        raise NotFinite(text)
+        raise NotFiniteError(text)
     result = value * factor if operator == "*" else value / factor
     if not math.isfinite(result):
-        raise NotFinite(text)
+        raise NotFiniteError(text)
     return result
 
 
 def _bounded(value: int) -> int:
     if not -(2**63) <= value < 2**63:
-        raise NotFinite(str(value))
+        raise NotFiniteError(str(value))
     return value

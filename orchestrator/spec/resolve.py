@@ -12,10 +12,12 @@ from pydantic import ValidationError
 from orchestrator.errors import BadInput
 from orchestrator.spec import aims, rules
 from orchestrator.spec.complaints import complaint, from_pydantic, nearest
-from orchestrator.spec.document import Node, parse_fragment, read_document
-from orchestrator.spec.methods import check_installed
+from orchestrator.spec.document import Node, parse_fragment, read_document, tree_of
+from orchestrator.spec.methods import check_installed, read_methods
 from orchestrator.spec.model import Sweep
+from orchestrator.spec.search import read_space
 from orchestrator.spec.sections import SLUG, SpaceFile
+from orchestrator.spec.source import shown
 
 AUTOMATIC = "laptop"
 """The profile that is taken where there is no GPU, if the file has it."""
@@ -28,7 +30,7 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
 
     Args:
         path: the file.
-        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` where there is no GPU.
+        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
         overrides: `key=value` each, applied after the profile, such as `training.steps=1000`.
         gpus: number of GPUs that there are; it decides `auto` and nothing else.
 
@@ -54,29 +56,19 @@ def from_document(document: Mapping[str, Any], source_text: str = "") -> Sweep:
     """
     fields = dict(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
-    return _sweep(_tree(fields, f"{name}, as recorded"), name, profile, source_text)
-
-
-def _tree(value: Any, where: str) -> Node:
-    if isinstance(value, Mapping):
-        return Node({key: _tree(item, where) for key, item in value.items()}, where)
-    if isinstance(value, list):
-        return Node(tuple(_tree(item, where) for item in value), where)
-    return Node(value, where, str(value))
+    return _sweep(tree_of(fields, f"{name}, as recorded"), name, profile, source_text)
 
 
 def _check_name(path: Path) -> None:
     if not re.fullmatch(SLUG, path.stem):
-        must = (
-            "the file's name must be letters, digits, - and _, at most 64, beginning with a letter or digit"
+        must = "the file's name must be letters, digits, - and _, at most 64"
+        raise BadInput(
+            shown(path), must, f"`{shown(Path(path.stem))[:80]}`", "Rename it: it names the sweep."
         )
-        shown = str(path).encode("unicode_escape").decode()[:200]
-        raise BadInput(shown, must, repr(path.stem)[:80], "Rename it: a sweep is named by its file.")
 
 
 def _profile(root: Node, wanted: str | None, gpus: int) -> str | None:
-    assert isinstance(root.value, dict)
-    declared = root.value.get("profiles")
+    declared = root.entries.get("profiles")
     names = _profile_names(root, declared)
     if wanted == "auto":
         return AUTOMATIC if gpus == 0 and AUTOMATIC in names else None
@@ -93,59 +85,45 @@ def _profile_names(root: Node, declared: Node | None) -> list[str]:
     if declared is None:
         return []
     if not isinstance(declared.value, dict):
-        raise complaint(
-            root, ("profiles",), "must be a mapping of profiles", "For example profiles: {laptop: {...}}."
-        )
-    for name, node in declared.value.items():
-        path = ("profiles", name)
-        if not re.fullmatch(SLUG, name) or name in {"full", "auto"}:
-            must = "a profile's name must be letters, digits, - and _, and neither full nor auto"
-            raise complaint(root, path, must, "Rename it.", repr(name)[:80])
-        if not isinstance(node.value, dict):
-            raise complaint(
-                root, path, "must be a mapping", f"For example {name}: {{budget: {{trials: 12}}}}."
-            )
-        for key in node.value:
-            if key == "profiles" or key not in SpaceFile.model_fields:
-                raise complaint(
-                    root, (*path, key), "is not a known key", nearest(key, SpaceFile.model_fields), f"`{key}`"
-                )
-    return list(declared.value)
+        raise complaint(root, ("profiles",), "must be a mapping of profiles", "For example {laptop: {...}}.")
+    for name, node in declared.entries.items():
+        _check_profile(root, name, node)
+    return list(declared.entries)
+
+
+def _check_profile(root: Node, name: str, node: Node) -> None:
+    path = ("profiles", name)
+    if not re.fullmatch(SLUG, name) or name in {"full", "auto"}:
+        must = "a profile's name must be letters, digits, - and _, and neither full nor auto"
+        raise complaint(root, path, must, "Rename it.", f"`{name[:80]}`")
+    if not isinstance(node.value, dict):
+        raise complaint(root, path, "must be a mapping", f"For example {name}: {{budget: {{trials: 12}}}}.")
+    for key in node.entries:
+        if key not in SpaceFile.model_fields:
+            must, remedy = "must be a known key", nearest(key, SpaceFile.model_fields)
+            raise complaint(root, (*path, key), must, remedy, f"`{key}`")
 
 
 def _with_profile(root: Node, name: str | None) -> Node:
-    assert isinstance(root.value, dict)
-    sections = {key: node for key, node in root.value.items() if key != "profiles"}
+    sections = {key: node for key, node in root.entries.items() if key != "profiles"}
     if name is not None:
-        overlay = root.value["profiles"].at((name,))
-        assert isinstance(overlay.value, dict)
-        for key, node in overlay.value.items():
-            _merge(sections, key, node)
+        for key, node in root.at(("profiles", name)).entries.items():
+            _lay_over(sections, key, node)
     return Node(sections, root.where)
 
 
-def _merge(sections: dict[str, Node], key: str, node: Node) -> None:
-    """Lay one section of a profile over the file's; `null` takes a key out."""
+def _lay_over(sections: dict[str, Node], key: str, node: Node) -> None:
+    """Lay one section of a profile over the file's; `null` takes out what it stands for."""
     base = sections.get(key)
-    both = base is not None and isinstance(base.value, dict) and isinstance(node.value, dict)
     if node.value is None:
         sections.pop(key, None)
-    elif key in _MERGED and base is not None and both:
-        entries = {**_entries(base), **_entries(node)}
-        sections[key] = Node(
-            {name: item for name, item in entries.items() if not _taken_out(item, node, name)}, base.where
-        )
+    elif key in _MERGED and base and isinstance(base.value, dict) and isinstance(node.value, dict):
+        entries = {**base.entries, **node.entries}
+        taken_out = {name for name, item in node.entries.items() if item.value is None}
+        kept = {name: item for name, item in entries.items() if name not in taken_out}
+        sections[key] = Node(kept, base.where)
     else:
         sections[key] = node
-
-
-def _taken_out(item: Node, overlay: Node, name: str) -> bool:
-    return item.value is None and name in _entries(overlay)
-
-
-def _entries(node: Node) -> dict[str, Node]:
-    assert isinstance(node.value, dict)
-    return node.value
 
 
 def _overridden(root: Node, override: str) -> Node:
@@ -163,21 +141,18 @@ def _overridden(root: Node, override: str) -> Node:
 def _placed(node: Node, key: str, value: Node, where: str) -> Node:
     """Return the tree with `value` at a dotted key; names that hold dots themselves are found first."""
     if not isinstance(node.value, dict):
-        raise BadInput(
-            where, "must name a key of a mapping", node.shown(), "For example --set training.steps=1000."
-        )
-    entries = dict(node.value)
+        remedy = "For example --set training.steps=1000."
+        raise BadInput(where, "must name a key inside a mapping", node.shown(), remedy)
+    entries = dict(node.entries)
     known = [name for name in entries if key == name or key.startswith(f"{name}.")]
-    name = max(known, key=len, default=key)
-    if not known and key.partition(".")[0] in SpaceFile.model_fields:
-        name = key.partition(".")[0]
-        entries[name] = Node({}, where)
-    if key == name:
-        entries[name] = value
-        if value.value is None:
-            del entries[name]
+    section = key.partition(".")[0]
+    name = max(known, key=len) if known else section if section in SpaceFile.model_fields else key
+    if name != key:
+        entries[name] = _placed(entries.get(name, Node({}, where)), key[len(name) + 1 :], value, where)
+    elif value.value is None:
+        entries.pop(name, None)
     else:
-        entries[name] = _placed(entries[name], key[len(name) + 1 :], value, where)
+        entries[name] = value
     return Node(entries, node.where)
 
 
@@ -186,31 +161,30 @@ def _sweep(root: Node, name: str, profile: str | None, text: str) -> Sweep:
         file = SpaceFile.model_validate(root.plain())
     except ValidationError as error:
         raise from_pydantic(error, SpaceFile, root) from None
-    rules.check_task(root, file)
-    space = rules.read_space(root, file)
-    rules.check_model(root, file, space)
+    task_options = rules.read_task_options(root, file)
+    space = read_space(root, file.search)
+    model = rules.read_model(root, file.model, space)
+    rules.check_training(root, file.training, space)
+    rules.check_resources(root, file.resources)
     objectives = aims.read_objectives(root, file)
-    constraints = aims.read_constraints(root, file)
-    sampler, scheduler = aims.read_methods(root, file, space, len(objectives))
-    published = aims.read_published(root, file, space)
-    aims.check_amounts(root, file)
+    sampler, scheduler = read_methods(root, file, space, len(objectives))
     return Sweep(
         name=name,
         profile=profile,
         task=file.task,
-        task_options=file.data,
-        model=file.model,
+        task_options=task_options,
+        model=model,
         training=file.training,
         evaluate=file.evaluate,
         search=space,
         objectives=objectives,
-        constraints=constraints,
+        constraints=aims.read_constraints(root, file),
         sampler=sampler,
         scheduler=scheduler,
         budget=file.budget,
         resources=file.resources,
         confirm=file.confirm,
-        published=published,
+        published=aims.read_published(root, file, space),
         warm_start=tuple(file.warm_start),
         source_text=text,
     )

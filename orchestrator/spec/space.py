@@ -15,7 +15,7 @@ MOST_CHOICES = 1_000
 KINDS: tuple[Kind, ...] = ("uniform", "log_uniform", "int", "log_int", "choice")
 
 
-class Unsound(ValueError):
+class UnsoundError(ValueError):
     """Raised for a distribution that cannot be drawn from, with what must hold and what would be right."""
 
     def __init__(self, must: str, remedy: str) -> None:
@@ -49,38 +49,44 @@ class Distribution:
             return min(self.choices), max(self.choices)
         return self.low, self.high
 
-    def values(self) -> tuple[Value, ...] | None:
-        """Return every value that can be drawn, or None for a continuous range."""
+    def count(self) -> int | None:
+        """Return how many values can be drawn, or None for a continuous range."""
+        if self.kind == "choice":
+            return len(self.choices)
+        low, high = self._bounds()
+        if low == high:
+            return 1
+        if self.kind in {"int", "log_int"}:
+            return (int(high) - int(low)) // int(self.step or 1) + 1
+        return None if self.step is None else round((high - low) / self.step) + 1
+
+    def values(self) -> tuple[Value, ...]:
+        """Return every value that can be drawn; only for distributions with a `count`."""
         if self.kind == "choice":
             return self.choices
-        assert self.low is not None and self.high is not None
-        if self.low == self.high:
-            return (self.low,)
+        low, high = self._bounds()
+        count = self.count()
+        assert count is not None, "a continuous range has no list of values"
         if self.kind in {"int", "log_int"}:
-            return tuple(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
-        if self.step is None:
-            return None
-        count = round((self.high - self.low) / self.step)
-        return tuple(min(self.low + k * self.step, self.high) for k in range(count + 1))
+            return tuple(int(low) + k * int(self.step or 1) for k in range(count))
+        return tuple(min(low + k * (self.step or 0.0), high) for k in range(count))
 
     def holds(self, value: Any) -> bool:
         """Tell whether `value` can be drawn."""
         if self.kind == "choice":
-            return any(
-                value == choice and isinstance(value, bool) == isinstance(choice, bool)
-                for choice in self.choices
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float):
+            return any(value == choice and _flag(value) == _flag(choice) for choice in self.choices)
+        if _flag(value) or not isinstance(value, int | float):
             return False
-        assert self.low is not None and self.high is not None
-        if not self.low <= value <= self.high:
+        low, high = self._bounds()
+        if not low <= value <= high:
             return False
-        values = self.values() if self.step is not None or self.kind == "int" else None
-        if values is not None:
-            return any(
-                math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-12) for other in values if _real(other)
-            )
-        return self.kind != "log_int" or value == int(value)
+        step = self.step or (1 if self.kind in {"int", "log_int"} else None)
+        return step is None or _divides(step, value - low)
+
+    def _bounds(self) -> tuple[float, float]:
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
 
     def document(self) -> dict[str, Any]:
         """Return the entry of the file that reads as this distribution."""
@@ -92,40 +98,47 @@ class Distribution:
         return entry
 
 
-def _real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _divides(step: float, distance: float) -> bool:
+    steps = distance / step
+    return math.isclose(steps, round(steps), rel_tol=1e-9, abs_tol=1e-9)
 
 
 def ranged(kind: Kind, low: float | int, high: float | int, step: float | None) -> Distribution:
     """Return the distribution of a range.
 
     Raises:
-        Unsound: low > high, a logarithm of zero, or a step that does not divide the range.
+        UnsoundError: low > high, a logarithm of zero, or a step that does not divide the range.
     """
     if low > high:
-        raise Unsound("low <= high must hold", f"Write [{high:g}, {low:g}].")
+        raise UnsoundError("low <= high must hold", f"Write [{high:g}, {low:g}].")
     if kind.startswith("log_") and low <= 0:
-        raise Unsound("low > 0 must hold for a logarithm", f"Raise it, or write {kind.removeprefix('log_')}.")
+        raise UnsoundError(
+            "low > 0 must hold for a logarithm", f"Raise it, or write {kind.removeprefix('log_')}."
+        )
     if step is None:
         return Distribution(kind, low, high)
     if kind.startswith("log_"):
-        raise Unsound("a logarithmic range has no step", "Leave the step out.")
+        raise UnsoundError("a logarithmic range has no step", "Leave the step out.")
     if kind == "int" and step != int(step):
-        raise Unsound("the step of int must be a whole number", f"Write step: {max(1, round(step))}.")
+        raise UnsoundError("the step of int must be a whole number", f"Write step: {max(1, round(step))}.")
     _check_step(low, high, step)
     return Distribution(kind, low, high, int(step) if kind == "int" else step)
 
 
 def _check_step(low: float, high: float, step: float) -> None:
     if step > high - low:
-        raise Unsound("step <= high - low must hold", f"Write a step of at most {high - low:g}.")
+        raise UnsoundError("step <= high - low must hold", f"Write a step of at most {high - low:g}.")
     count = (high - low) / step
     if count > MOST_CHOICES:
-        raise Unsound(
+        raise UnsoundError(
             f"at most {MOST_CHOICES:,} steps between low and high", "Leave the step out or widen it."
         )
-    if not math.isclose(count, round(count), rel_tol=1e-9):
-        raise Unsound(
+    if not _divides(step, high - low):
+        raise UnsoundError(
             "high must be low plus a whole number of steps", f"Write high {low + math.floor(count) * step:g}."
         )
 
@@ -134,39 +147,41 @@ def chosen(values: list[Any]) -> Distribution:
     """Return the distribution of a choice; whole and real numbers together become real ones.
 
     Raises:
-        Unsound: the list is empty, too long, nested, mixed or has duplicates.
+        UnsoundError: the list is empty, too long, nested, mixed or has duplicates.
     """
     if not values:
-        raise Unsound("a choice must have at least one value", "Write choice: [a, b].")
+        raise UnsoundError("a choice must have at least one value", "Write choice: [a, b].")
     if len(values) > MOST_CHOICES:
-        raise Unsound(f"a choice has at most {MOST_CHOICES:,} values", "Write a range instead.")
+        raise UnsoundError(f"a choice has at most {MOST_CHOICES:,} values", "Write a range instead.")
     if any(not isinstance(value, str | int | float | bool) for value in values):
-        raise Unsound("a choice is made of numbers, words or flags", "Write single values.")
+        raise UnsoundError("a choice is made of numbers, words or flags", "Write single values.")
     kinds = {"flag" if isinstance(v, bool) else "word" if isinstance(v, str) else "number" for v in values}
     if len(kinds) > 1:
-        raise Unsound(
+        raise UnsoundError(
             "the values of a choice must be of one type", f"These are {' and '.join(sorted(kinds))}s."
         )
     if any(isinstance(value, float) for value in values):
         values = [float(value) for value in values]
     if len(set(values)) < len(values):
-        raise Unsound("the values of a choice must differ", "Keep each once.")
+        raise UnsoundError("the values of a choice must differ", "Keep each once.")
     return Distribution("choice", choices=tuple(values))
 
 
 def ordered(search: Mapping[str, Distribution]) -> dict[str, Distribution]:
     """Return the space with every hyperparameter after those its condition names, else by name.
 
-    The order is a property of the space alone, so that a sampler draws the same from a file and from its record.
+    The order is a property of the space alone: a sampler draws the same from a file and from its record.
 
     Raises:
-        Unsound: conditions run in a circle.
+        UnsoundError: conditions run in a circle.
     """
     done: dict[str, Distribution] = {}
     while len(done) < len(search):
         ready = [name for name in sorted(search) if name not in done and set(search[name].when) <= set(done)]
         if not ready:
-            raise Unsound("conditions must not run in a circle", "Search one of them without a condition.")
+            raise UnsoundError(
+                "conditions must not run in a circle", "Search one of them without a condition."
+            )
         done |= {name: search[name] for name in ready}
     return done
 
@@ -184,7 +199,7 @@ def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> I
         names: hyperparameters with finitely many values.
     """
     wanted = _with_parents(search, names)
-    domains = [search[name].values() or () for name in wanted]
+    domains = [search[name].values() for name in wanted]
     seen: set[tuple[tuple[str, Value], ...]] = set()
     for values in itertools.product(*domains):
         drawn: dict[str, Value] = {}
@@ -199,7 +214,7 @@ def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> I
 
 def size(search: Mapping[str, Distribution], names: frozenset[str]) -> int:
     """Return how many assignments `combinations` would go through."""
-    return math.prod(len(search[name].values() or ()) for name in _with_parents(search, names))
+    return math.prod(search[name].count() or 0 for name in _with_parents(search, names))
 
 
 def _with_parents(search: Mapping[str, Distribution], names: frozenset[str]) -> list[str]:
