@@ -90,8 +90,12 @@ def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
-    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point."""
-    return Event("metrics", run, {"step": int(step), "values": dict(values)}, at_ms)
+    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point.
+
+    The durations of a report stay in the ledger: MLflow's pages slow down with every curve that a run has.
+    """
+    curves = {name: value for name, value in values.items() if not name.startswith("seconds/")}
+    return Event("metrics", run, {"step": int(step), "values": curves}, at_ms)
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
@@ -117,11 +121,16 @@ def trial_ended(key: str, state: str, cause: str | None, step: int, value: float
 
 
 def sweep_ended(
-    sweep_id: str, state: str, reason: str | None, results: Mapping[str, float], at_ms: int
+    sweep_id: str,
+    state: str,
+    at_ms: int,
+    *,
+    reason: str | None = None,
+    results: Mapping[str, float] | None = None,
 ) -> Event:
     """Close a sweep's run; `results` are the chosen trial's numbers, such as `objective`, `test/accuracy`."""
     told = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
-    return Event("end", sweep_id, _end(state, told, results, 0), at_ms)
+    return Event("end", sweep_id, _end(state, told, results or {}, 0), at_ms)
 
 
 def milliseconds(seconds: float) -> int:

@@ -54,7 +54,7 @@ def test_states_become_mlflow_statuses() -> None:
         "FAILED": "FAILED",
         "PREEMPTED": "KILLED",
     }
-    assert events.sweep_ended("s", "INTERRUPTED", None, {}, 5).payload["status"] == "KILLED"
+    assert events.sweep_ended("s", "INTERRUPTED", 5).payload["status"] == "KILLED"
 
 
 def test_the_end_tells_cause_step_and_value() -> None:
@@ -62,6 +62,11 @@ def test_the_end_tells_cause_step_and_value() -> None:
     assert failed["tags"] == {"trial.state": "FAILED", "trial.steps": "40", "trial.cause": "hung"}
     assert failed["values"] == {}
     assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {"objective": 0.75}
+
+
+def test_durations_are_no_curves() -> None:
+    event = events.metrics("s-1", 40, {"val/loss": 0.5, "seconds/train": 2.0}, 7)
+    assert event.payload == {"step": 40, "values": {"val/loss": 0.5}}
 
 
 def test_events_survive_json() -> None:

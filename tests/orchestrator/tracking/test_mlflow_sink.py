@@ -43,7 +43,9 @@ def whole_sweep() -> list[Event]:
             told.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
         ended = events.milliseconds(trial.finished_at or 0.0)
         told.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
-    told.append(events.sweep_ended(sweeps.SWEEP_ID, "COMPLETE", None, {"objective": 0.64}, 1_790_000_360_000))
+    told.append(
+        events.sweep_ended(sweeps.SWEEP_ID, "COMPLETE", 1_790_000_360_000, results={"objective": 0.64})
+    )
     return told
 
 
@@ -77,7 +79,11 @@ def expected_points() -> list[tuple[str, str, int, float, int]]:
         name = f"{trial.number:04d}"
         for row in sweeps.reports(trial):
             at = events.milliseconds(row.at)
-            points += [(name, key, row.step, value, at) for key, value in row.metrics.items()]
+            points += [
+                (name, key, row.step, value, at)
+                for key, value in row.metrics.items()
+                if not key.startswith("seconds/")
+            ]
         if trial.value is not None:
             ended = events.milliseconds(trial.finished_at or 0.0)
             points.append((name, "objective", trial.step, trial.value, ended))

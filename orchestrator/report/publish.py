@@ -1,0 +1,46 @@
+"""What MLflow is told at the end of a sweep: its numbers, its report, its pictures and its best checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.ledger.records import Event
+from orchestrator.report.answer import answer, context
+from orchestrator.report.summary import Summary
+from orchestrator.tracking import events
+
+
+def publication(summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
+    """Return the events that close a sweep's run in MLflow.
+
+    Args:
+        summary: of the sweep in its last state.
+        files: what to keep with the run, at the root of its artifacts.
+        at_ms: when the sweep ended, in milliseconds since 1970.
+    """
+    run = summary.sweep_id
+    note = "\n\n".join([answer(summary), *(f"- {line}" for line in context(summary))])
+    told = [
+        events.tags(run, {"mlflow.note.content": note, "sweep.trials": _states(summary)}, at_ms),
+        *(events.artifact(run, file, "", at_ms) for file in files),
+    ]
+    if summary.chosen is not None:
+        key, checkpoint = summary.chosen.row.key, Path(summary.chosen.checkpoint)
+        told.append(events.tags(run, {"chosen.trial": key}, at_ms))
+        told.append(events.tags(key, {"trial.chosen": "yes"}, at_ms))
+        told.append(events.artifact(run, checkpoint, f"best-checkpoint/{checkpoint.name}", at_ms))
+    ended = events.sweep_ended(run, summary.state, at_ms, reason=summary.reason, results=_results(summary))
+    return [*told, ended]
+
+
+def _states(summary: Summary) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in sorted(summary.states.items()))
+
+
+def _results(summary: Summary) -> dict[str, float]:
+    chosen = summary.chosen
+    if chosen is None:
+        return {}
+    found = {events.OBJECTIVE: chosen.row.value, **chosen.test}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,82 @@
+"""A sweep's report: write it, show it, and say it to MLflow."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import Event, SweepState
+from orchestrator.paths import Paths
+from orchestrator.report import terminal
+from orchestrator.report.history import History, read
+from orchestrator.report.markdown import leaderboard_csv, markdown
+from orchestrator.report.publish import publication
+from orchestrator.report.summary import Summary, summarise
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files of one report."""
+
+    markdown: Path
+    leaderboard: Path
+
+    def all(self) -> list[Path]:
+        """Return every file."""
+        return [self.markdown, self.leaderboard]
+
+
+def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
+    """Write a sweep's report as it stands; an older one is replaced.
+
+    Raises:
+        BadInput: if the ledger knows no such sweep.
+    """
+    history = read(ledger, sweep_id)
+    return _write(history, summarise(history), folder)
+
+
+def conclude(
+    ledger: Ledger, sweep_id: str, paths: Paths, state: SweepState, reason: str | None = None
+) -> list[Event]:
+    """Write the report of a sweep that is about to get its last `state`; return what MLflow shall be told."""
+    history = read(ledger, sweep_id)
+    now = time.time()
+    ended = replace(history.sweep, state=state, reason=reason, finished_at=now)
+    history = replace(history, sweep=ended)
+    summary = summarise(history)
+    files = _write(history, summary, paths.report(sweep_id))
+    return publication(summary, files.all(), round(now * 1000))
+
+
+def show(sweep_id: str, paths: Paths, console: Console) -> None:
+    """Print a sweep's leaderboard, its answer, and where to look next."""
+    ledger = Ledger.open(paths.ledger_url)
+    try:
+        summary = summarise(read(ledger, sweep_id))
+    finally:
+        ledger.close()
+    terminal.show(summary, _places(summary, paths), console)
+
+
+def _write(history: History, summary: Summary, folder: Path) -> ReportFiles:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = ReportFiles(folder / "report.md", folder / "leaderboard.csv")
+    files.markdown.write_text(markdown(summary), encoding="utf-8")
+    files.leaderboard.write_text(leaderboard_csv(summary), encoding="utf-8")
+    return files
+
+
+def _places(summary: Summary, paths: Paths) -> terminal.Places:
+    command = "python -m orchestrator.sweep"
+    root = "" if paths.root == Path("mlruns") else f" --root {paths.root}"
+    report = paths.report(summary.sweep_id) / "report.md"
+    return terminal.Places(
+        tracking=paths.tracking or f"{command} ui{root}, then http://127.0.0.1:5000",
+        report=report if report.exists() else None,
+        evaluate=f"{command} evaluate {summary.chosen.row.key if summary.chosen else ''}{root}",
+    )

@@ -1,0 +1,126 @@
+"""The end of a sweep in a terminal: the leaderboard, the answer, and where to look next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.report import words
+from orchestrator.report.answer import beside, context
+from orchestrator.report.summary import Row, Summary
+
+_ROWS = 10
+_GAP = "  "
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a person finds more.
+
+    Attributes:
+        tracking: what to type, or the address to open, for MLflow.
+        report: the HTML report, or None if none was written.
+        evaluate: the command that reads the chosen checkpoint again.
+    """
+
+    tracking: str
+    report: Path | None
+    evaluate: str
+
+
+def show(summary: Summary, places: Places, console: Console) -> None:
+    """Print a sweep's result; colours and the width of the screen only where there is a screen."""
+    for line in [Text(""), _headline(summary), Text(""), *_leaderboard(summary, _width(console)), Text("")]:
+        _print(console, line)
+    for line in [*_answer(summary), *_where_next(summary, places)]:
+        _print(console, line)
+
+
+def _print(console: Console, line: Text) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _width(console: Console) -> int:
+    """Return the columns a table may take: those of the screen, and any number in a file."""
+    return console.width if console.is_terminal else 10_000
+
+
+def _headline(summary: Summary) -> Text:
+    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(summary.states.items()))
+    reason = f" ({summary.reason})" if summary.reason else ""
+    profile = f" · profile {summary.profile}" if summary.profile else ""
+    return Text.assemble(
+        (summary.sweep_id, "bold"), f" · {summary.state}{reason}{profile} · trials: {states or 'none'}"
+    )
+
+
+def _leaderboard(summary: Summary, width: int) -> list[Text]:
+    """Return the table's lines; hyperparameters that do not fit the width are left to the report."""
+    shown = summary.rows[:_ROWS]
+    columns = [
+        _column("#", ["" if row.rank is None else str(row.rank) for row in shown]),
+        _column("trial", [str(row.number) for row in shown]),
+        _column(summary.metric, [words.number(row.value) for row in shown]),
+        _column(summary.test_metric, [words.number(row.test) for row in shown]),
+        _column("steps", [f"{row.step}/{row.total_steps}" for row in shown]),
+        _column("state", [row.state.lower() for row in shown]),
+    ]
+    for name in summary.parameters:
+        column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])
+        if sum(len(each[0]) + len(_GAP) for each in [*columns, column]) <= width:
+            columns.append(column)
+    header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
+    told = [Text(header, style="bold"), *(_styled(line, row) for line, row in zip(lines, shown, strict=True))]
+    if len(summary.rows) > len(shown):
+        told.append(Text(f"… and {len(summary.rows) - len(shown)} more in the report", style="dim"))
+    return told
+
+
+def _column(title: str, cells: Sequence[str]) -> list[str]:
+    width = max(map(len, [title, *cells]))
+    return [cell.rjust(width) for cell in [title, *cells]]
+
+
+def _styled(line: str, row: Row) -> Text:
+    style = {"FAILED": "red", "PRUNED": "dim"}.get(row.state, "green" if row.rank == 1 else "")
+    return Text(line, style=style)
+
+
+def _answer(summary: Summary) -> list[Text]:
+    chosen = summary.chosen
+    lines = []
+    if chosen is None:
+        lines.append(Text("No trial is complete, so none is chosen.", style="bold"))
+    else:
+        settings = ", ".join(f"{name} {words.setting(value)}" for name, value in chosen.row.params.items())
+        lines += [
+            Text.assemble("Chosen: ", (chosen.row.key, "bold green"), f" (step {chosen.row.best_step})"),
+            Text(f"  {settings}"),
+            _score(summary, summary.metric, chosen.row.value, "validation"),
+            _score(summary, summary.test_metric, chosen.row.test, "test"),
+        ]
+    lines += [Text(f"  {line}") for line in context(summary)]
+    for cause, count in summary.failures.items():
+        lines.append(Text(f"Failed: {count} × {cause}", style="red"))
+    return lines
+
+
+def _score(summary: Summary, metric: str, value: float | None, split: str) -> Text:
+    if value is None:
+        return Text(f"  {metric} was not read")
+    return Text.assemble(f"  {metric} ", (words.number(value), "bold"), beside(summary, split))
+
+
+def _where_next(summary: Summary, places: Places) -> list[Text]:
+    rows = [("MLflow", f'{places.tracking} (experiment "{summary.task}")')]
+    if places.report is not None:
+        rows.append(("Report", str(places.report)))
+    if summary.chosen is not None:
+        rows += [("Checkpoint", summary.chosen.checkpoint), ("Evaluate", places.evaluate)]
+    if summary.state in ("INTERRUPTED", "PAUSED"):
+        rows.append(("Resume", "run the same command again"))
+    return [Text(""), Text("Where to look next", style="bold"), *(Text(f"  {a:<10} {b}") for a, b in rows)]
