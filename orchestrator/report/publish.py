@@ -1,4 +1,4 @@
-"""What MLflow is told at the end of a sweep: its numbers, its report, its pictures and its best checkpoint."""
+"""What MLflow is told at the end of a sweep: its numbers, report, pictures and best checkpoint."""
 
 from __future__ import annotations
 
