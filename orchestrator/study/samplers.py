@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
@@ -23,6 +23,8 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
+from optuna.study import Study
+from optuna.trial import FrozenTrial
 
 from orchestrator.spec.model import Sweep
 from orchestrator.study.space import converted
@@ -37,14 +39,12 @@ class Draw:
     Attributes:
         options: of the sampler, from the file.
         seed: of this trial's draws.
-        space: every distribution by name.
         conditional: whether some hyperparameters are drawn only under conditions.
         stops_early: whether trials may end PRUNED.
     """
 
     options: Mapping[str, Any]
     seed: int
-    space: Space
     conditional: bool
     stops_early: bool
 
@@ -137,26 +137,72 @@ def _nsgaii(draw: Draw) -> BaseSampler:
     )
 
 
+# TPE's densities hardly change beyond some hundred trials, and cost time for each; a Gaussian process costs
+# time for the cube of their number.
 METHODS: dict[str, Method] = {
-    "tpe": Method(_tpe, learns=True),
-    "random": Method(_random),
+    "tpe": Method(_tpe, history=400, learns=True),
+    "gp": Method(_gp, history=250, learns=True),
+    "cmaes": Method(_cmaes, joint=(FloatDistribution, IntDistribution)),
+    "qmc": Method(_qmc),
+    "random": Method(_random, joint=()),
+    "nsgaii": Method(_nsgaii),
 }
+
+
+class KnownSpace(BaseSampler):
+    """A sampler that is told the joint space instead of reading it off the finished trials.
+
+    Optuna's own samplers draw independently until a trial is finished, so that what they propose first would
+    depend on how fast the first trials were.
+    """
+
+    def __init__(self, sampler: BaseSampler, joint: Space | None) -> None:
+        self._sampler, self._joint = sampler, joint
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Space:
+        """Return the joint space, or what the sampler reads off the trials where conditions rule it."""
+        if self._joint is None:
+            return self._sampler.infer_relative_search_space(study, trial)
+        return dict(self._joint)
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
+        """Draw from the joint space."""
+        return self._sampler.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw what is not in the joint space."""
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Prepare the draw."""
+        self._sampler.before_trial(study, trial)
 
 
 def build(sweep: Sweep, number: int) -> BaseSampler:
     """Return the sampler of a sweep for trial `number`."""
     method = METHODS[sweep.sampler.name]
-    space = converted(sweep.search)
     conditional = any(distribution.when for distribution in sweep.search.values())
     draw = Draw(
         options=sweep.sampler.options,
         seed=trial_seed(sweep.sampler.seed, number),
-        space=space,
         conditional=conditional,
         stops_early=sweep.scheduler.name != "none",
     )
     with warnings.catch_warnings():
+        # Arguments are written out here, also those that Optuna calls experimental.
         warnings.simplefilter("ignore", ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)
-        sampler = method.build(draw)
-    return sampler
+        return KnownSpace(method.build(draw), None if conditional else _joint(sweep, method))
+
+
+def _joint(sweep: Sweep, method: Method) -> Space:
+    if not sweep.sampler.options.get("multivariate", True):
+        return {}
+    forms = converted(sweep.search)
+    return {name: forms[name] for name in sorted(forms) if _is_joint(forms[name], method)}
+
+
+def _is_joint(form: BaseDistribution, method: Method) -> bool:
+    return isinstance(form, method.joint) and not form.single()

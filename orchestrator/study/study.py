@@ -14,13 +14,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.spec.model import Sweep
 from orchestrator.study import samplers, space
+from orchestrator.study.generations import from_plain, to_plain
+from orchestrator.study.grid import Grid
+from orchestrator.study.history import History, ShownStorage
+from orchestrator.study.outcomes import Outcome, minimised, outcome, rank
 
-# Unfinished trials are RUNNING for the sampler, wherever they wait.
-STATES: Mapping[str, TrialState] = {
-    "COMPLETE": TrialState.COMPLETE,
-    "PRUNED": TrialState.PRUNED,
-    "FAILED": TrialState.FAIL,
-}
+GRID = "grid"
+WAITING = Outcome(TrialState.RUNNING, None, {}, {})
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,41 @@ class Study:
     Args:
         sweep: the specification.
         trials: the search trials of the ledger, numbered from 0 without a gap.
-        reports: their reports.
+        reports: their reports, and those of `earlier`.
+        earlier: trials of other sweeps to learn from; those of another space are left out.
     """
 
     def __init__(
-        self, sweep: Sweep, trials: Sequence[TrialRecord] = (), reports: Iterable[ReportRecord] = ()
+        self,
+        sweep: Sweep,
+        trials: Sequence[TrialRecord] = (),
+        reports: Iterable[ReportRecord] = (),
+        earlier: Sequence[TrialRecord] = (),
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._sweep = sweep
         self._forms = space.converted(sweep.search)
-        self._storage = optuna.storages.InMemoryStorage()
+        self._published = sweep.published_params()
+        self._grid: Grid | None = None
+        method = samplers.METHODS["random"]
+        if sweep.sampler.name == GRID:
+            self._grid = Grid.of(sweep.search, sweep.sampler.seed, self._published)
+        else:
+            method = samplers.METHODS[sweep.sampler.name]
+        self._history = History(method.history)
+        self._storage = ShownStorage(self._history)
         self._study = optuna.create_study(
             storage=self._storage,
-            sampler=samplers.build(sweep, 0),
+            sampler=optuna.samplers.RandomSampler(seed=0),
             directions=[objective.direction for objective in sweep.objectives],
         )
         self._proposals: list[Proposal] = []
+        self._earlier = 0
         curves = _curves(reports)
+        for trial in earlier if method.learns else ():
+            self._learn(trial, curves[trial.key])
         for trial in sorted(trials, key=lambda trial: trial.number):
-            self._readd(trial, curves[trial.key])
+            self._rebuild(trial, curves[trial.key])
 
     def ask(self, number: int) -> Proposal | None:
         """Return the assignment of trial `number`; None if the space is exhausted.
@@ -70,17 +86,20 @@ class Study:
         if number < len(self._proposals):
             return self._proposals[number]
         assert number == len(self._proposals), f"trial {number} asked, {len(self._proposals)} is next"
-        published = self._sweep.published_params()
-        if number == 0 and published is not None:
-            self._add(TrialState.RUNNING, published, {}, {}, None)
-            proposal = Proposal(published, {})
+        proposal: Proposal | None
+        if number == 0 and self._published is not None:
+            self._add(WAITING, self._published, {})
+            proposal = Proposal(self._published, {})
+        elif self._grid is not None:
+            proposal = self._next_of_grid(number)
         else:
             proposal = self._draw(number)
-        self._proposals.append(proposal)
+        if proposal is not None:
+            self._proposals.append(proposal)
         return proposal
 
     def report(self, number: int, step: int, value: float) -> None:
-        """Note the objective of a running trial at a step; what is not finite is left out."""
+        """Note the first objective of a running trial at a step; what is not finite is left out."""
         trial = self._trial(number)
         if not trial.state.is_finished() and math.isfinite(value):
             self._storage.set_trial_intermediate_value(trial._trial_id, step, value)
@@ -98,15 +117,18 @@ class Study:
         Args:
             number: of the trial.
             state: COMPLETE, PRUNED or FAILED.
-            value: the best objective, finite, for COMPLETE.
+            value: the best first objective, finite, for COMPLETE.
             step: the last step that was trained.
-            metrics: what was reported at the step of `value`.
+            metrics: what was reported at the step of `value`; needed for further objectives and constraints.
         """
-        if self._trial(number).state.is_finished():
+        trial = self._trial(number)
+        if trial.state.is_finished():
             return
-        assert state != "COMPLETE" or (value is not None and math.isfinite(value)), f"{value} is no result"
-        self._study.sampler = optuna.samplers.RandomSampler(seed=0)  # what follows a trial is not its affair
-        self._study.tell(number, value if state == "COMPLETE" else None, state=STATES[state])
+        ended = outcome(self._sweep, state, value, metrics or {}, trial.intermediate_values)
+        for name, violation in _constraint_attrs(ended).items():
+            self._storage.set_trial_system_attr(trial._trial_id, name, violation)
+        self._storage.set_trial_state_values(trial._trial_id, ended.state, ended.values)
+        self._settle(trial.number, ended)
 
     def sampler_attrs(self, number: int) -> Mapping[str, Any]:
         """Return what must be kept with trial `number` for the study to be rebuilt."""
@@ -116,48 +138,70 @@ class Study:
         before = dict(self._attrs())
         self._study.sampler = samplers.build(self._sweep, number)
         trial = self._study.ask()
+        self._history.begin(trial.number)
         params = space.draw(trial, self._sweep.search)
-        study_attrs = {name: value for name, value in self._attrs().items() if before.get(name) != value}
-        attrs = {"trial": dict(self._trial(number).system_attrs), "study": study_attrs}
+        mine = to_plain(self._trial(number).system_attrs)
+        shared = {name: value for name, value in self._attrs().items() if before.get(name) != value}
+        attrs = {"trial": mine, "study": shared}
         return Proposal(params, {name: kept for name, kept in attrs.items() if kept})
 
-    def _readd(self, record: TrialRecord, curve: Sequence[ReportRecord]) -> None:
+    def _next_of_grid(self, number: int) -> Proposal | None:
+        assert self._grid is not None
+        params = self._grid.point(number - (self._published is not None))
+        if params is None:
+            return None
+        self._add(WAITING, params, {})
+        return Proposal(params, {})
+
+    def _rebuild(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> None:
         assert record.number == len(self._proposals), f"{record.key} follows a gap in the ledger"
         for name, value in record.system_attrs.get("study", {}).items():
             self._storage.set_study_system_attr(self._study._study_id, name, value)
-        values = {report.step: report.metrics[self._sweep.metric] for report in curve if report.metrics}
-        state = STATES.get(record.state, TrialState.RUNNING)
-        finite = {step: value for step, value in values.items() if math.isfinite(value)}
-        self._add(state, record.params, record.system_attrs.get("trial", {}), finite, record.value)
+        self._add(
+            self._outcome(record, reports), record.params, from_plain(record.system_attrs.get("trial", {}))
+        )
         self._proposals.append(Proposal(record.params, record.system_attrs))
 
-    def _add(
-        self,
-        state: TrialState,
-        params: Mapping[str, Any],
-        attrs: Mapping[str, Any],
-        curve: Mapping[int, float],
-        value: float | None,
-    ) -> None:
-        if state is TrialState.PRUNED and curve:
-            value = curve[max(curve)]
+    def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> None:
+        if record.state == "COMPLETE" and space.fits(self._sweep.search, record.params):
+            self._add(self._outcome(record, reports), record.params, {})
+            self._earlier += 1
+
+    def _outcome(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> Outcome:
+        curve = {each.step: each.metrics[self._sweep.metric] for each in reports if each.metrics}
+        best = {each.step: each.metrics for each in reports}.get(record.best_step or -1, {})
+        return outcome(self._sweep, record.state, record.value, best, curve)
+
+    def _add(self, stands: Outcome, params: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
+        number = self._earlier + len(self._proposals)
         self._study.add_trial(
             create_trial(
-                state=state,
+                state=stands.state,
                 params=dict(params),
                 distributions={name: self._forms[name] for name in params},
-                system_attrs=dict(attrs),
-                intermediate_values=dict(curve),
-                value=value if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+                system_attrs={**attrs, **_constraint_attrs(stands)},
+                intermediate_values=dict(stands.curve),
+                values=stands.values,
             )
         )
+        self._history.begin(number)
+        if stands.state.is_finished():
+            self._settle(number, stands)
+
+    def _settle(self, number: int, ended: Outcome) -> None:
+        self._history.settle(number, rank(self._sweep, ended), minimised(self._sweep, ended))
 
     def _trial(self, number: int) -> FrozenTrial:
-        identity = self._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        place = self._earlier + number
+        identity = self._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, place)
         return self._storage.get_trial(identity)
 
     def _attrs(self) -> Mapping[str, Any]:
         return self._storage.get_study_system_attrs(self._study._study_id)
+
+
+def _constraint_attrs(stands: Outcome) -> dict[str, Any]:
+    return dict(create_trial(state=TrialState.RUNNING, constraints=dict(stands.violations)).system_attrs)
 
 
 def _curves(reports: Iterable[ReportRecord]) -> Mapping[str, list[ReportRecord]]:

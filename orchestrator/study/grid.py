@@ -1,0 +1,74 @@
+"""Every combination once, in an order that the seed decides.
+
+Optuna's own grid tries the published values a second time and repeats points that still run; this one does
+neither, and needs no list of all combinations.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.spec.space import Distribution
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The combinations of a space without conditions, without one that was tried before.
+
+    Attributes:
+        values: all that each hyperparameter may be.
+        offset: index of the first combination.
+        stride: distance from one combination to the next, coprime to their number.
+        skipped: index of a combination to leave out, or None.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    offset: int
+    stride: int
+    skipped: int | None
+
+    @classmethod
+    def of(cls, search: Mapping[str, Distribution], seed: int, tried: Mapping[str, Any] | None) -> Grid:
+        """Return the grid of a space whose hyperparameters all have finitely many values."""
+        values = {name: tuple(distribution.values() or ()) for name, distribution in search.items()}
+        size = math.prod(len(each) for each in values.values())
+        draws = random.Random(seed)
+        offset = draws.randrange(size)
+        stride = next(
+            step for step in iter(lambda: draws.randrange(1, size + 1), 0) if math.gcd(step, size) == 1
+        )
+        on_grid = tried is not None and all(tried[name] in each for name, each in values.items())
+        return cls(values, offset, stride, _index(values, tried) if tried and on_grid else None)
+
+    @property
+    def size(self) -> int:
+        """Return the number of combinations."""
+        return math.prod(len(each) for each in self.values.values())
+
+    def point(self, position: int) -> dict[str, Any] | None:
+        """Return the combination at a position in the order, or None behind the last one."""
+        if self.skipped is not None and position >= self._position(self.skipped):
+            position += 1
+        if position >= self.size:
+            return None
+        index = (self.offset + position * self.stride) % self.size
+        params: dict[str, Any] = {}
+        for name, each in self.values.items():
+            index, digit = divmod(index, len(each))
+            params[name] = each[digit]
+        return params
+
+    def _position(self, index: int) -> int:
+        return (index - self.offset) * pow(self.stride, -1, self.size) % self.size
+
+
+def _index(values: Mapping[str, tuple[Any, ...]], params: Mapping[str, Any]) -> int:
+    index, weight = 0, 1
+    for name, each in values.items():
+        index += weight * each.index(params[name])
+        weight *= len(each)
+    return index
