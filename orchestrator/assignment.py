@@ -84,7 +84,8 @@ class Outcome:
     Attributes:
         step: optimiser updates done so far.
         done: whether nothing more comes from this attempt.
-        metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`, `seconds/...`.
+        metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
+            `seconds/...`.
         checkpoint: the checkpoint at `step`, or None when nothing could be saved.
         interrupted: whether the attempt left because it was asked to.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.

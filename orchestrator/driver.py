@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from orchestrator import provenance, signals
 from orchestrator.errors import BadInput
 from orchestrator.hardware import Hardware
-from orchestrator.ledger.lease import lease
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReadingRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.records import ReadingRecord, SweepRecord, SweepState, TrialRecord
 from orchestrator.paths import Paths
 from orchestrator.schedule import environment
 from orchestrator.session import Progress, Session
@@ -87,7 +87,7 @@ def check(sweep: Sweep, run: Run) -> str:
     if asked.cpu > there.cpus:
         raise BadInput(
             f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be at hand; this machine has {there.cpus} CPU(s), {there.gpus} GPU(s)",
+            f"a trial's processors must be at hand; this machine has {there.cpus} CPU(s)",
             f"{asked.cpu:g}",
             f"Ask for at most {there.cpus}.",
         )
@@ -103,7 +103,7 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> Exit:
     """
     run.paths.create()
     ledger = Ledger.open(run.paths.ledger_url)
-    with lease(run.paths.ledger_url, sweep.id):
+    with Lease(ledger, sweep.id):
         data = TASKS[sweep.task].load(sweep.task_options, run.data, watcher.loading)
         _announce(sweep, data, ledger, watcher)
         shipper = Shipper(run.paths.ledger_url, sweep.id, run.paths.tracking_uri, run.paths.artifacts)
@@ -165,7 +165,8 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     from orchestrator.study.study import Study
 
     trials = ledger.trials(sweep.id, role="search")
-    session = Session(sweep, ledger, Study(sweep, trials, ledger.reports(sweep.id)), run.paths, run.data)
+    reports = ledger.reports(sweep.id)
+    session = Session(sweep, ledger, Study(sweep, trials, reports), run.paths, run.data)
     wish = run.paths.stop_wish(sweep.id)
     wish.unlink(missing_ok=True)
 
@@ -180,13 +181,13 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
         cluster.connected(run.hardware, sweep.resources.gpu),
     ):
         watcher.show(session.progress())
-        tuner.run(session, deadline=run.deadline, tick=_tick(watcher, shipper))
+        tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
         if session.stopping:
-            ledger.set_sweep_state(sweep.id, "INTERRUPTED", events=[events.sweep_ended(sweep.id, "INTERRUPTED")])
+            _end(sweep, ledger, "INTERRUPTED", {})
             return Exit.RESUMABLE
         _read_test(sweep, run, ledger, cluster)
-    return _conclude(sweep, run, ledger, watcher)
+    return _conclude(sweep, ledger)
 
 
 def _tick(watcher: Watcher, shipper: Shipper) -> Callable[[Session], None]:
@@ -203,9 +204,8 @@ def _read_test(sweep: Sweep, run: Run, ledger: Ledger, cluster: Any) -> None:
     if chosen is None or any(row.trial_key == chosen.key for row in ledger.readings(sweep.id)):
         return
     best = next(row for row in ledger.checkpoints(chosen.key) if row.kind == "best")
-    answer = cluster.evaluate(
-        best.path, str(run.data), "test", str(run.paths.compilations), sweep.resources.cpu, sweep.resources.gpu
-    )
+    request = cluster.Evaluation(best.path, str(run.data.absolute()), "test", str(run.paths.compilations))
+    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
     metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
     now = time.time()
     ledger.add_reading(
@@ -221,9 +221,19 @@ def choose(sweep: Sweep, trials: list[TrialRecord]) -> TrialRecord | None:
     return max(complete, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
 
 
-def _conclude(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
-    states = [trial.state for trial in ledger.trials(sweep.id)]
-    complete = any(state == "COMPLETE" for state in states)
-    state = "COMPLETE" if complete else "FAILED"
-    ledger.set_sweep_state(sweep.id, state)
-    return Exit.SOME_FAILED if "FAILED" in states or not complete else Exit.COMPLETE
+def _conclude(sweep: Sweep, ledger: Ledger) -> Exit:
+    trials = ledger.trials(sweep.id)
+    chosen = choose(sweep, trials)
+    results: dict[str, float] = {}
+    if chosen is not None:
+        results[sweep.metric] = chosen.value or 0.0
+        for reading in ledger.readings(sweep.id):
+            results |= reading.metrics if reading.trial_key == chosen.key else {}
+    _end(sweep, ledger, "COMPLETE" if chosen else "FAILED", results)
+    failed = chosen is None or any(trial.state == "FAILED" for trial in trials)
+    return Exit.SOME_FAILED if failed else Exit.COMPLETE
+
+
+def _end(sweep: Sweep, ledger: Ledger, state: SweepState, results: Mapping[str, float]) -> None:
+    told = events.sweep_ended(sweep.id, state, events.milliseconds(time.time()), results=results)
+    ledger.set_sweep_state(sweep.id, state, events=[told])

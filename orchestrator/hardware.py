@@ -49,5 +49,5 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
             "this machine",
             f"JAX must be able to use its {hardware.gpus} GPU(s)",
             "a JAX for the CPU alone",
-            "Run `make setup CUDA=13`, or insist on the CPU with `CUDA_VISIBLE_DEVICES= ` before the command.",
+            "Run `make setup CUDA=13`, or insist on the CPU with `CUDA_VISIBLE_DEVICES= `.",
         )

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
+from orchestrator.ledger.records import (
+    AttemptState,
+    CheckpointKind,
+    CheckpointRecord,
+    TrialRecord,
+    TrialState,
+)
 from orchestrator.paths import Paths
 from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
@@ -92,6 +98,7 @@ class Session:
     paths: Paths
     data: Path
     clock: Callable[[], float] = time.monotonic
+    capacity: Callable[[], int] = lambda: 1
     stopping: bool = False
     running: dict[str, Running] = field(default_factory=dict)
     _states: dict[str, str] = field(default_factory=dict)
@@ -136,8 +143,9 @@ class Session:
 
     @property
     def concurrency(self) -> int:
-        """Return how many attempts may run at once."""
-        return self.sweep.resources.concurrent or self.sweep.budget.trials
+        """Return how many attempts may run at once: what fits on the cluster now, or the file's own limit."""
+        limit = self.sweep.resources.concurrent
+        return min(limit, self.capacity()) if limit else self.capacity()
 
     @property
     def finished(self) -> bool:
@@ -214,7 +222,8 @@ class Session:
         if outcome.metrics:
             value = outcome.metrics[self.sweep.metric]
             if not math.isfinite(value):
-                run.last = Outcome(outcome.step, True, {}, failure="non-finite", message=f"{self.sweep.metric} is {value}")
+                told = f"{self.sweep.metric} is {value}"
+                run.last = Outcome(outcome.step, True, {}, failure="non-finite", message=told)
                 return
             if run.best is None or self._better(value, run.best):
                 run.best, run.best_step = value, outcome.step
@@ -249,7 +258,7 @@ class Session:
         )
 
     def completed(self, attempt_id: str) -> None:
-        """Settle an attempt that ended without an error: complete, pruned, interrupted or failed by itself."""
+        """Settle an attempt whose process lives on: complete, pruned, interrupted or failed."""
         run = self.running.get(attempt_id)
         if run is None:
             return
@@ -289,10 +298,12 @@ class Session:
         wait = min(_BACKOFF_SECONDS * 2 ** (failures - 1), _BACKOFF_CAP_SECONDS) if failures else 0.0
         heapq.heappush(self._waiting, (self.clock() + wait, key))
 
-    def _settle(self, attempt_id: str, state: str, value: float | None, cause: str | None = None) -> None:
+    def _settle(
+        self, attempt_id: str, state: TrialState, value: float | None, cause: str | None = None
+    ) -> None:
         run = self.running.pop(attempt_id)
         trial = run.trial
-        attempt_state = "FAILED" if state == "FAILED" else "ENDED"
+        attempt_state: AttemptState = "FAILED" if state == "FAILED" else "ENDED"
         self.ledger.end_attempt(
             attempt_id,
             attempt_state,
@@ -334,7 +345,9 @@ class Session:
     def silent(self, deadline: float) -> list[str]:
         """Return the attempts that have reported nothing for `deadline` seconds."""
         now = self.clock()
-        return [name for name, run in self.running.items() if now - run.reported_at > deadline and not run.cause]
+        return [
+            name for name, run in self.running.items() if now - run.reported_at > deadline and not run.cause
+        ]
 
     def condemn(self, attempt_id: str, cause: str) -> None:
         """Note why the driver itself ends an attempt; its process's death is then no surprise."""

@@ -1,4 +1,4 @@
-"""Entry point: `python -m orchestrator.sweep FILE`, `sweep FILE`, or `ray submit CLUSTER orchestrator/sweep.py -- FILE`."""
+"""Entry point: `python -m orchestrator.sweep FILE`, or `ray submit CLUSTER orchestrator/sweep.py -- FILE`."""
 
 from __future__ import annotations
 

@@ -78,9 +78,8 @@ class Attempt:
         report = self._engine.advance({_SLOT: wanted}, stop=self._stop_wished)[_SLOT]
         self._step = report.step
         if not report.finite:
-            return Outcome(
-                self._step, done=True, metrics={}, failure="non-finite", message="the training loss is not finite"
-            )
+            told = "the training loss is not finite"
+            return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=told)
         if report.steps < wanted:
             return Outcome(self._step, done=True, metrics={}, checkpoint=self._save({}), interrupted=True)
         return self._evaluated(report)

@@ -210,4 +210,5 @@ class TrialSettings:
     def ranges(self) -> dict[str, Interval]:
         """Return every initialisation range of the layer, published defaults filled in."""
         declared = LAYER_SETTINGS[self.model.layer].ranges
-        return {name: tuple(self.model.ranges.get(name, spec.default)) for name, spec in declared.items()}
+        given = {name: self.model.ranges.get(name, spec.default) for name, spec in declared.items()}
+        return {name: (low, high) for name, (low, high) in given.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
 import typer
 from rich.console import Console
 
@@ -14,6 +13,8 @@ from orchestrator.cli.ui import ui
 from orchestrator.driver import Exit
 from trainables.errors import Refusal
 
+_OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
+
 app = typer.Typer(
     name="sweep",
     help="Hyperparameter sweeps for long-sequence models. `sweep FILE` is short for `sweep run FILE`.",
@@ -21,31 +22,37 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command()(run)
-app.command()(evaluate)
-app.command()(ui)
+app.command("run")(run)
+app.command("evaluate")(evaluate)
+app.command("ui")(ui)
 
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; a refusal is one line on standard error."""
-    command = typer.main.get_command(app)
-    assert isinstance(command, click.Group)
     try:
-        result = command.main(_with_verb(arguments, command), prog_name="sweep", standalone_mode=False)
+        result = app(args=_with_verb(arguments), prog_name="sweep", standalone_mode=False)
     except Refusal as refusal:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(str(refusal), style="red", markup=False)
-        return Exit.BAD_INPUT
-    except click.ClickException as error:
-        error.show()
-        return Exit.BAD_INPUT
-    except click.Abort:
+        return _refuse(str(refusal))
+    except typer.TyperException as error:
+        return _refuse(error.format_message())
+    except typer.Abort:
         return Exit.RESUMABLE
     return int(result or 0)
 
 
-def _with_verb(arguments: Sequence[str], command: click.Group) -> list[str]:
+def _with_verb(arguments: Sequence[str]) -> list[str]:
     """Put `run` in front of a command line that starts with a file instead of a verb."""
     first = next(iter(arguments), None)
-    if first is None or first in command.commands or first in ("--help", "--install-completion", "--show-completion"):
+    if first is None or first in _verbs() or first in _OWN_OPTIONS:
         return list(arguments)
     return ["run", *arguments]
+
+
+def _verbs() -> set[str]:
+    commands = {str(command.name) for command in app.registered_commands}
+    return commands | {str(group.name) for group in app.registered_groups}
+
+
+def _refuse(line: str) -> int:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
+    return Exit.BAD_INPUT

@@ -11,7 +11,8 @@ import typer
 from orchestrator.paths import Paths
 
 Root = Annotated[
-    Path, typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of ledger, MLflow, checkpoints and reports.")
+    Path,
+    typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of all that sweeps write."),
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.")]
 DEFAULT_ROOT = Path("mlruns")
@@ -20,4 +21,4 @@ DEFAULT_DATA = Path("data")
 
 def paths(root: Path) -> Paths:
     """Return the paths under `root`; a shared ledger or MLflow is named by the environment."""
-    return Paths(root, os.environ.get("SWEEP_LEDGER"), os.environ.get("MLFLOW_TRACKING_URI"))
+    return Paths(root.absolute(), os.environ.get("SWEEP_LEDGER"), os.environ.get("MLFLOW_TRACKING_URI"))

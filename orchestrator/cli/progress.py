@@ -68,7 +68,9 @@ class Watch:
 
 def describe(progress: Progress, metric: str) -> str:
     """Return one line: trials by state, best so far, time left."""
-    states = ", ".join(f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name))
+    states = ", ".join(
+        f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
+    )
     settled = sum(progress.states.get(name, 0) for name in ("COMPLETE", "PRUNED", "FAILED"))
     parts = [f"trials {settled}/{progress.wanted}" + (f" ({states})" if states else "")]
     if progress.best_value is not None:

@@ -19,11 +19,11 @@ def run(
     file: Annotated[Path, typer.Argument(help="A search-space file, such as search_spaces/retrieval.yaml.")],
     profile: Annotated[
         str | None,
-        typer.Option(help="A profile of the file, or `full` for none. Default: `laptop` where there is no GPU."),
+        typer.Option(help="A profile of the file; `full` for none. Without a GPU: `laptop`."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key, e.g. `--set training.steps=1000`."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one key: `--set training.steps=1000`."),
     ] = None,
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
@@ -42,7 +42,7 @@ def run(
     driver.check(sweep, run_here)
     if sweep.profile:
         why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
-        watch.say(f"Profile `{sweep.profile}` ({why}): a smaller model, not the paper's; `--profile full` insists.")
+        watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
     code = driver.drive(sweep, run_here, watch)
     report.show(sweep.id, run_here.paths, watch.console)
     return code

@@ -115,7 +115,8 @@ def record_report(
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
         return ()
     if tx.find(REPORTS, report.trial_key, report.step) is None:
-        tx.insert(REPORTS, report)
+        if report.metrics:  # without them it is a checkpoint between two reports
+            tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
         tx.emit(events)
     return keep_checkpoints(tx, report.trial_key, checkpoints)

@@ -35,7 +35,9 @@ class SessionCallback(Callback):
     def __getstate__(self) -> dict[str, Any]:
         return {"sweep_id": self._sweep_id}
 
-    def on_trial_result(self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
+    ) -> None:
         """Commit an interval."""
         session_of(self._sweep_id).reported(trial.trial_id, Outcome.from_result(result))
 

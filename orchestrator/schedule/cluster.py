@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
 from orchestrator.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
+
 
 @contextmanager
 def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
@@ -32,17 +33,37 @@ def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
         ray.shutdown()
 
 
-def evaluate(folder: str, data: str, split: str, compilations: str, cpu: float, gpu: float) -> dict[str, Any]:
-    """Evaluate a checkpoint in a Ray task with the resources of a trial; see `orchestrator.evaluation`."""
+def capacity(cpu: float, gpu: float) -> int:
+    """Return how many trials with these resources fit on the nodes that are alive now."""
+    return sum(_fitting(node["Resources"], cpu, gpu) for node in ray.nodes() if node["Alive"])
+
+
+def _fitting(there: Mapping[str, float], cpu: float, gpu: float) -> int:
+    # A share such as 1/3 must not lose a trial to rounding.
+    shares = [there.get(name, 0.0) / asked + 1e-6 for name, asked in (("CPU", cpu), ("GPU", gpu)) if asked]
+    return int(min(shares))
+
+
+class Evaluation(NamedTuple):
+    """What `orchestrator.evaluation.evaluate` is asked."""
+
+    folder: str
+    data: str
+    split: str
+    compilations: str
+
+
+def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
+    """Evaluate a checkpoint in a Ray task with the resources of a trial."""
     task = ray.remote(num_cpus=cpu, num_gpus=gpu)(_evaluate)
-    answer: dict[str, Any] = ray.get(task.remote(folder, data, split, compilations))
+    answer: dict[str, Any] = ray.get(task.remote(request))
     return answer
 
 
-def _evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str, Any]:
+def _evaluate(request: Evaluation) -> dict[str, Any]:
     from orchestrator import evaluation
 
-    return evaluation.evaluate(folder, data, split, compilations)
+    return evaluation.evaluate(*request)
 
 
 def abandon() -> None:

@@ -1,7 +1,7 @@
 """A Ray Tune scheduler that knows trials by their key, whatever the attempt.
 
-To Tune a retried or resumed trial is a new one. A rule that compares trials must see the same trial again, and
-on a resumed sweep it must see what the ledger remembers, or an empty ASHA lets the worst trial go on.
+To Tune a retried or resumed trial is a new one. A rule that compares trials must see the same trial again,
+and on a resumed sweep it must see what the ledger remembers, or an empty ASHA lets the worst trial go on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import trial_key_of
+from orchestrator.ledger.records import ReportRecord
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class History:
     results: tuple[Mapping[str, Any], ...]
 
 
+def histories(reports: Iterable[ReportRecord]) -> list[History]:
+    """Return what earlier runs of a sweep reported, trial by trial, in the order it was reported."""
+    curves: dict[str, list[dict[str, float]]] = {}
+    for report in sorted(reports, key=lambda report: report.at):
+        curves.setdefault(report.trial_key, []).append({"step": report.step, **report.metrics})
+    return [History(key, tuple(results)) for key, results in curves.items()]
+
+
 class KeyedScheduler(TrialScheduler):
     """Show each attempt to `rule` as its trial, and tell `rule` first what happened in earlier runs.
 
@@ -68,7 +77,7 @@ class KeyedScheduler(TrialScheduler):
             self._rule.on_trial_result(_NOBODY, trial, dict(result))
 
     def _known(self, key: str) -> Any:
-        trial = _Known(key)
+        trial: Any = _Known(key)
         if key not in self._seen:
             self._seen.add(key)
             self._rule.on_trial_add(_NOBODY, trial)

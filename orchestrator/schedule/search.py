@@ -44,7 +44,9 @@ class _NoSearcher(Searcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         return None
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         return None
 
 
@@ -79,5 +81,5 @@ class SessionSearch(SearchGenerator):
         """Return nothing to keep: the ledger is the state."""
         return {}
 
-    def save_to_dir(self, dirpath: str, session_str: str) -> None:
+    def save_to_dir(self, dirpath: str, session_str: str = "", **_: Any) -> None:
         """Write nothing: the ledger is the state."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
 from ray.tune.stopper import Stopper
 
-from orchestrator.schedule import schedulers, search
+from orchestrator.ledger.records import ReportRecord
+from orchestrator.schedule import cluster, schedulers, search
 from orchestrator.schedule.callback import SessionCallback
-from orchestrator.schedule.keyed import History
+from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.worker import Worker
 from orchestrator.session import Session
 
@@ -30,25 +32,28 @@ class _SessionStopper(Stopper):
 
 
 def run(
-    session: Session, histories: Iterable[History], *, deadline: float, tick: Callable[[Session], None]
+    session: Session, reports: Sequence[ReportRecord], *, deadline: float, tick: Callable[[Session], None]
 ) -> None:
     """Run every attempt that the session launches; returns when the session has finished.
 
     Args:
         session: decides what is launched and takes every outcome.
-        histories: reports of earlier runs of this sweep, in the order they came.
+        reports: of earlier runs of this sweep.
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second, for progress and signals.
     """
     sweep = session.sweep
     resources = tune.PlacementGroupFactory([_bundle(sweep.resources.cpu, sweep.resources.gpu)])
+    session.capacity = lambda: cluster.capacity(sweep.resources.cpu, sweep.resources.gpu)
+    # Tune keeps one trial of a custom search algorithm pending; a cluster would fill one by one.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.concurrency, 1))
     search.register(session)
     try:
         tune.Tuner(
             tune.with_resources(Worker, resources),
             tune_config=tune.TuneConfig(
                 search_alg=search.SessionSearch(sweep.id),
-                scheduler=schedulers.build(sweep, histories),
+                scheduler=schedulers.build(sweep, histories(reports)),
                 num_samples=-1,
                 reuse_actors=True,
             ),

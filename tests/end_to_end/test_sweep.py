@@ -63,9 +63,13 @@ def _same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
     assert len(runs) == len(trials) + 1
     for report in ledger.reports(sweep_id):
         curve = client.get_metric_history(by_key[report.trial_key].info.run_id, "val/accuracy")
-        assert [point.value for point in curve if point.step == report.step] == [report.metrics["val/accuracy"]]
+        assert [point.value for point in curve if point.step == report.step] == [
+            report.metrics["val/accuracy"]
+        ]
     assert {run.info.status for run in by_key.values()} == {"FINISHED"}
-    assert {"hidden_norm/layer_0", "tokens_per_second", "learning_rate"} <= next(iter(by_key.values())).data.metrics.keys()
+    assert {"hidden_norm/layer_0", "tokens_per_second", "learning_rate"} <= next(
+        iter(by_key.values())
+    ).data.metrics.keys()
 
 
 def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
@@ -98,7 +102,9 @@ def _read_once(ledger: Ledger, sweep_id: str) -> str:
         (["search_spaces/retrieval.yaml", "--set", "data.source=aan"], r"new_aan_pairs"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(commands: Commands, arguments: list[str], expected: str) -> None:
+def test_bad_input_is_one_line_and_writes_nothing(
+    commands: Commands, arguments: list[str], expected: str
+) -> None:
     """Refused with exit code 2, before Ray starts."""
     code, output = commands.run(*arguments, timeout=60, CUDA_VISIBLE_DEVICES="")
     assert code == 2, output
