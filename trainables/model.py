@@ -11,6 +11,7 @@ momentum 0.95, dropout shared over time, masked mean pooling, the two-document h
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -132,7 +133,7 @@ class Model(nnx.Module):
         width = settings.d_model
         self.signature, self.rematerialise = signature, rematerialise
         self.encoder = Encoder(signature, width, rngs=rngs)
-        self.blocks = nnx.List([Block(settings, ranges, rngs=rngs) for _ in range(settings.depth)])
+        self.blocks = nnx.List(_blocks(settings, ranges, rngs))
         if signature.towers == 2:
             self.compare = nnx.Linear(4 * width, width, rngs=rngs)
         self.head = nnx.Linear(width, signature.classes, rngs=rngs)
@@ -171,6 +172,19 @@ class Model(nnx.Module):
         """Join two documents, (2 B, D) -> (B, D), as LRA's retrieval head does."""
         a, b = jnp.unstack(pooled.reshape(-1, 2, pooled.shape[-1]), axis=1)
         return jax.nn.gelu(self.compare(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
+
+
+def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Block]:
+    """Draw all blocks by one `vmap`, which compiles the drawing of one."""
+
+    def drawn(key: Array) -> Block:
+        return Block(settings, ranges, rngs=nnx.Rngs(key))
+
+    keys = jax.random.split(rngs.params(), settings.depth)
+    graph = nnx.split(nnx.eval_shape(drawn, keys[0]))[0]
+    stacked = jax.vmap(lambda key: nnx.state(drawn(key)))(keys)
+    apart = [jax.tree.map(operator.itemgetter(k), stacked) for k in range(settings.depth)]
+    return [nnx.merge(graph, state) for state in apart]
 
 
 def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:

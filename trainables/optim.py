@@ -9,15 +9,13 @@ Source: RotRNN, table 3 (GLR, LR, WD); LRU, appendix (no decay on recurrent para
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Set
+from typing import NamedTuple, TypeAlias
 
 import jax
 import optax
 from jax import Array
 from jax import numpy as jnp
-
-Tree = Any
 
 ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
 Moments: TypeAlias = optax.ScaleByAdamState
@@ -54,33 +52,29 @@ def schedule(step: Array, steps: Array, warmup: Array) -> Array:
     return jnp.where(step < rise, jnp.minimum(rising, 1), falling)
 
 
-def recurrent_mask(params: Tree, recurrent: Set[str]) -> Tree:
-    """Return a tree of booleans: true for the parameters of a layer that it names recurrent."""
+def recurrent_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
+    """Return what tells whether a parameter's path is that of a recurrent one of a layer.
 
-    def named(path: tuple[Any, ...], _: Any) -> bool:
-        names = [entry.key for entry in path]
-        return "layer" in names and names[-1] in recurrent
-
-    return jax.tree_util.tree_map_with_path(named, params)
+    Args:
+        names: the layer's `recurrent`.
+    """
+    return lambda path: "layer" in path and path[-1] in names
 
 
 def updated(
-    params: Tree, gradients: Tree, moments: Moments, mask: Tree, rates: Rates
-) -> tuple[Tree, Moments]:
+    params: Array, gradients: Array, moments: Moments, boundary: int, rates: Rates
+) -> tuple[Array, Moments]:
     """Return parameters and moments after one update.
 
     Args:
-        params: float arrays.
-        gradients: of the structure of `params`.
+        params: (P,), the recurrent ones last.
+        gradients: (P,).
         moments: state of `ADAM`.
-        mask: of `recurrent_mask`.
+        boundary: where the recurrent parameters begin.
         rates: scalars, traced or not.
     """
     directions, moments = ADAM.update(gradients, moments)
-
-    def move(recurrent: bool, value: Array, direction: Array) -> Array:
-        if recurrent:
-            return value - rates.recurrent_learning_rate * direction
-        return value - rates.learning_rate * (direction + rates.weight_decay * value)
-
-    return jax.tree.map(move, mask, params, directions), moments
+    recurrent = jax.lax.iota(jnp.int32, params.size) >= boundary
+    rate = jnp.where(recurrent, rates.recurrent_learning_rate, rates.learning_rate)
+    decay = jnp.where(recurrent, 0, rates.weight_decay)
+    return params - rate * (directions + decay * params), moments

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from trainables.engine.names import Names
 from trainables.engine.program import MOST_STEPS, Examples, Log, Program
 from trainables.engine.report import TrainReport, joined, taken
-from trainables.engine.state import SlotState, Trained, blank, free_of, named, put, take, unnamed
+from trainables.engine.state import SlotState, blank, free_of, put, take
 from trainables.errors import Refusal
 from trainables.settings import TrialSettings
 from trainables.tasks.base import Split, TaskData
@@ -49,8 +50,9 @@ class Engine:
         self._compile_seconds = 0.0
         self._step_seconds: dict[int, float] = {}
         self._steps: dict[int, int] = {}
+        layout = self._program.layout
+        self._names = Names(layout.params, layout.stats)
         shapes = jax.eval_shape(self._program.initialise, free_of(settings))
-        self._shapes: Trained = shapes.trained
         self._state: SlotState = blank(shapes, slots)
 
     def admit(self, slot: int, settings: TrialSettings) -> None:
@@ -70,7 +72,7 @@ class Engine:
             Refusal: if the settings are of another static choice, or the arrays do not fit the model.
         """
         self._check(settings)
-        trained = unnamed(arrays, self._shapes)
+        trained = jax.device_put(self._names.together(arrays))
         state = SlotState(trained=trained, free=free_of(settings), finite=jnp.asarray(True))
         self._place(slot, state, int(trained.step))
 
@@ -126,7 +128,7 @@ class Engine:
 
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
         """Return what `restore` needs to go on from here, by name, on the host."""
-        return named(self._call(("take",), take, self._held(slot).trained, np.int32(slot)))
+        return self._names.apart(self._call(("take",), take, self._held(slot).trained, np.int32(slot)))
 
     def _check(self, settings: TrialSettings) -> None:
         if settings.static() != self.settings.static():

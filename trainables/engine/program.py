@@ -5,22 +5,21 @@ Everything that differs between trials of one static choice is an argument, so a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import optax
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.engine.packing import Packing, packing_of
 from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
 from trainables.layers import LAYERS
 from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
-from trainables.optim import ADAM, Rates, recurrent_mask, schedule, updated
+from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
 from trainables.permutation import batch_indices
 from trainables.settings import TrialSettings
 from trainables.tasks.base import Signature
@@ -67,6 +66,10 @@ class Outcome(NamedTuple):
     rate: Array
 
 
+Gathered: TypeAlias = tuple[Array, Array, Outcome]
+"""Mean gradients (P,), running statistics (S,) and outcome of a step's micro-batches."""
+
+
 class Log(NamedTuple):
     """What a call of several steps reports.
 
@@ -89,6 +92,19 @@ class Log(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Layout:
+    """A network without its arrays, and the order in which they are packed."""
+
+    graph: Any
+    params: Packing
+    stats: Packing
+
+    def model(self, params: Tree, stats: Tree) -> Model:
+        """Return the network with its arrays, given as nested dicts."""
+        return nnx.merge(self.graph, nnx.State(params), nnx.State(stats))
+
+
+@dataclass(frozen=True)
 class Program:
     """One static choice, for one task's signature.
 
@@ -104,8 +120,14 @@ class Program:
 
     def initialise(self, free: Free) -> SlotState:
         """Return a slot at step 0."""
-        params, stats = _apart(self._model(free.values, _key(free, INITIALISATION)))[1:]
-        trained = Trained(params=params, stats=stats, moments=ADAM.init(params), step=jnp.int32(0))
+        _, params, stats = _apart(self._model(free))
+        packed = self.layout.params.pack(params)
+        trained = Trained(
+            params=packed,
+            stats=self.layout.stats.pack(stats),
+            moments=ADAM.init(packed),
+            step=jnp.int32(0),
+        )
         return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
 
     def advance(
@@ -141,7 +163,8 @@ class Program:
             count: int32 scalar.
         """
         batch = self.settings.training.batch_size
-        model = self._merged(trained.params, trained.stats)
+        layout = self.layout
+        model = layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
 
         def add(index: Array, total: Sums) -> Sums:
             rows = index * batch + jnp.arange(batch)
@@ -154,26 +177,21 @@ class Program:
         return jax.lax.fori_loop(0, -(-count // batch), add, Sums(zero, zero, zero))
 
     @cached_property
-    def _graph(self) -> Any:
-        """The network without its arrays."""
+    def layout(self) -> Layout:
+        """The network without its arrays, and their order."""
+        graph, params, stats = _apart(nnx.eval_shape(self._model, free_of(self.settings)))
+        recurrent = recurrent_path(LAYERS[self.settings.model.layer].recurrent)
+        return Layout(graph, packing_of(params, recurrent), packing_of(stats, lambda _: False))
 
-        def drawn(free: Free) -> Model:
-            return self._model(free.values, _key(free, INITIALISATION))
-
-        return nnx.split(nnx.eval_shape(drawn, free_of(self.settings)), nnx.Param, nnx.BatchStat)[0]
-
-    def _model(self, values: Mapping[str, Array], key: Array) -> Model:
-        settings = self.settings
+    def _model(self, free: Free) -> Model:
+        settings, values = self.settings, free.values
         return Model(
             settings.model,
             {name: (values[f"{name}.min"], values[f"{name}.max"]) for name in settings.ranges()},
             self.signature,
             rematerialise=settings.training.rematerialise,
-            rngs=nnx.Rngs(key),
+            rngs=nnx.Rngs(_key(free, INITIALISATION)),
         )
-
-    def _merged(self, params: Tree, stats: Tree) -> Model:
-        return nnx.merge(self._graph, nnx.State(params), nnx.State(stats))
 
     def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
@@ -199,21 +217,23 @@ class Program:
             recurrent_learning_rate=share * values["recurrent_learning_rate"],
             weight_decay=values["weight_decay"],
         )
-        mask = recurrent_mask(trained.params, LAYERS[self.settings.model.layer].recurrent)
-        params, moments = updated(trained.params, gradients, trained.moments, mask, rates)
-        finite = jnp.isfinite(outcome.loss) & jnp.isfinite(optax.global_norm(gradients))
+        boundary = self.layout.params.boundary
+        params, moments = updated(trained.params, gradients, trained.moments, boundary, rates)
+        # A sum is not finite where a part is not, and one that overflows is as bad.
+        finite = jnp.isfinite(outcome.loss) & jnp.isfinite(jnp.sum(jnp.abs(gradients)))
         moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1)
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
-    def _gradients(self, slot: SlotState, train: Examples, record: Array) -> tuple[Tree, Tree, Outcome]:
-        """Return mean gradients, running statistics and outcome of one step's micro-batches."""
+    def _gradients(self, slot: SlotState, train: Examples, record: Array) -> Gathered:
+        """Go through the micro-batches of one step."""
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
         rows = batch_indices(trained.step, micro * size, len(train.lengths), slot.free.seed)
         key = jax.random.fold_in(_key(slot.free, DROPOUT), trained.step)
-        gradient = jax.grad(self._loss, has_aux=True)
+        layout = self.layout
+        params = layout.params.unpack(trained.params)
 
-        def add(carry: tuple[Tree, Tree, Outcome], index: Array) -> tuple[tuple[Tree, Tree, Outcome], None]:
+        def add(carry: Gathered, index: Array) -> tuple[Gathered, None]:
             gradients, stats, outcome = carry
             noise = Training(
                 rate=slot.free.values["dropout"],
@@ -221,13 +241,13 @@ class Program:
                 record=record & (index == micro - 1),
             )
             chosen = _at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
-            more, (stats, part) = gradient(trained.params, stats, chosen, noise)
-            gradients = jax.tree.map(lambda total, one: total + one / micro, gradients, more)
+            # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
+            gradient = jax.grad(self._loss, has_aux=True)
+            more, (moved, part) = gradient(params, layout.stats.unpack(stats), chosen, noise)
             outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
-            return (gradients, stats, outcome), None
+            return (gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome), None
 
-        nothing = jax.tree.map(jnp.zeros_like, trained.params)
-        start = (nothing, trained.stats, _nothing(self.settings.model.depth))
+        start = (jnp.zeros_like(trained.params), trained.stats, _nothing(self.settings.model.depth))
         if micro == 1:
             return add(start, jnp.int32(0))[0]
         return jax.lax.scan(add, start, jnp.arange(micro))[0]
@@ -236,7 +256,7 @@ class Program:
         self, params: Tree, stats: Tree, chosen: Examples, noise: Training
     ) -> tuple[Array, tuple[Tree, Outcome]]:
         """Return the mean loss of one batch, and with it the new running statistics and the outcome."""
-        model = self._merged(params, stats)
+        model = self.layout.model(params, stats)
         logits, norms = model(chosen.inputs, self._lengths(chosen), noise)
         sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
         loss = sums.loss / jnp.maximum(sums.counted, 1)
