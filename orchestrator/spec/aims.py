@@ -103,7 +103,8 @@ def read_published(root: Node, file: SpaceFile, space: Mapping[str, Distribution
         values[name] = _published_value(root, (*path, name), distribution, given[name])
     if extra := [name for name in given if name not in values]:
         must = "must be searched, and active under these values"
-        remedy = nearest(extra[0], set(space) - set(values))
+        others = set(space) - set(values)
+        remedy = nearest(extra[0], others) if others else "Take it out, or search it."
         raise complaint(root, (*path, extra[0]), must, remedy, f"`{extra[0]}`")
     return Published(file.published.source, values, _results(root, file.published.extras, file.task))
 

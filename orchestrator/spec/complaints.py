@@ -68,9 +68,13 @@ def from_pydantic(error: ValidationError, model: type[BaseModel], root: Node, pr
         return complaint(
             root, path, "must be a known key", nearest(str(path[-1]), siblings), got=f"`{path[-1]}`"
         )
-    template = _MUST.get(first["type"])
-    must = template.format(**first.get("ctx", {})) if template else first["msg"]
-    got = "nothing" if first["type"] == "missing" else None
+    kind, context = first["type"], first.get("ctx", {})
+    if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(first["loc"][-1], int)):
+        kind, path = "tuple_type", tuple(part for part in path if isinstance(part, str))
+    template = _MUST.get(kind)
+    shown = {name: flow(value) for name, value in context.items()}
+    must = template.format(**shown) if template else first["msg"]
+    got = "nothing" if kind == "missing" else None
     return complaint(root, path, must, _remedy(model, first["loc"], root.at(path).value), got)
 
 

@@ -6,7 +6,6 @@ that imports ruamel.yaml; it reads the parser's events, so nothing is ever const
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,10 +45,6 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-# Line ends, controls, marks that reorder text, and halves of characters: none belongs in a name or a note.
-_UNPRINTABLE = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,8 @@ def parse_fragment(text: str, where: str) -> Node:
     Raises:
         BadInput: the text is not one line of plain YAML 1.2.
     """
-    if _UNPRINTABLE.search(text):
-        raise BadInput(where, "must be one line of text", repr(text[:60]), "Write the value on one line.")
+    if not text.isprintable():
+        raise BadInput(where, "must be one line of text", ascii(text[:60]), "Write the value on one line.")
     return _Builder(where, numbered=False).build(text or "~")
 
 
@@ -254,8 +249,10 @@ class _Builder:
 
     def _clean(self, event: Any) -> str:
         text = str(event.value)
-        if found := _UNPRINTABLE.search(text):
-            raise self._refusal(event, "must be plain text", ascii(found[0]), "Take the character out.")
+        if not text.isprintable():
+            # Line ends, controls, marks that reorder text, halves of characters: none belongs in a name.
+            strange = next(character for character in text if not character.isprintable())
+            raise self._refusal(event, "must be plain text", ascii(strange), "Take the character out.")
         return text
 
     def _scalar(self, event: Any, where: str) -> Node:

@@ -130,7 +130,7 @@ def _check_searched(root: Node, name: str, distribution: Distribution, layer: st
         raise complaint(root, path, must, nearest(name, known), f"`{name}`")
     target = known[name]
     if distribution.kind not in target.distributions:
-        remedy = f"Write {' or '.join(target.distributions)}."
+        remedy = f"Write one of: {', '.join(target.distributions)}."
         raise complaint(root, path, f"{name} is {target.must}", remedy, f"`{distribution.kind}`")
     drawn = distribution.choices or distribution.ends()
     if wrong := [value for value in drawn if not target.holds(value)]:

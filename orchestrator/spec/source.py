@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 
-BIGGEST = 1_000_000
+BIGGEST = 256_000
 """Bytes of the longest file that is read."""
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

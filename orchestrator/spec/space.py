@@ -155,10 +155,10 @@ def chosen(values: list[Any]) -> Distribution:
         raise UnsoundError(f"a choice has at most {MOST_CHOICES:,} values", "Write a range instead.")
     if any(not isinstance(value, str | int | float | bool) for value in values):
         raise UnsoundError("a choice is made of numbers, words or flags", "Write single values.")
-    kinds = {"flag" if isinstance(v, bool) else "word" if isinstance(v, str) else "number" for v in values}
+    kinds = {"flags" if _flag(v) else "words" if isinstance(v, str) else "numbers" for v in values}
     if len(kinds) > 1:
         raise UnsoundError(
-            "the values of a choice must be of one type", f"These are {' and '.join(sorted(kinds))}s."
+            "the values of a choice must be of one type", f"These are {' and '.join(sorted(kinds))}."
         )
     if any(isinstance(value, float) for value in values):
         values = [float(value) for value in values]

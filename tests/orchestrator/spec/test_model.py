@@ -1,0 +1,161 @@
+"""What a sweep says: its identity, its document, the settings of its trials."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import FrozenInstanceError, asdict, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.spec import from_document
+from tests.orchestrator.spec.files import VALID, edited, loaded
+
+
+def test_reads_the_whole_file(tmp_path: Path) -> None:
+    """Every section of a file arrives, defaults written out."""
+    sweep = loaded(tmp_path)
+    assert (sweep.name, sweep.profile, sweep.task) == ("space", None, "listops")
+    assert sweep.task_options == {"length": 2048}
+    assert (sweep.metric, sweep.direction) == ("val/accuracy", "maximize")
+    assert (sweep.training.steps, sweep.training.warmup) == (1000, 0.1)
+    assert sweep.sampler.seed == 3
+    assert sweep.sampler.options["n_ei_candidates"] == 24
+    assert (sweep.scheduler.name, dict(sweep.scheduler.options)) == ("asha", {"reduction": 4.0, "grace": 0.1})
+    assert (sweep.budget.trials, sweep.resources.gpu, sweep.resources.concurrent) == (16, 0.125, None)
+    assert sweep.search["theta_init.max"].choices == (math.pi / 10, 2 * math.pi)
+    assert sweep.published is not None
+    assert sweep.published.results == {"test/accuracy": 0.611}
+    assert sweep.source_text == VALID
+    with pytest.raises(FrozenInstanceError):
+        sweep.name = "other"  # type: ignore[misc]
+
+
+def test_settings_of_the_published_trial(tmp_path: Path) -> None:
+    """Drawn values go over the file's, the file's over the layer's defaults; types are the science's."""
+    sweep = loaded(tmp_path)
+    params = sweep.published_params()
+    assert params is not None
+    settings = sweep.settings(params, 7)
+    assert settings.seed == 7
+    assert settings.model.options == {"heads": 8}
+    assert settings.model.ranges == {"gamma_init": (0.5, 0.999), "theta_init": (0.0, 2 * math.pi)}
+    assert settings.training.learning_rate == 1e-4
+    assert (settings.training.steps, settings.evaluate_examples) == (1000, 200)
+    assert settings.task_options == {"length": 2048}
+    assert json.loads(json.dumps(asdict(settings)))["model"]["dropout"] == 0.1
+    hash(settings.static())
+
+
+def test_settings_cast_to_the_type_of_the_hyperparameter(tmp_path: Path) -> None:
+    """A whole hyperparameter is an int and a real one a float, however the file wrote its choices."""
+    added = ["published=", "search.heads={choice: [8, 16.0]}", "search.dropout={choice: [0]}"]
+    sweep = loaded(tmp_path, overrides=added)
+    params = {"gamma_init.min": 0.5, "gamma_init.max": 0.99, "theta_init.max": math.pi / 10, "heads": 16.0,
+              "dropout": 0, "learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}  # fmt: skip
+    settings = sweep.settings(params, 0)
+    assert type(settings.model.options["heads"]) is int
+    assert type(settings.model.dropout) is float
+
+
+def test_settings_want_one_assignment(tmp_path: Path) -> None:
+    """Too few or too many hyperparameters are a mistake of the caller."""
+    sweep = loaded(tmp_path)
+    params = sweep.published_params() or {}
+    with pytest.raises(AssertionError):
+        sweep.settings({**params, "heads": 8}, 0)
+    with pytest.raises(AssertionError):
+        sweep.settings({name: params[name] for name in list(params)[1:]}, 0)
+
+
+def test_conditional_settings(tmp_path: Path) -> None:
+    """Where a condition does not hold the file's own value stands."""
+    conditional = ["search.heads={choice: [4, 8]}", "search.depth={int: [2, 4], when: {heads: 4}}"]
+    sweep = loaded(tmp_path, overrides=["published=", "search.theta_init.max=", *conditional])
+    rest = {
+        "gamma_init.min": 0.5,
+        "gamma_init.max": 0.99,
+        "learning_rate": 1e-3,
+        "recurrent_learning_rate": 1e-3,
+    }
+    assert sweep.settings({**rest, "heads": 4, "depth": 3}, 0).model.depth == 3
+    assert sweep.settings({**rest, "heads": 8}, 0).model.depth == 2
+    assert sweep.active({"heads": 8}) == {*rest, "heads"}
+    assert list(sweep.search)[-1] == "depth"
+
+
+def test_identity(tmp_path: Path) -> None:
+    """The id is stem, profile and digest: equal for the same meaning, another for another one."""
+    sweep = loaded(tmp_path)
+    assert sweep.id == f"space-{sweep.digest[:8]}"
+    assert loaded(tmp_path, profile="laptop").id.startswith("space-laptop-")
+    respelt = (
+        VALID.replace("1_000", "1000").replace("1e-5", "0.00001").replace("pi/10", "0.1*pi") + "# a comment\n"
+    )
+    assert loaded(tmp_path, respelt).id == sweep.id
+    for changed in ("budget.trials=99", "resources.cpu=2", "resources.concurrent=3"):
+        assert loaded(tmp_path, overrides=[changed]).id == sweep.id, changed
+    others = {
+        "training.steps=900",
+        "sampler.tpe.seed=4",
+        "model.dropout=0.2",
+        "search.dropout={uniform: [0, 0.2]}",
+    }
+    ids = {loaded(tmp_path, overrides=["published=", change]).id for change in others}
+    assert len(ids | {sweep.id}) == len(others) + 1
+
+
+@pytest.mark.parametrize("profile", [None, "laptop"])
+def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
+    """The document is plain JSON, and means the same sweep even when its keys were sorted on the way."""
+    sweep = loaded(tmp_path, profile=profile)
+    again = from_document(json.loads(json.dumps(sweep.document(), sort_keys=True)), sweep.source_text)
+    assert again == sweep
+    assert again.id == sweep.id
+    assert list(again.search) == list(sweep.search)
+
+
+def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
+    """Trials and confirmations have seeds of their own, the same in every process."""
+    sweep = loaded(tmp_path)
+    seeds = [sweep.trial_seed(number) for number in range(100)] + [
+        sweep.confirmation_seed(k) for k in range(100)
+    ]
+    assert len(set(seeds)) == 200
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seeds[0] == loaded(tmp_path).trial_seed(0)
+    assert seeds[0] != loaded(tmp_path, overrides=["sampler.tpe.seed=4"]).trial_seed(0)
+
+
+def test_budget_can_be_replaced(tmp_path: Path) -> None:
+    """A sweep goes on with another budget under its own id."""
+    sweep = loaded(tmp_path)
+    more = replace(sweep, budget=sweep.budget.model_copy(update={"trials": 128}))
+    assert (more.budget.trials, more.id) == (128, sweep.id)
+
+
+def test_no_objective_means_the_metric_of_the_task(tmp_path: Path) -> None:
+    """A file may leave the objective, the sampler and the scheduler out."""
+    text = edited("objective: {maximize: val/accuracy}\n", "")
+    text = edited("sampler: {tpe: {seed: 3}}\n", "", text)
+    text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}\n", "", text)
+    sweep = loaded(tmp_path, text)
+    assert (sweep.metric, sweep.direction) == ("val/accuracy", "maximize")
+    assert (sweep.sampler.name, sweep.sampler.seed, sweep.scheduler.name) == ("tpe", 0, "asha")
+
+
+def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
+    """The validation score decides which trial is best, wherever the file names it."""
+    text = edited("{maximize: val/accuracy}", "{minimize: [seconds/train, val/loss], maximize: val/accuracy}")
+    text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}", "scheduler: none", text)
+    sweep = loaded(tmp_path, text)
+    assert [each.metric for each in sweep.objectives] == ["val/accuracy", "seconds/train", "val/loss"]
+    assert sweep.objective.direction == "maximize"
+
+
+def test_files_of_several_encodings_are_one_sweep(tmp_path: Path) -> None:
+    """A byte order mark and CRLF change nothing but the text that is kept."""
+    windows = b"\xef\xbb\xbf" + VALID.replace("\n", "\r\n").encode()
+    from_windows = loaded(tmp_path, windows.decode("utf-8"))
+    assert from_windows.id == loaded(tmp_path).id
