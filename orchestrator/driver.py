@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReadingRecord, SweepRecord, SweepState, TrialRecord
 from orchestrator.paths import Paths
+from orchestrator.report import report
 from orchestrator.schedule import environment
 from orchestrator.session import Progress, Session
 from orchestrator.spec.model import Sweep
@@ -126,7 +127,7 @@ def _announce(sweep: Sweep, data: TaskData, ledger: Ledger, watcher: Watcher) ->
         ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
     else:
         watcher.say(f"Resuming {sweep.id}, which was {known.state}.")
-        ledger.set_sweep_state(sweep.id, "RUNNING")
+        ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(known, sweep)])
 
 
 def _record(sweep: Sweep, data: TaskData) -> SweepRecord:
@@ -184,10 +185,10 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
         tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
         if session.stopping:
-            _end(sweep, ledger, "INTERRUPTED", {})
+            _end(sweep, run, ledger, "INTERRUPTED")
             return Exit.RESUMABLE
         _read_test(sweep, run, ledger, cluster)
-    return _conclude(sweep, ledger)
+    return _conclude(sweep, run, ledger)
 
 
 def _tick(watcher: Watcher, shipper: Shipper) -> Callable[[Session], None]:
@@ -221,19 +222,14 @@ def choose(sweep: Sweep, trials: list[TrialRecord]) -> TrialRecord | None:
     return max(complete, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
 
 
-def _conclude(sweep: Sweep, ledger: Ledger) -> Exit:
+def _conclude(sweep: Sweep, run: Run, ledger: Ledger) -> Exit:
     trials = ledger.trials(sweep.id)
     chosen = choose(sweep, trials)
-    results: dict[str, float] = {}
-    if chosen is not None:
-        results[sweep.metric] = chosen.value or 0.0
-        for reading in ledger.readings(sweep.id):
-            results |= reading.metrics if reading.trial_key == chosen.key else {}
-    _end(sweep, ledger, "COMPLETE" if chosen else "FAILED", results)
+    _end(sweep, run, ledger, "COMPLETE" if chosen else "FAILED")
     failed = chosen is None or any(trial.state == "FAILED" for trial in trials)
     return Exit.SOME_FAILED if failed else Exit.COMPLETE
 
 
-def _end(sweep: Sweep, ledger: Ledger, state: SweepState, results: Mapping[str, float]) -> None:
-    told = events.sweep_ended(sweep.id, state, events.milliseconds(time.time()), results=results)
-    ledger.set_sweep_state(sweep.id, state, events=[told])
+def _end(sweep: Sweep, run: Run, ledger: Ledger, state: SweepState) -> None:
+    """Write the report, then the sweep's state together with what MLflow shall know of it."""
+    ledger.set_sweep_state(sweep.id, state, events=report.conclude(ledger, sweep.id, run.paths, state))
