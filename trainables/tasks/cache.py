@@ -7,6 +7,7 @@ of it or nothing. Every array is verified when it is opened; an entry that fails
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -108,23 +109,16 @@ class Cache:
         try:
             manifest = json.loads((self._folder / _MANIFEST).read_text())
             return manifest if manifest["digest"] == _manifest_digest(manifest) else None
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             return None
 
     def _make(self, *, damaged: bool = False) -> dict[str, Any]:
         """Build the entry, or take the one that another process has just built."""
-        try:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                manifest = self._read()
-                if manifest is not None and not (damaged and not self._all_sound(manifest)):
-                    return manifest
-                return self._built()
-        except PermissionError as error:
-            remedy = (
-                "Choose a data folder of your own with --data or SWEEP_DATA (links to shared files are fine)."
-            )
-            raise Refusal(str(self._folder.parent), "must be writable", str(error), remedy) from error
+        with self._locked():
+            manifest = self._read()
+            if manifest is not None and not (damaged and not self._all_sound(manifest)):
+                return manifest
+            return self._built()
 
     def _all_sound(self, manifest: dict[str, Any]) -> bool:
         self._manifest = manifest
@@ -150,13 +144,24 @@ class Cache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._folder.with_name(f"{self._folder.name}.lock").open("w") as lock:
+        with self._lock_file() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._report("waiting for another process", 0, 1)
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    def _lock_file(self) -> TextIO:
+        root = self._folder.parent
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            return (root / f"{self._folder.name}.lock").open("w")
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise
+            remedy = "Choose another data folder with --data or SWEEP_DATA; it may link to shared files."
+            raise Refusal(str(root), "must be a folder that can be written", str(error), remedy) from error
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,8 +54,3 @@ def write(row: np.ndarray, text: str, table: np.ndarray) -> int:
     row[: len(tokens)] = tokens
     row[len(tokens)] = END
     return len(tokens) + 1
-
-
-def counted(counts: Counter[str], text: str) -> None:
-    """Add a text's characters to the counts."""
-    counts.update(text)

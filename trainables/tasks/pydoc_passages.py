@@ -102,39 +102,68 @@ def _dealt(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dict[
 
 
 def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: int, split: str) -> Pairs:
-    """Draw `size` distinct pairs of passages, each topic as likely in a pair of two as in a pair of one."""
-    texts: list[tuple[str, str]] = []
-    same = (np.arange(size) % 2).astype(np.int32)
-    seen: set[tuple[str, str]] = set()
-    counts = np.array([len(topic) for topic in passages])
-    weights = counts / counts.sum()
-    for alike in same:
-        texts.append(_fresh(rng, passages, weights, bool(alike), seen, split))
-    order = rng.permutation(size)
-    return Pairs([texts[place] for place in order], same[order])
+    """Draw `size` distinct pairs of passages, half of them alike.
+
+    Both halves hold each topic equally often, so that no topic gives the answer away.
+    """
+    quotas = _quotas([len(topic) * (len(topic) - 1) // 2 for topic in passages], size // 2)
+    if quotas.sum() < size // 2:
+        raise Refusal(
+            "task retrieval: options",
+            f"the {split} passages must have that many distinct pairs",
+            f"{2 * quotas.sum()} of {size}",
+            "Ask for fewer pairs or for shorter passages.",
+        )
+    firsts = np.repeat(np.arange(len(passages)), quotas)
+    alike = [
+        pair for topic, quota in zip(passages, quotas, strict=True) for pair in _alike(rng, topic, quota)
+    ]
+    unlike = _unlike(rng, passages, firsts, _strangers(rng, firsts))
+    order = rng.permutation(2 * len(firsts))
+    texts = alike + unlike
+    return Pairs([texts[place] for place in order], (order < len(firsts)).astype(np.int32))
 
 
-def _fresh(
-    rng: np.random.Generator,
-    passages: Sequence[Sequence[str]],
-    weights: np.ndarray,
-    alike: bool,
-    seen: set[tuple[str, str]],
-    split: str,
-) -> tuple[str, str]:
-    """Draw a pair that is not in `seen`, and add it."""
-    for _ in range(1000):
-        first, second = rng.choice(len(passages), 2, p=weights).tolist()
-        if (first == second) != alike:
-            continue
-        a, b = rng.integers(len(passages[first])), rng.integers(len(passages[second]))
-        pair = passages[first][a], passages[second][b]
-        if pair[0] != pair[1] and pair not in seen:
-            seen.update((pair, pair[::-1]))
-            return pair
-    raise Refusal(
-        "task retrieval: options",
-        f"the {split} passages must have enough distinct pairs",
-        f"{len(seen) // 2} of them",
-        "Ask for fewer pairs or for shorter passages.",
-    )
+def _quotas(available: Sequence[int], total: int) -> np.ndarray:
+    """Share `total` out as evenly as the topics have pairs; (topics,), short of `total` if all run out."""
+    quotas = np.zeros(len(available), np.int64)
+    for _ in range(min(total, sum(available))):
+        open_topics = np.where(quotas < available, quotas, total)
+        quotas[np.argmin(open_topics)] += 1
+    return quotas
+
+
+def _alike(rng: np.random.Generator, topic: Sequence[str], number: int) -> list[tuple[str, str]]:
+    """Draw distinct pairs of one topic's passages, the two of a pair in random order."""
+    first, second = np.triu_indices(len(topic), k=1)
+    chosen = rng.choice(len(first), number, replace=False)
+    pairs = np.stack([first[chosen], second[chosen]], axis=1)
+    return [(topic[a], topic[b]) for a, b in rng.permuted(pairs, axis=1).tolist()]
+
+
+def _strangers(rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
+    """Shuffle topic numbers (p,) so that no place keeps its own."""
+    other = rng.permutation(topics)
+    while (same := np.flatnonzero(other == topics)).size:
+        place, swap = same[0], rng.integers(len(topics))
+        if other[swap] != topics[place] and other[place] != topics[swap]:
+            other[[place, swap]] = other[[swap, place]]
+    return other
+
+
+def _unlike(
+    rng: np.random.Generator, passages: Sequence[Sequence[str]], firsts: np.ndarray, seconds: np.ndarray
+) -> list[tuple[str, str]]:
+    """Draw distinct pairs of passages of the topics given, place by place."""
+    pairs: dict[tuple[str, str], None] = {}
+    for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
+        while True:
+            pair = _any(rng, passages[first]), _any(rng, passages[second])
+            if pair not in pairs and pair[::-1] not in pairs:
+                break
+        pairs[pair] = None
+    return list(pairs)
+
+
+def _any(rng: np.random.Generator, topic: Sequence[str]) -> str:
+    return topic[int(rng.integers(len(topic)))]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.errors import BadData
+from trainables.errors import BadData, Refusal
 from trainables.settings import Option
 from trainables.tasks import pydoc_passages
 from trainables.tasks.base import SPLITS, Encoding, Progress, Signature, Source, Task
@@ -52,9 +52,16 @@ class Retrieval(Task):
         "length": Option(4000, "Padded characters of a document; longer ones are cut off.", at_least=16),
         "passage": Option(256, "Padded characters of a passage of Python's documentation.", at_least=16),
         "pairs": Option(20_000, "Training pairs from Python's documentation.", at_least=2),
-        "held_out": Option(2000, "Pairs of validation, and as many of test, likewise.", at_least=2),
+        "held_out": Option(1000, "Pairs of validation, and as many of test, likewise.", at_least=2),
         "seed": Option(0, "Of the passages' split and of the pairs, likewise.", at_least=0),
     }
+
+    def validate(self, options: Mapping[str, Any]) -> None:
+        """Refuse numbers of pairs that cannot be half and half."""
+        for name in ("pairs", "held_out"):
+            if options[name] % 2:
+                where = f"task retrieval: options.{name}"
+                raise Refusal(where, "must be even, for equal classes", str(options[name]), "Add one.")
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Say whether the AAN pairs or the embedded passages would be used."""

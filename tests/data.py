@@ -1,0 +1,21 @@
+"""Real data in its published formats, for the tests that want it; they skip where it is not at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / "shared" / "data"
+
+
+def shared_file(name: str) -> Path:
+    """Return the path of a real data file, such as `mnist/train-labels-idx1-ubyte.gz`, or skip the test.
+
+    Looked for in the folder that SWEEP_TEST_DATA names, else in `../shared/data` beside the repository.
+    """
+    path = Path(os.environ.get("SWEEP_TEST_DATA", _BESIDE_THE_REPOSITORY)) / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there: real data is optional, SWEEP_TEST_DATA names its folder")
+    return path
