@@ -97,7 +97,7 @@ def test_aan_pairs_are_read_where_they_are(tmp_path: Path) -> None:
     assert data.note == ""
     assert data.train.targets.tolist() == [1, 0]
     assert data.train.inputs.shape == (2, 2, 16)
-    assert data.train.lengths.tolist() == [[13, 10], [11, 8]]
+    assert data.train.lengths.tolist() == [[13, 10], [12, 8]]
     assert data.train.inputs[0, 0, 12] == END
     assert "Python" in TASK.check({"source": "pydoc"}, tmp_path).phrase
 
