@@ -1,9 +1,10 @@
 """Refusals of the service; the root, `Refusal`, is shared with the science.
 
-    Refusal
-    +-- BadInput               the file, an option or the resources asked for are wrong: exit code 2
-    +-- Busy                   another live driver holds the sweep: exit code 2
-    +-- Damaged                stored state does not match its own digest
+Refusal
++-- BadInput               the file, an option or the resources asked for are wrong: exit code 2
++-- Busy                   another live driver holds the sweep: exit code 2
++-- Damaged                stored state does not match its own digest
++-- NoSpace                a disk is full: what was committed stands, exit code 4
 """
 
 from __future__ import annotations
@@ -21,3 +22,7 @@ class Busy(Refusal):
 
 class Damaged(Refusal):
     """Raised when stored state fails its own digest."""
+
+
+class NoSpace(Refusal):
+    """Raised when a disk is full; what was committed before stands, and the sweep can go on later."""

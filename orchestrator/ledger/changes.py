@@ -78,22 +78,28 @@ def reopen_trial(tx: Transaction, trial_key: str, events: Sequence[Event]) -> No
 
 
 def start_attempt(
-    tx: Transaction, trial_key: str, number: int, node: str | None, now: float, events: Sequence[Event]
+    tx: Transaction, trial_key: str, number: int | None, node: str | None, now: float, events: Sequence[Event]
 ) -> AttemptRecord:
-    """Start attempt `number` of a trial, unless it has started already.
+    """Start an attempt of a trial.
+
+    Args:
+        tx: the transaction.
+        trial_key: of the trial.
+        number: of the attempt, where the same change may have been made already; None for the next.
+        node: where it runs.
+        now: seconds since the epoch.
+        events: told with it.
 
     Raises:
-        ValueError: the trial is finished, or has had later attempts.
+        ValueError: the trial is finished.
     """
     trial = trial_of(tx, trial_key)
+    if number is not None and trial.attempts == number:
+        return attempt_of(tx, f"{trial_key}.{number}")
+    if trial.state in FINISHED_TRIAL:
+        raise ValueError(f"no attempt can start: {trial_key} is {trial.state}")
+    number = trial.attempts + 1
     attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, node, now)
-    started = tx.find(ATTEMPTS, attempt.id)
-    if started is not None:
-        return started
-    if trial.state in FINISHED_TRIAL or trial.attempts != number - 1:
-        raise ValueError(
-            f"attempt {number} cannot start: {trial_key} is {trial.state} after {trial.attempts}"
-        )
     before = tx.find(ATTEMPTS, f"{trial_key}.{trial.attempts}")
     if before is not None and before.state == "RUNNING":
         tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=now)
@@ -231,7 +237,7 @@ def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
         .where(CHECKPOINT.c.trial_key == trial_key)
         .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
     )
-    return [CHECKPOINTS.decode(row) for row in rows]
+    return [tx.read(CHECKPOINTS, row) for row in rows]
 
 
 def _existing(record: Any, what: str, key: str) -> Any:

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Engine, Select, func, or_, select
+from sqlalchemy import URL, Connection, Engine, Select, func, or_, select
 
+from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
-from orchestrator.ledger.connect import WRITING, connect, parse, patiently
+from orchestrator.ledger.backup import Entry, append, appending, backup_file
+from orchestrator.ledger.connect import WRITING, connect, database_file, flush, is_file, parse
+from orchestrator.ledger.patience import patiently
 from orchestrator.ledger.records import (
+    FINISHED_TRIAL,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
@@ -48,25 +52,34 @@ class Ledger:
 
     Attributes:
         where: the address without its password, for people to read.
+        is_file: whether it is a SQLite file, with a backup beside it.
     """
 
     def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
+        self.is_file = is_file(address)
         self._engine, self._clock = engine, clock
 
     @classmethod
-    def open(cls, url: str, *, clock: Callable[[], float] = time.time) -> Ledger:
-        """Open the ledger at `url`, made or brought up to date first where it has to be.
+    def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
+        """Open the ledger at `url`, brought up to date first where it has to be.
+
+        Args:
+            url: of a SQLite file or a PostgreSQL database.
+            create: whether to make a SQLite file that is not there.
+            clock: seconds since the epoch.
 
         Raises:
-            BadInput: the address cannot be a ledger, or the database does not answer.
+            BadInput: the address cannot be a ledger, there is none, or the database does not answer.
             Damaged: the file is no sound database.
         """
         address = parse(url)
-        engine = connect(address)
-        patiently(lambda: migrate(engine, address), address.render_as_string(hide_password=True))
-        return cls(address, engine, clock)
+        if is_file(address):
+            _prepare_folder(database_file(address), create)
+        ledger = cls(address, connect(address), clock)
+        patiently(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+        return ledger
 
     def __repr__(self) -> str:
         return f"Ledger({self.where})"
@@ -77,14 +90,14 @@ class Ledger:
 
     def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
         """Add a sweep; one that is there already is left as it is."""
-        self._write(lambda tx: changes.create_sweep(tx, record, events))
+        self._write(lambda tx: changes.create_sweep(tx, record, events), _always)
 
     def set_sweep_state(
         self, sweep_id: str, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
     ) -> None:
         """Give a sweep a state and the reason for it."""
         now = self._clock()
-        self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events))
+        self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events), _always)
 
     def amend_sweep(
         self, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
@@ -108,9 +121,16 @@ class Ledger:
         Raises:
             ValueError: the trial is finished.
         """
-        now, trial = self._clock(), self.trial(trial_key)
-        number = trial.attempts + 1
-        return self._write(lambda tx: changes.start_attempt(tx, trial_key, number, node, now, events))
+        now = self._clock()
+        tried: list[AttemptRecord] = []
+
+        def start(tx: Transaction) -> AttemptRecord:
+            # A commit whose answer got lost with its server is not made twice.
+            number = tried[-1].number if tried else None
+            tried.append(changes.start_attempt(tx, trial_key, number, node, now, events))
+            return tried[-1]
+
+        return self._write(start)
 
     def record_report(
         self,
@@ -126,7 +146,7 @@ class Ledger:
             The checkpoint folders that this commit made superfluous: safe to delete now, not before.
         """
         report = ReportRecord(attempt_id.rpartition(".")[0], step, attempt_id, metrics, self._clock())
-        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events))
+        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events), bool)
 
     def end_attempt(
         self,
@@ -154,7 +174,8 @@ class Ledger:
         """
         now, then = self._clock(), trial_state or changes.REISSUED[state]
         return self._write(
-            lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events)
+            lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events),
+            acted_on=lambda _: then in FINISHED_TRIAL,
         )
 
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:
@@ -163,7 +184,7 @@ class Ledger:
 
     def add_reading(self, reading: ReadingRecord, events: Sequence[Event] = ()) -> None:
         """Add one reading of a held-out split."""
-        self._write(lambda tx: changes.add_reading(tx, reading, events))
+        self._write(lambda tx: changes.add_reading(tx, reading, events), _always)
 
     def delivered(self, seqs: Sequence[int]) -> None:
         """Mark events of the outbox as delivered."""
@@ -225,9 +246,11 @@ class Ledger:
         return self._all(READINGS, query.order_by(READING.c.at))
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
-        """Return the oldest events that are not delivered yet, at most `limit`."""
+        """Return the oldest events that are not delivered yet, at most `limit`, and flushed to disk."""
         query = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
         rows = [opened(OUTBOX, row) for row in self._read(query.order_by(OUTBOX.c.seq).limit(limit))]
+        if rows:
+            self.flush()
         return [
             OutboxRow(row["seq"], Event(row["kind"], row["run"], row["payload"], row["at_ms"]))
             for row in rows
@@ -251,18 +274,50 @@ class Ledger:
 
         return patiently(attempt, self.where)
 
-    def _write(self, change: Callable[[Transaction], Result]) -> Result:
+    def _write(
+        self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False
+    ) -> Result:
+        """Run a change as one transaction; flush it to disk if the outside world is to act on its result."""
+
         def attempt() -> Result:
-            with (
-                self._engine.connect().execution_options(**{WRITING: True}) as connection,
-                connection.begin(),
-            ):
+            with self.writing() as connection:
                 transaction = Transaction(connection)
                 result = change(transaction)
-                transaction.close()
+                number = transaction.close()
+                if number is None or transaction.sweep_id is None:
+                    connection.commit()
+                    return result
+                with appending(backup_file(self.address, transaction.sweep_id)) as log:
+                    connection.commit()
+                    append(log, Entry(number, transaction.changes))
                 return result
 
-        return patiently(attempt, self.where)
+        result = patiently(attempt, self.where)
+        if acted_on(result):
+            self.flush()
+        return result
+
+    def flush(self) -> None:
+        """Let every commit so far outlive a power cut, and not only this process."""
+        if self.is_file:
+            flush(self.address)
+
+    def writing(self) -> Connection:
+        """Return a connection whose transactions take the write lock at once, to be used as a context."""
+        return self._engine.connect().execution_options(**{WRITING: True})
+
+
+def _prepare_folder(file: Path, create: bool) -> None:
+    if create:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    elif not file.exists():
+        raise BadInput(
+            f"ledger {file}", "must be there", "no such file", "Run a sweep first, or name another."
+        )
+
+
+def _always(_: object) -> bool:
+    return True
 
 
 def _owned_by(owner: str, column: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -48,11 +48,21 @@ class Codec(Generic[Record]):
         Raises:
             ValueError: its state is not a legal one.
         """
-        legal = STATES.get(self.record.__name__)
-        if legal is not None and record.state not in legal:  # type: ignore[attr-defined]
-            raise ValueError(f"{record} must have one of the states {sorted(legal)}")
+        self._check_state(record)
         values = {field.name: getattr(record, field.name) for field in fields(self.record)}  # type: ignore[arg-type]
         return sealed(self.table, values)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns, in order."""
+        return _columns(self.table)
+
+    def changed(self, row: Mapping[str, Any], new: Record, names: Iterable[str]) -> dict[str, Any]:
+        """Return a stored row with some fields as they are in a new record, and its digest."""
+        self._check_state(new)
+        floats = _floats(self.table)
+        columns = {name: _plain(name, getattr(new, name), name in floats) for name in names}
+        return _with_digest(self.table, {**row, **columns})
 
     def decode(self, row: Sequence[Any]) -> Record:
         """Return the record of a row that was selected with all columns of the table in order.
@@ -63,13 +73,16 @@ class Codec(Generic[Record]):
         values = opened(self.table, row)
         return self.record(**values)
 
+    def _check_state(self, record: Record) -> None:
+        legal = STATES.get(self.record.__name__)
+        if legal is not None and record.state not in legal:  # type: ignore[attr-defined]
+            raise ValueError(f"{record} must have one of the states {sorted(legal)}")
+
 
 def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values` as columns of `table`, with their digest."""
     floats = _floats(table)
-    row = {name: _plain(name, value, name in floats) for name, value in values.items()}
-    row["row_digest"] = row_digest(table, row)
-    return row
+    return _with_digest(table, {name: _plain(name, value, name in floats) for name, value in values.items()})
 
 
 def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
@@ -102,6 +115,11 @@ def damaged_row(table: Table, values: Mapping[str, Any]) -> Damaged:
         "other content",
         "Run `recover` to rebuild the ledger from its backup.",
     )
+
+
+def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:
+    row["row_digest"] = row_digest(table, row)
+    return row
 
 
 def to_json(value: Mapping[str, Any]) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, inspect, text
 
-from orchestrator.errors import BadInput
-from orchestrator.ledger.connect import WRITING, database_file
+from orchestrator.errors import BadInput, Damaged
+from orchestrator.ledger.backup import backup_folder
+from orchestrator.ledger.connect import WRITING, database_file, is_file
 
 # Its own table, so that MLflow's migrations of the same server never meet ours.
 VERSION_TABLE = "ledger_version"
@@ -26,15 +27,25 @@ def migrate(engine: Engine, address: URL) -> None:
 
     Raises:
         BadInput: the database was written by a later version.
+        Damaged: a SQLite file is empty or gone, and its backup is not.
     """
-    if address.get_backend_name() == "postgresql":
+    if not is_file(address):
         _migrate_locked(engine)
         return
-    if database_file(address).exists() and _version(engine) == HEAD:
+    file = database_file(address)
+    if file.exists() and _version(engine) == HEAD:
         return
     with exclusively(lock_folder(address) / "migration"):
-        _use_write_ahead_log(database_file(address))
-        _migrate_locked(engine)
+        if any(backup_folder(address).glob("*.log")) and not (file.exists() and _version(engine)):
+            remedy = "Run `recover` to rebuild it, or remove its backup to start anew."
+            raise Damaged(f"ledger {file}", "must hold the sweeps of its backup", "an empty one", remedy)
+        make_tables(engine, file)
+
+
+def make_tables(engine: Engine, file: Path) -> None:
+    """Make or upgrade the tables of a SQLite file; the caller holds the lock of migrations."""
+    _use_write_ahead_log(file)
+    _migrate_locked(engine)
 
 
 def lock_folder(address: URL) -> Path:

@@ -128,14 +128,6 @@ LEASE = Table(
     Column("expires_at", Float(53), nullable=False),
 )
 
-WISH = Table(
-    "wish",
-    METADATA,
-    Column("sweep_id", Text, ForeignKey("sweep.id"), primary_key=True),
-    Column("wish", Text, nullable=False),
-    Column("at", Float(53), nullable=False),
-)
-
 TALLY = Table(
     "tally",
     METADATA,

@@ -16,12 +16,14 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
+    func,
     insert,
     select,
     update,
 )
 from sqlalchemy.dialects import sqlite
 
+from orchestrator.ledger.backup import Change
 from orchestrator.ledger.records import Event
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, opened, sealed
 from orchestrator.ledger.tables import OUTBOX, TALLY
@@ -50,13 +52,21 @@ def statements(table: Table) -> Statements:
 
 
 class Transaction:
-    """What a ledger method works on: it verifies what it reads and counts what it writes."""
+    """What a change works on: it verifies what it reads, and counts and notes what it writes.
+
+    Attributes:
+        sweep_id: the sweep that is changed; there is one a transaction.
+        changes: the rows written so far, for the backup.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.sweep_id: str | None = None
+        self.changes: list[Change] = []
+        self._is_file = connection.dialect.name == "sqlite"
         self._rows, self._total = 0, 0
-        self._touched = False
+        # What is stored now, by table and key, of all that was read or written here.
+        self._known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
 
     def find(self, codec: Codec[Record], *key: Any) -> Record | None:
         """Return the record with this primary key, or None."""
@@ -64,70 +74,105 @@ class Transaction:
         row = self.connection.execute(
             statements(codec.table).find, dict(zip(names, key, strict=True))
         ).one_or_none()
-        return None if row is None else codec.decode(row)
+        return None if row is None else self.read(codec, row)
+
+    def read(self, codec: Codec[Record], row: Sequence[Any]) -> Record:
+        """Return the record of a selected row, which may then be changed or deleted."""
+        record, columns = codec.decode(row), dict(zip(codec.columns, row, strict=True))
+        self._known[self._place(codec.table, columns)] = columns
+        return record
 
     def insert(self, codec: Codec[Record], *records: Record) -> None:
         """Add records that are not there yet."""
-        self._insert(codec.table, [codec.encode(record) for record in records])
+        rows = [codec.encode(record) for record in records]
+        self._insert(codec.table, rows)
+        self._known |= {self._place(codec.table, row): row for row in rows}
 
     def change(self, codec: Codec[Record], old: Record, **changes: Any) -> Record:
         """Replace fields of a record that was read in this transaction, and return what it is now."""
         new = replace(old, **changes)  # type: ignore[type-var]
-        self._update(codec.table, codec.encode(old), codec.encode(new))
+        row = self._known[self._place(codec.table, vars(old))]
+        self._update(codec.table, row, codec.changed(row, new, changes))
         return new
 
     def delete(self, codec: Codec[Record], record: Record) -> None:
         """Remove a record that was read in this transaction."""
-        row = codec.encode(record)
-        self.connection.execute(statements(codec.table).delete, _key(codec.table, row))
-        self._count(-1, -row["row_digest"])
+        row = self._known.pop(self._place(codec.table, vars(record)))
+        self.connection.execute(statements(codec.table).delete, _bound(_key(codec.table, row)))
+        self._note(codec.table, row, None, -1, -row["row_digest"])
 
     def emit(self, events: Sequence[Event]) -> None:
         """Put events in the outbox of the sweep."""
         rows = [
-            {"sweep_id": self.sweep_id, "kind": e.kind, "run": e.run, "payload": e.payload, "at_ms": e.at_ms}
-            for e in events
+            sealed(
+                OUTBOX,
+                {
+                    "sweep_id": self.sweep_id,
+                    "kind": event.kind,
+                    "run": event.run,
+                    "payload": event.payload,
+                    "at_ms": event.at_ms,
+                    "delivered": False,
+                },
+            )
+            for event in events
         ]
-        self._insert(OUTBOX, [sealed(OUTBOX, {**row, "delivered": False}) for row in rows])
+        if self._is_file and rows:
+            # Numbered here, under the write lock, so that the backup knows the numbers too.
+            last = self.connection.execute(_LAST_EVENT).scalar_one()
+            rows = [{"seq": last + place, **row} for place, row in enumerate(rows, 1)]
+        self._insert(OUTBOX, rows)
 
     def deliver(self, rows: Sequence[Sequence[Any]]) -> None:
         """Mark selected rows of the outbox as delivered."""
         for row in rows:
             values = opened(OUTBOX, row)
-            seq = {"seq": values.pop("seq")}
-            old = sealed(OUTBOX, values) | seq
-            self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": True}) | seq)
+            old = sealed(OUTBOX, values)
+            self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": True}))
 
-    def close(self) -> None:
-        """Write the sweep's tally, if anything was written."""
-        if not self._touched:
-            return
+    def close(self) -> int | None:
+        """Write the sweep's tally; return the number of the commit to come, or None if nothing counts it."""
+        if not self.changes or not self._is_file:
+            return None
         assert self.sweep_id is not None, "a transaction that writes names its sweep"
-        if self.connection.dialect.name == "sqlite":
-            change = {"sweep_id": self.sweep_id, "rows": self._rows, "total": self._total}
-            self.connection.execute(_COUNT, change)
+        added = {"sweep_id": self.sweep_id, "rows": self._rows, "total": self._total}
+        return int(self.connection.execute(_COUNT, added).scalar_one())
 
     def _insert(self, table: Table, rows: list[dict[str, Any]]) -> None:
         if rows:
             self.connection.execute(statements(table).insert, rows)
-            self._count(len(rows), sum(row["row_digest"] for row in rows))
+        for row in rows:
+            self._note(table, row, row, 1, row["row_digest"])
 
     def _update(self, table: Table, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in new.items() if value != old[name]}
         if changed:
-            self.connection.execute(statements(table).update, changed | _key(table, old))
-            self._count(0, new["row_digest"] - old["row_digest"])
+            self.connection.execute(statements(table).update, changed | _bound(_key(table, old)))
+            self._note(table, old, changed, 0, new["row_digest"] - old["row_digest"])
+        self._known[self._place(table, old)] = {**old, **changed}
 
-    def _count(self, rows: int, total: int) -> None:
-        self._touched = True
+    @staticmethod
+    def _place(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (table.name, *(row[column.name] for column in table.primary_key))
+
+    def _note(
+        self, table: Table, row: Mapping[str, Any], columns: Mapping[str, Any] | None, rows: int, total: int
+    ) -> None:
+        if self._is_file:
+            self.changes.append((table.name, _key(table, row), columns))
         self._rows += rows
         self._total = (self._total + total) % DIGEST_MODULUS
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"key_{column.name}": row[column.name] for column in table.primary_key}
+    return {column.name: row[column.name] for column in table.primary_key}
 
 
+def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"key_{name}": value for name, value in key.items()}
+
+
+_LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)
     .values(sweep_id=bindparam("sweep_id"), commits=1, rows=bindparam("rows"), total=bindparam("total"))

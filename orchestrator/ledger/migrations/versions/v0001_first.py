@@ -123,12 +123,6 @@ def _what_drivers_need() -> None:
         sa.Column("expires_at", REAL, nullable=False),
     )
     op.create_table(
-        "wish",
-        sa.Column("sweep_id", sa.Text, sa.ForeignKey("sweep.id"), primary_key=True),
-        sa.Column("wish", sa.Text, nullable=False),
-        sa.Column("at", REAL, nullable=False),
-    )
-    op.create_table(
         "tally",
         sa.Column("sweep_id", sa.Text, sa.ForeignKey("sweep.id"), primary_key=True),
         sa.Column("commits", sa.BigInteger, nullable=False),

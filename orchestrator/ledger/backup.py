@@ -1,0 +1,122 @@
+"""The backup of a SQLite ledger: a log a sweep of all that was committed, beside the database.
+
+SQLite keeps no sums of its pages, and a flipped bit in its write-ahead log silently drops every commit behind
+it. Each commit is therefore also appended here as one line with its own digest and number:
+
+    <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
+
+A line is written after its commit, so that the log never runs ahead of a sound database; where it does, the
+database has lost commits. It is not flushed to disk line by line, for the database is: after a power cut the
+log may be behind, and is written anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sqlalchemy import URL
+
+from orchestrator.ledger.connect import database_file
+
+_log = logging.getLogger(__name__)
+
+Change = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
+"""A table, the key of a row, and its columns: all of a new row, the changed ones, None if it is gone."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit of a sweep; `number` counts from 1, and that of a whole state is its last commit's."""
+
+    number: int
+    changes: Sequence[Change]
+
+
+def backup_folder(address: URL) -> Path:
+    """Return the folder of logs beside a SQLite ledger."""
+    return database_file(address).with_suffix(".backup")
+
+
+def backup_file(address: URL, sweep_id: str) -> Path:
+    """Return the log of one sweep."""
+    return backup_folder(address) / f"{sweep_id}.log"
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[BinaryIO]:
+    """Hold the log of a sweep while a commit is made and its line written: they keep one order."""
+    with _opened(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("ab")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab")
+
+
+def append(file: BinaryIO, entry: Entry) -> None:
+    """Write one line; where that fails the log falls behind, and the commit stands."""
+    try:
+        file.write(_line(entry))
+        file.flush()
+    except OSError as error:
+        _log.warning("the ledger's backup %s falls behind: %s", file.name, error)
+
+
+def read(path: Path) -> list[Entry]:
+    """Return the whole entries from the start, up to the first line that is damaged, torn or out of turn."""
+    entries: list[Entry] = []
+    if not path.exists():
+        return entries
+    with path.open("rb") as file:
+        for line in file:
+            entry = _entry(line)
+            if entry is None or (entries and entry.number != entries[-1].number + 1):
+                break
+            entries.append(entry)
+    return entries
+
+
+def newest(path: Path) -> int:
+    """Return the highest number of any whole line, also behind a damaged one; 0 if there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return max((entry.number for line in file if (entry := _entry(line))), default=0)
+
+
+def _line(entry: Entry) -> bytes:
+    text = json.dumps([entry.number, entry.changes], separators=(",", ":")).encode()
+    return hashlib.blake2b(text, digest_size=8).hexdigest().encode() + b" " + text + b"\n"
+
+
+def _entry(line: bytes) -> Entry | None:
+    digest, _, text = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or hashlib.blake2b(text, digest_size=8).hexdigest().encode() != digest:
+        return None
+    number, changes = json.loads(text)
+    return Entry(number, [tuple(change) for change in changes])
+
+
+def replace(path: Path, entry: Entry) -> None:
+    """Write the log anew as one whole state; the caller holds the database's write lock.
+
+    Raises:
+        OSError: the disk is full; the old log then stands.
+    """
+    with appending(path):
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(_line(entry))
+        fresh.replace(path)
