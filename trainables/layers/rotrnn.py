@@ -15,7 +15,8 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.layer import Layer, until
-from trainables.layers.recurrence import Pair, plus, polar, recurrence, times
+from trainables.layers.recurrence import polar, recurrence, times
+from trainables.layers.rotation import EXACT, rotation
 
 Bounds = tuple[float | Array, float | Array]
 
@@ -42,7 +43,7 @@ class RotRNN(Layer):
         gamma_init: Bounds = (0.5, 0.999),
         theta_init: Bounds = (0.0, 2 * jnp.pi),
         bidirectional: bool = False,
-        form: str | None = None,
+        form: str = "auto",
     ) -> None:
         """Draw the parameters as the paper does.
 
@@ -54,7 +55,7 @@ class RotRNN(Layer):
             gamma_init: range of the decays, within (0, 1); may be traced.
             theta_init: range of the angles, in radians a step; may be traced.
             bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
-            form: form of the recurrence; None for the fastest here.
+            form: form of the recurrence (`recurrence.FORMS`), or "auto" for the fastest here.
 
         Raises:
             Refusal: if N is no multiple of H, or a head would have fewer than two channels.
@@ -80,66 +81,59 @@ class RotRNN(Layer):
 
         The channels of a state are ordered: first of every pair, then second of every pair.
         """
-        basis = self._basis()
-        decay, (into_re, into_im) = self._decay(), self._into(basis)
+        basis, decay = rotation(self.M[...]), self._decay()
         seen = until(length, u) if self.bidirectional else u
-        inputs = seen @ into_re.T, seen @ into_im.T
+        inputs = (seen @ self._into(basis).T).reshape(u.shape[0], 2, -1)
         states = recurrence(decay, inputs, form=self.form)
-        outputs = _read(self._out_of(self.C[...], basis), states) + self.D[...] * u
+        outputs = self._read(self.C[...], basis, states) + self.D[...] * u
         if self.bidirectional:
             backward = recurrence(decay, inputs, reverse=True, form=self.form)
-            outputs += _read(self._out_of(self.C_backward[...], basis), backward)
+            outputs += self._read(self.C_backward[...], basis, backward)
         return outputs, self._real(states)
 
-    def initial_state(self) -> Pair:
-        """Return the zero state, a pair of (channels,)."""
-        zero = jnp.zeros_like(self._decay()[0])
-        return zero, zero
+    def initial_state(self) -> Array:
+        """Return the zero state, planes (2, channels)."""
+        return jnp.zeros_like(self._decay())
 
-    def step(self, state: Pair, u: Array) -> tuple[Pair, Array]:
+    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
         """Advance by one step u (D,)."""
-        basis = self._basis()
-        into = self._into(basis)
-        state = plus(times(self._decay(), state), (into[0] @ u, into[1] @ u))
-        return state, _read(self._out_of(self.C[...], basis), state) + self.D[...] * u
+        basis = rotation(self.M[...])
+        state = times(self._decay(), state) + (self._into(basis) @ u).reshape(2, -1)
+        return state, self._read(self.C[...], basis, state[None])[0] + self.D[...] * u
 
-    def _gamma(self) -> Array:
-        return jnp.exp(-jnp.exp(self.gamma_log[...]))
+    def _decay(self) -> Array:
+        """Return gamma exp(i theta), planes (2, channels); the angle of an odd head's last channel is 0."""
+        theta = jnp.pad(self.theta[...], ((0, 0), (0, self.M.shape[1] % 2)))
+        gamma = jnp.exp(-jnp.exp(self.gamma_log[...]))
+        return polar(gamma[:, None], theta).swapaxes(0, 1).reshape(2, -1)
 
-    def _basis(self) -> Array:
-        """Return P (H, Dh, Dh)."""
-        weights = self.M[...]
-        return jax.scipy.linalg.expm(weights - weights.swapaxes(1, 2))
+    def _into(self, basis: Array) -> Array:
+        """Return P^T xi B, (2 * channels, D).
 
-    def _decay(self) -> Pair:
-        """Return gamma exp(i theta) of every complex channel, with angle 0 for an odd head's last one."""
-        theta = self.theta[...]
-        odd = self.M.shape[1] % 2
-        theta = jnp.pad(theta, ((0, 0), (0, odd)))
-        re, im = polar(self._gamma()[:, None], theta)
-        return re.ravel(), im.ravel()
-
-    def _into(self, basis: Array) -> Pair:
-        """Return P^T xi B as a pair of (channels, D).
+        1 - gamma^2 is taken from gamma_log, for next to 1 the difference has no digits left.
 
         Source: equation 11, with c = 1.
         """
         weights = self.B[...]
-        xi = jnp.sqrt((1 - self._gamma() ** 2) / jnp.sum(weights**2, axis=(1, 2)))
-        turned = jnp.einsum("hji,hjd->hid", basis, xi[:, None, None] * weights)
-        return _pairs(turned, axis=1)
+        power = -jnp.expm1(-2 * jnp.exp(self.gamma_log[...]))
+        xi = jnp.sqrt(power / jnp.sum(weights**2, axis=(1, 2)))
+        turned = jnp.einsum("hji,hjd->hid", basis, weights, precision=EXACT)
+        return _planes_of_pairs(xi[:, None, None] * turned)
 
-    def _out_of(self, weights: Array, basis: Array) -> Pair:
-        """Return C P as a pair of (channels, D)."""
-        heads, size, _ = basis.shape
-        apart = weights.reshape(-1, heads, size)
-        return _pairs(jnp.einsum("dhj,hji->hid", apart, basis), axis=1)
+    def _read(self, weights: Array, basis: Array, states: Array) -> Array:
+        """Return C x (L, D) for C (D, N) and states in the coordinates of P, planes (L, 2, channels)."""
+        apart = weights.reshape(-1, *basis.shape[:2])
+        out_of = _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
+        return states.reshape(states.shape[0], -1) @ out_of
 
-    def _real(self, states: Pair) -> Array:
-        """Return the N real channels of the states (L, channels)."""
+    def _real(self, states: Array) -> Array:
+        """Return the N real channels (L, N) of planes (L, 2, channels)."""
         heads, size = self.M.shape[:2]
-        im = states[1].reshape(-1, heads, (size + 1) // 2)[:, :, : size // 2]
-        return jnp.concatenate([states[0], im.reshape(im.shape[0], -1)], axis=1)
+        flat = states.reshape(states.shape[0], 2, heads, -1)
+        if size % 2 == 0:
+            return flat.reshape(states.shape[0], -1)
+        rotated = flat[:, 1, :, :-1].reshape(states.shape[0], -1)
+        return jnp.concatenate([states[:, 0], rotated], axis=1)
 
 
 def _head_size(d_state: int, heads: int) -> int:
@@ -153,14 +147,8 @@ def _head_size(d_state: int, heads: int) -> int:
     return d_state // heads
 
 
-def _pairs(rows: Array, axis: int) -> Pair:
-    """Split channels (H, Dh, D) into first and second of each pair, each (H * ceil(Dh/2), D)."""
-    first, second = rows[:, 0::2], rows[:, 1::2]
-    missing = first.shape[axis] - second.shape[axis]
-    second = jnp.pad(second, ((0, 0), (0, missing), (0, 0)))
-    return first.reshape(-1, rows.shape[-1]), second.reshape(-1, rows.shape[-1])
-
-
-def _read(out_of: Pair, states: Pair) -> Array:
-    """Return C P x for states (L, channels) or (channels,)."""
-    return states[0] @ out_of[0] + states[1] @ out_of[1]
+def _planes_of_pairs(rows: Array) -> Array:
+    """Reorder channels (H, Dh, D) to first and second of each pair, (2 * H * ceil(Dh/2), D)."""
+    heads, size, width = rows.shape
+    even = jnp.pad(rows, ((0, 0), (0, size % 2), (0, 0))).reshape(heads, -1, 2, width)
+    return even.transpose(2, 0, 1, 3).reshape(-1, width)

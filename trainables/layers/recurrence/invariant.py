@@ -3,63 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from types import MappingProxyType
 
 import jax
-from jax import numpy as jnp
+from jax import Array
 
-from trainables.layers.recurrence.associative import associative
-from trainables.layers.recurrence.complex import Pair, conjugate, times
-from trainables.layers.recurrence.sequential import sequential
+from trainables.layers.recurrence import associative, chunked, sequential
+from trainables.layers.recurrence.batching import over_leading_axes
+from trainables.layers.recurrence.planar import times
 
-FORMS: Mapping[str, Callable[[Pair, Pair, bool], Pair]] = MappingProxyType(
-    {"sequential": sequential, "associative": associative}
+
+@dataclass(frozen=True)
+class Form:
+    """One way to compute the states.
+
+    Attributes:
+        solve: (decay, inputs, reverse) -> states; see `sequential.solve` for the shapes.
+        adjoint: (decay, states, cotangent, reverse) -> gradients by decay and by inputs.
+    """
+
+    solve: Callable[[Array, Array, bool], Array]
+    adjoint: Callable[[Array, Array, Array, bool], tuple[Array, Array]]
+
+
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        "sequential": Form(sequential.solve, sequential.adjoint),
+        "associative": Form(associative.solve, associative.adjoint),
+        "chunked": Form(chunked.solve, chunked.adjoint),
+    }
 )
 """Interchangeable ways to compute the same states."""
 
 
 def recurrence(
-    decay: Pair, inputs: Pair, *, initial: Pair | None = None, reverse: bool = False, form: str | None = None
-) -> Pair:
+    decay: Array, inputs: Array, *, initial: Array | None = None, reverse: bool = False, form: str = "auto"
+) -> Array:
     """Return every state of x_t = decay * x_{t-1} + inputs_t.
 
     Args:
-        decay: (N,), the same at every step.
-        inputs: (L, N).
-        initial: (N,), the state before the first step; zero if None.
+        decay: planes (2, N), the same at every step.
+        inputs: planes (L, 2, N); bfloat16 inputs give bfloat16 states, carried in the type of `decay`.
+        initial: planes (2, N), the state before the first step; zero if None.
         reverse: whether time runs from L - 1 down to 0.
-        form: a name of `FORMS`, or None for the one that is fastest here.
+        form: a name of `FORMS`, or "auto" for the one that is fastest here.
 
     Returns:
-        The states, (L, N).
+        The states, planes (L, 2, N).
     """
     if initial is not None:
-        first = -1 if reverse else 0
-        carried = times(decay, initial)
-        inputs = inputs[0].at[first].add(carried[0]), inputs[1].at[first].add(carried[1])
-    return _states(form or "sequential", reverse, decay, inputs)
+        inputs = inputs.at[-1 if reverse else 0].add(times(decay, initial).astype(inputs.dtype))
+    return _states(form, reverse, decay, inputs)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _states(form: str, reverse: bool, decay: Pair, inputs: Pair) -> Pair:
-    return FORMS[form](decay, inputs, reverse)
+def _states(form: str, reverse: bool, decay: Array, inputs: Array) -> Array:
+    return _solver(form, reverse)(decay, inputs)
 
 
-def _forward(form: str, reverse: bool, decay: Pair, inputs: Pair) -> tuple[Pair, tuple[Pair, Pair]]:
-    states = FORMS[form](decay, inputs, reverse)
+def _forward(form: str, reverse: bool, decay: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _solver(form, reverse)(decay, inputs)
     return states, (decay, states)
 
 
-def _backward(form: str, reverse: bool, kept: tuple[Pair, Pair], cotangent: Pair) -> tuple[Pair, Pair]:
-    """Run the conjugate recurrence against time: g_t = cotangent_t + conj(decay) * g_{t+1}."""
-    decay, states = kept
-    gradient = FORMS[form](conjugate(decay), cotangent, not reverse)
-    before, after = (slice(1, None), slice(None, -1)) if reverse else (slice(None, -1), slice(1, None))
-    re, im = times(
-        conjugate((states[0][before], states[1][before])), (gradient[0][after], gradient[1][after])
-    )
-    return (jnp.sum(re, axis=0), jnp.sum(im, axis=0)), gradient
+def _backward(form: str, reverse: bool, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    return _differentiator(form, reverse)(*kept, cotangent)
 
 
 _states.defvjp(_forward, _backward)
+
+
+@cache
+def _solver(form: str, reverse: bool) -> Callable[[Array, Array], Array]:
+    return over_leading_axes(lambda decay, inputs: _choose(form, inputs).solve(decay, inputs, reverse))
+
+
+@cache
+def _differentiator(form: str, reverse: bool) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
+    return over_leading_axes(
+        lambda decay, states, cotangent: _choose(form, states).adjoint(decay, states, cotangent, reverse)
+    )
+
+
+def _choose(form: str, series: Array) -> Form:
+    return FORMS["sequential" if form == "auto" else form]
