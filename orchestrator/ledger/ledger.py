@@ -13,6 +13,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import WRITING, connect, database_file, flush, is_file, parse
+from orchestrator.ledger.holder import busy
 from orchestrator.ledger.patience import patiently
 from orchestrator.ledger.records import (
     FINISHED_TRIAL,
@@ -29,6 +30,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.row_lease import holds
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -60,6 +62,7 @@ class Ledger:
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self._clock = engine, clock
+        self._fences: dict[str, int] = {}
 
     @classmethod
     def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
@@ -283,6 +286,7 @@ class Ledger:
             with self.writing() as connection:
                 transaction = Transaction(connection)
                 result = change(transaction)
+                self._check_fence(connection, transaction.sweep_id)
                 number = transaction.close()
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
@@ -301,6 +305,18 @@ class Ledger:
         """Let every commit so far outlive a power cut, and not only this process."""
         if self.is_file:
             flush(self.address)
+
+    def fence(self, sweep_id: str, token: int | None) -> None:
+        """Refuse changes to a sweep from now on unless `token` is the newest of its lease; None ends that."""
+        if token is None:
+            self._fences.pop(sweep_id, None)
+        else:
+            self._fences[sweep_id] = token
+
+    def _check_fence(self, connection: Connection, sweep_id: str | None) -> None:
+        token = self._fences.get(sweep_id or "")
+        if token is not None and not holds(connection, str(sweep_id), token):
+            raise busy(str(sweep_id), None)
 
     def writing(self) -> Connection:
         """Return a connection whose transactions take the write lock at once, to be used as a context."""
