@@ -34,10 +34,20 @@ def baseline(metric: str) -> str:
 
 
 def context(summary: Summary) -> list[str]:
-    """Return the lines that say what the numbers may be compared with."""
-    lines = [f"Data: {summary.data_source}."]
-    for metric, value in summary.published.items():
-        lines.append(f"Published {metric}: {words.number(value)} ({summary.published_source}).")
+    """Return the lines that say where the numbers come from."""
+    published = summary.published.items()
+    return [
+        f"Data: {summary.data_source}.",
+        *(
+            f"Published {name}: {words.number(value)} ({summary.published_source})."
+            for name, value in published
+        ),
+    ]
+
+
+def caveats(summary: Summary) -> list[str]:
+    """Return the lines that say what the numbers may not be compared with."""
+    lines = []
     if not summary.comparable and summary.note:
         lines.append(f"Not comparable with published figures: {summary.note}.")
     if summary.profile:

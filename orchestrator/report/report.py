@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,23 +12,30 @@ from rich.console import Console
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Event, SweepState
 from orchestrator.paths import Paths
-from orchestrator.report import terminal
+from orchestrator.report import html, terminal
 from orchestrator.report.history import History, read
+from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
 from orchestrator.report.publish import publication
 from orchestrator.report.summary import Summary, summarise
+from orchestrator.spec.resolve import from_document
+
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
 class ReportFiles:
     """The files of one report."""
 
+    html: Path
     markdown: Path
     leaderboard: Path
+    hidden_norms: Path | None
 
     def all(self) -> list[Path]:
-        """Return every file."""
-        return [self.markdown, self.leaderboard]
+        """Return every file that there is."""
+        every = (self.html, self.markdown, self.leaderboard, self.hidden_norms)
+        return [file for file in every if file is not None]
 
 
 def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
@@ -65,16 +73,34 @@ def show(sweep_id: str, paths: Paths, console: Console) -> None:
 
 def _write(history: History, summary: Summary, folder: Path) -> ReportFiles:
     folder.mkdir(parents=True, exist_ok=True)
-    files = ReportFiles(folder / "report.md", folder / "leaderboard.csv")
-    files.markdown.write_text(markdown(summary), encoding="utf-8")
-    files.leaderboard.write_text(leaderboard_csv(summary), encoding="utf-8")
+    search = from_document(history.sweep.document).search
+    shares = importances(history.search(), search, maximize=history.maximize)
+    norms = html.hidden_norms_page(history, summary)
+    files = ReportFiles(
+        folder / REPORT,
+        folder / "report.md",
+        folder / "leaderboard.csv",
+        folder / "hidden_norms.html" if norms else None,
+    )
+    _replace(files.html, html.report(history, summary, shares))
+    _replace(files.markdown, markdown(summary))
+    _replace(files.leaderboard, leaderboard_csv(summary))
+    if files.hidden_norms is not None:
+        _replace(files.hidden_norms, norms)
     return files
+
+
+def _replace(file: Path, content: str) -> None:
+    """Write a file so that a reader finds the old one or the new one, whole."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside.write_text(content, encoding="utf-8")
+    beside.replace(file)
 
 
 def _places(summary: Summary, paths: Paths) -> terminal.Places:
     command = "python -m orchestrator.sweep"
     root = "" if paths.root == Path("mlruns") else f" --root {paths.root}"
-    report = paths.report(summary.sweep_id) / "report.md"
+    report = paths.report(summary.sweep_id) / REPORT
     return terminal.Places(
         tracking=paths.tracking or f"{command} ui{root}, then http://127.0.0.1:5000",
         report=report if report.exists() else None,
