@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from trainables.tasks.adding import Adding
 from trainables.tasks.base import Task
+from trainables.tasks.copy import Copy
+from trainables.tasks.image import Image
 from trainables.tasks.listops import ListOps
+from trainables.tasks.psmnist import PermutedMnist
 from trainables.tasks.retrieval import Retrieval
+from trainables.tasks.smnist import SequentialMnist
+from trainables.tasks.speech_commands import SpeechCommands
+from trainables.tasks.text import Text
 
-TASKS: dict[str, Task] = {task.name: task for task in (ListOps(), Retrieval())}
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        ListOps(),
+        Text(),
+        Retrieval(),
+        Image(),
+        SpeechCommands(),
+        SequentialMnist(),
+        PermutedMnist(),
+        Copy(),
+        Adding(),
+    )
+}

@@ -126,11 +126,13 @@ class Encoding:
         signature: of the arrays.
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
+        note: what a reader of the scores should know and `find` could not; '' if nothing.
     """
 
     signature: Signature
     chance: Mapping[str, float]
     trivial_loss: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
         open_test=lambda: _split(cache, "test"),
         source=source.phrase,
         comparable=source.comparable,
-        note=source.note,
+        note="; ".join(filter(None, (source.note, facts["note"]))),
         digest=cache.digest,
         chance=facts["chance"],
         trivial_loss=facts["trivial_loss"],

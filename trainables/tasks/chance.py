@@ -24,3 +24,12 @@ def entropy(targets: np.ndarray) -> float:
     """Return the cross-entropy, in nats, of always answering with the class frequencies of `targets`."""
     rates = np.bincount(np.ravel(targets)) / targets.size
     return -sum(rate * math.log(rate) for rate in rates.tolist() if rate > 0)
+
+
+def constant(targets: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the mean squared error, on validation and on test, of always answering training's mean."""
+    mean = float(np.mean(targets["train"], dtype=np.float64))
+    return {
+        split: float(np.mean((targets[split].astype(np.float64) - mean) ** 2))
+        for split in ("validation", "test")
+    }

@@ -1,0 +1,123 @@
+"""Sequential MNIST: a digit read pixel by pixel, row after row; ten classes.
+
+Source: LeCun et al. 1998; Le et al. 2015 for the sequence. Validation is held out of the 60,000 by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables.errors import BadData
+from trainables.settings import Option
+from trainables.tasks import idx
+from trainables.tasks.base import Encoding, Progress, Scale, Signature, Source, Task
+from trainables.tasks.cache import Writer
+from trainables.tasks.chance import entropy, majority
+from trainables.tasks.held_out import divided
+
+PIXELS = 784
+_CLASSES = 10
+_PUBLISHED = (60_000, 10_000)
+_FOLDERS = ("mnist", "MNIST/raw")
+_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+class SequentialMnist(Task):
+    """Digits pixel by pixel, in reading order."""
+
+    name = "smnist"
+    title = "Sequential MNIST: digits pixel by pixel (L = 784), 10 classes"
+    options: ClassVar[Mapping[str, Option]] = {
+        "validation_share": Option(
+            0.1, "Share of the training images held out for validation.", at_least=0.0
+        ),
+        "seed": Option(0, "Of the images held out.", at_least=0),
+    }
+
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Say whether MNIST's four files are there, by their headers."""
+        paths = tuple(_located(folder, name) for name in _FILES)
+        counts = tuple(_checked(images, labels) for images, labels in (paths[:2], paths[2:]))
+        note = (
+            "" if counts == _PUBLISHED else f"{counts[0]:,} + {counts[1]:,} images instead of 60,000 + 10,000"
+        )
+        return Source(
+            f"MNIST idx files, {self.order(options)}",
+            comparable=not note,
+            note=note,
+            files=paths,
+            kind="idx",
+        )
+
+    def order(self, options: Mapping[str, Any]) -> str:
+        """Name the order in which pixels are read."""
+        return "pixels in reading order"
+
+    def places(self, options: Mapping[str, Any]) -> np.ndarray:
+        """Return the pixel that each step reads (784,)."""
+        return np.arange(PIXELS)
+
+    def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
+        """Write pixels 0 to 255, scaled to [0, 1] by the signature."""
+        images, labels, test_images, test_labels = (idx.read(path) for path in source.files)
+        _refuse_labels(source.files[1], labels)
+        _refuse_labels(source.files[3], test_labels)
+        train, validation = divided(self.name, len(images), options["validation_share"], options["seed"])
+        places = self.places(options)
+        parts = {
+            "train": (images[train], labels[train]),
+            "validation": (images[validation], labels[validation]),
+            "test": (test_images, test_labels),
+        }
+        targets = {}
+        for number, (split, (pixels, classes)) in enumerate(parts.items(), 1):
+            out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, places, None])
+            out.put(f"{split}.lengths", np.full(len(pixels), PIXELS, np.int32))
+            targets[split] = classes.astype(np.int32)
+            out.put(f"{split}.targets", targets[split])
+            progress("reading MNIST", number, len(parts))
+        signature = Signature(
+            "class", _CLASSES, None, features=1, length=PIXELS, scale=Scale((0.0,), (1 / 255,))
+        )
+        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+
+
+def _located(folder: Path, name: str) -> Path:
+    for inner in _FOLDERS:
+        path = idx.located(folder / inner, name)
+        if path:
+            return path
+    where = folder / _FOLDERS[0] / f"{name}.gz"
+    raise BadData(str(where), "must be MNIST's idx file", "no such file", "Fetch it (`data fetch smnist`).")
+
+
+def _checked(images: Path, labels: Path) -> int:
+    """Return the number of images that both headers declare."""
+    pictures, answers = idx.shape(images), idx.shape(labels)
+    if pictures[1:] != (28, 28):
+        must = "must hold images of 28 x 28 pixels"
+        raise BadData(str(images), must, f"shape {pictures}", "Fetch the file again.")
+    if pictures[:1] != answers:
+        must = f"must hold one label for each of the {pictures[0]:,} images"
+        raise BadData(str(labels), must, f"shape {answers}", "Fetch both files again.")
+    if pictures[0] == 0:
+        raise BadData(str(images), "must hold images", "zero rows", "Fetch the file again.")
+    return pictures[0]
+
+
+def _refuse_labels(path: Path, labels: np.ndarray) -> None:
+    if labels.max() >= _CLASSES:
+        row = int(np.argmax(labels >= _CLASSES))
+        must = f"must hold labels 0 to {_CLASSES - 1}"
+        raise BadData(f"{path}: row {row}", must, str(labels[row]), "Fetch the file again.")
+    if len(np.unique(labels)) == 1:
+        raise BadData(str(path), "must hold several classes", f"only {labels[0]}", "Fetch the file again.")
