@@ -75,26 +75,28 @@ def append(file: BinaryIO, entry: Entry) -> None:
         _log.warning("the ledger's backup %s falls behind: %s", file.name, error)
 
 
-def read(path: Path) -> list[Entry]:
-    """Return the whole entries from the start, up to the first line that is damaged, torn or out of turn."""
-    entries: list[Entry] = []
-    if not path.exists():
-        return entries
-    with path.open("rb") as file:
-        for line in file:
-            entry = _entry(line)
-            if entry is None or (entries and entry.number != entries[-1].number + 1):
-                break
-            entries.append(entry)
-    return entries
+def entries(path: Path) -> Iterator[Entry]:
+    """Yield the whole entries from the start, up to the first line that is damaged, torn or out of turn."""
+    last: int | None = None
+    for line in _lines(path):
+        entry = _entry(line)
+        if entry is None or (last is not None and entry.number != last + 1):
+            return
+        last = entry.number
+        yield entry
 
 
 def newest(path: Path) -> int:
     """Return the highest number of any whole line, also behind a damaged one; 0 if there is none."""
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        return max((entry.number for line in file if (entry := _entry(line))), default=0)
+    return max((entry.number for line in _lines(path) if (entry := _entry(line))), default=0)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            yield from file
+    except FileNotFoundError:
+        return
 
 
 def _line(entry: Entry) -> bytes:

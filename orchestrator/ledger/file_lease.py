@@ -1,7 +1,7 @@
 """The lease of a sweep in a SQLite ledger: a lock on a file, which the kernel drops with its process.
 
-No clock takes part. The lock belongs to the open file, not to the process: it does not pass to children, which
-close the file once they start another program, nor does it end when something else reads it.
+No clock takes part. The lock belongs to the open file, not to the process: it does not pass to children, in
+which the file is closed once they start another program, nor does it end when something else reads the file.
 """
 
 from __future__ import annotations

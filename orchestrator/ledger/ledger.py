@@ -227,10 +227,10 @@ class Ledger:
         )
         return dict(row._tuple() for row in self._read(query))
 
-    def attempts(self, trial_key: str) -> list[AttemptRecord]:
-        """Return the attempts of a trial, the first one first."""
-        query = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == trial_key)
-        return self._all(ATTEMPTS, query.order_by(ATTEMPT.c.number))
+    def attempts(self, owner: str) -> list[AttemptRecord]:
+        """Return the attempts of a sweep, or of one trial, by trial and number."""
+        query = select(*ATTEMPT.columns).where(_owned_by(owner, ATTEMPT.c.trial_key))
+        return self._all(ATTEMPTS, query.order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number))
 
     def reports(self, owner: str) -> list[ReportRecord]:
         """Return the reports of a sweep, or of one trial, by trial and step."""

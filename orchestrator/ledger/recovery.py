@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from sqlalchemy import Engine, insert
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.connect import WRITING, connect, database_file, is_file, parse
-from orchestrator.ledger.rows import DIGEST_MODULUS, opened
+from orchestrator.ledger.rows import opened
 from orchestrator.ledger.schema import exclusively, lock_folder, make_tables
-from orchestrator.ledger.soundness import replayed, starts_whole
+from orchestrator.ledger.soundness import replay, starts_whole, tally
 from orchestrator.ledger.tables import METADATA, TALLY
 
 MIGRATION = "migration"
@@ -80,22 +80,23 @@ def _refuse_while_driven(folder: Path) -> None:
 
 def _replay(engine: Engine, log: Path) -> tuple[int, int]:
     """Write what a log leads to; return its last commit and the last one it knows of."""
-    entries = backup.read(log)
-    if not starts_whole(entries):
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    commits = 0
+    for entry in backup.entries(log):
+        if commits == 0 and not starts_whole(entry):
+            break
+        replay(entry, rows)
+        commits = entry.number
+    if not rows:
         remedy = "Remove it, to go on without its sweep."
         raise Damaged(str(log), "must start with its sweep", "a damaged first line", remedy)
-    rows = replayed(entries)
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for (name, *_), row in rows.items():
             opened(METADATA.tables[name], [row[column.name] for column in METADATA.tables[name].columns])
             connection.execute(insert(METADATA.tables[name]), row)
-        connection.execute(insert(TALLY), _tally(log.stem, entries[-1].number, list(rows.values())))
-    return entries[-1].number, max(entries[-1].number, backup.newest(log))
-
-
-def _tally(sweep_id: str, commits: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    total = sum(row["row_digest"] for row in rows) % DIGEST_MODULUS
-    return {"sweep_id": sweep_id, "commits": commits, "rows": len(rows), "total": total}
+        summed = tally(commits, rows.values())
+        connection.execute(insert(TALLY), {"sweep_id": log.stem, **asdict(summed)})
+    return commits, max(commits, backup.newest(log))
 
 
 def _put_aside(file: Path) -> Path:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, select, text
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
-from orchestrator.ledger.backup import Change, Entry
+from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.connect import database_file
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.patience import patiently
 from orchestrator.ledger.rows import DIGEST_MODULUS, opened
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, READING, REPORT, SWEEP, TALLY, TRIAL
 
@@ -20,74 +22,87 @@ REMEDY = "Run `recover` to rebuild the ledger from its backup."
 
 
 @dataclass(frozen=True)
-class Content:
-    """All rows of a sweep, each verified.
+class Tally:
+    """What the rows of a sweep sum up to.
 
     Attributes:
         commits: number of the last commit, 0 for a sweep that is not there.
-        rows: by table, with their digests.
-        sound: whether the rows are as many, and sum up to, what the tally says.
+        rows: how many there are, over all tables.
+        total: the sum of their digests, modulo `DIGEST_MODULUS`.
     """
 
     commits: int
-    rows: tuple[tuple[Table, dict[str, Any]], ...]
-    sound: bool
-
-    def entry(self) -> Entry:
-        """Return the whole state as one entry of a backup."""
-        changes: list[Change] = []
-        for table, row in self.rows:
-            changes.append((table.name, {column.name: row[column.name] for column in table.primary_key}, row))
-        return Entry(self.commits, changes)
+    rows: int
+    total: int
 
 
-def verify(ledger: Ledger, sweep_id: str) -> list[str]:
-    """Compare all that the ledger holds of a sweep with its digests, tally and backup; mend the backup.
+def verify(ledger: Ledger, sweep_id: str, *, mend: bool = True) -> list[str]:
+    """Compare all that the ledger holds of a sweep with its digests, tally and backup.
 
     To be called by the driver, under its lease, before it goes on with a sweep.
 
+    Args:
+        ledger: where it is kept; in PostgreSQL, which keeps sums and backups of its own, nothing is compared.
+        sweep_id: of the sweep, which need not be there.
+        mend: whether to write a backup anew that is damaged or behind.
+
     Returns:
-        What was mended, one phrase each.
+        What is wrong with the backup, and mended.
 
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
     """
     if not ledger.is_file:
         return []
+    return patiently(lambda: _verify(ledger, sweep_id, mend), ledger.where)
+
+
+def _verify(ledger: Ledger, sweep_id: str, mend: bool) -> list[str]:
+    file, log = database_file(ledger.address), backup.backup_file(ledger.address, sweep_id)
     with ledger.writing() as connection:
-        _check_pages(connection, ledger)
-        content = read_content(connection, sweep_id)
-        file = database_file(ledger.address)
-        if not content.sound:
-            must = "must hold as many rows as were written, each as it was last written"
-            raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", REMEDY)
-        log = backup.backup_file(ledger.address, sweep_id)
+        _check_pages(connection, file)
+        there = _checked(connection, sweep_id, file)
         newest = backup.newest(log)
-        if newest > content.commits:
-            got = f"{content.commits} of {newest} commits of sweep {sweep_id}"
-            raise Damaged(
-                f"ledger {file} and {file.name}-wal", "must hold every commit that was made", got, REMEDY
-            )
-        if _is_whole(log, content):
+        if newest > there.commits:
+            must, got = "must hold every commit that was made", f"{there.commits} of {newest} of {sweep_id}"
+            raise Damaged(f"ledger {file} and {file.name}-wal", must, got, REMEDY)
+        if there.commits == 0 or there == _tally_of(log):
             return []
-        backup.replace(log, content.entry())
-        return [f"the backup {log.name} was damaged or behind, and is written anew"] if newest else []
+        if mend:
+            backup.replace(log, _whole_state(connection, sweep_id, there.commits))
+    return [f"the backup {log} is damaged or behind" + (", and was written anew" if mend else "")]
 
 
-def read_content(connection: Connection, sweep_id: str) -> Content:
-    """Return all rows of a sweep.
+def _check_pages(connection: Connection, file: Path) -> None:
+    found = connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()
+    if found != "ok":
+        got = str(found).splitlines()[0]
+        raise Damaged(f"ledger {file}", "must be a sound SQLite database", got, REMEDY)
 
-    Raises:
-        Damaged: a row does not match its digest.
-    """
-    tally = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
-    rows = tuple(
-        (table, row) for table, query in _queries(sweep_id) for row in _verified(connection, table, query)
-    )
-    total = sum(row["row_digest"] for _, row in rows) % DIGEST_MODULUS
-    if tally is None:
-        return Content(0, rows, sound=not rows)
-    return Content(tally.commits, rows, sound=(len(rows), total) == (tally.rows, tally.total))
+
+def _checked(connection: Connection, sweep_id: str, file: Path) -> Tally:
+    kept = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
+    there = tally(0 if kept is None else kept.commits, (row for _, row in _rows(connection, sweep_id)))
+    if (there.rows, there.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
+        must = "must hold as many rows as were written, each as it was last written"
+        raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", REMEDY)
+    return there
+
+
+def tally(commits: int, rows: Iterable[Mapping[str, Any]]) -> Tally:
+    """Return what rows sum up to."""
+    count = total = 0
+    for row in rows:
+        count, total = count + 1, (total + row["row_digest"]) % DIGEST_MODULUS
+    return Tally(commits, count, total)
+
+
+def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[str, Any]]]:
+    """Yield every row of a sweep, verified; what others refer to comes first."""
+    for table, query in _queries(sweep_id):
+        for row in connection.execute(query):
+            opened(table, row)
+            yield table, dict(row._mapping)
 
 
 def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
@@ -99,43 +114,41 @@ def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
 
 
-def _verified(connection: Connection, table: Table, query: Select[Any]) -> Iterator[dict[str, Any]]:
-    for row in connection.execute(query):
-        opened(table, row)
-        yield dict(row._mapping)
+def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Entry:
+    return Entry(
+        commits,
+        [
+            (table.name, {column.name: row[column.name] for column in table.primary_key}, row)
+            for table, row in _rows(connection, sweep_id)
+        ],
+    )
 
 
-def _check_pages(connection: Connection, ledger: Ledger) -> None:
-    found = connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()
-    if found != "ok":
-        file = database_file(ledger.address)
-        raise Damaged(f"ledger {file}", "must be a sound SQLite database", str(found).splitlines()[0], REMEDY)
+def _tally_of(log: Path) -> Tally | None:
+    """Return what a backup leads to, or None if it does not start with its sweep."""
+    digests: dict[tuple[Any, ...], dict[str, Any]] = {}
+    commits = 0
+    for entry in backup.entries(log):
+        if commits == 0 and not starts_whole(entry):
+            return None
+        replay(entry, digests, only=("row_digest",))
+        commits = entry.number
+    return tally(commits, digests.values())
 
 
-def _is_whole(log: Any, content: Content) -> bool:
-    """Tell whether a log leads to the content."""
-    entries = backup.read(log)
-    if not entries or entries[-1].number != content.commits or not starts_whole(entries):
-        return content.commits == 0 and not entries
-    rows = replayed(entries)
-    total = sum(row["row_digest"] for row in rows.values()) % DIGEST_MODULUS
-    mine = sum(row["row_digest"] for _, row in content.rows) % DIGEST_MODULUS
-    return (len(rows), total) == (len(content.rows), mine)
+def starts_whole(first: Entry) -> bool:
+    """Tell whether a log that begins so begins with its sweep: the first commit, or the whole state."""
+    return any(name == SWEEP.name and row is not None and "document" in row for name, _, row in first.changes)
 
 
-def starts_whole(entries: list[Entry]) -> bool:
-    """Tell whether a log starts with a sweep itself: its first commit, or its whole state."""
-    return bool(entries) and any(name == SWEEP.name for name, _, _ in entries[0].changes)
-
-
-def replayed(entries: list[Entry]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Return the rows that a log leads to, by table and key, in the order they were first written."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for entry in entries:
-        for table, key, columns in entry.changes:
-            place = (table, *key.values())
-            if columns is None:
-                rows.pop(place, None)
-            else:
-                rows[place] = {**rows.get(place, {}), **columns}
-    return rows
+def replay(
+    entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]], only: tuple[str, ...] | None = None
+) -> None:
+    """Do to rows, by table and key, what an entry says; keep some of their columns or all."""
+    for table, key, columns in entry.changes:
+        place = (table, *key.values())
+        if columns is None:
+            rows.pop(place, None)
+            continue
+        row = rows.setdefault(place, {})
+        row.update(columns if only is None else {name: columns[name] for name in only})
