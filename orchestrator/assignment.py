@@ -31,6 +31,7 @@ class Assignment:
         checkpoints: folder of this trial's checkpoints.
         resume: checkpoint folder to go on from, or None to start at step 0.
         stop_wish: file whose presence means: save and leave.
+        log: file to which the attempt appends what it does.
         compilations: folder of JAX's persistent compilation cache.
     """
 
@@ -42,6 +43,7 @@ class Assignment:
     checkpoints: str
     resume: str | None
     stop_wish: str
+    log: str
     compilations: str
 
     def to_config(self) -> dict[str, Any]:

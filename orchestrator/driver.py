@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from orchestrator import provenance, signals
-from orchestrator.errors import BadInput
+from orchestrator import admission, conclusion, signals
+from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReadingRecord, SweepRecord, SweepState, TrialRecord
 from orchestrator.paths import Paths
-from orchestrator.report import report
+from orchestrator.progress import Progress
 from orchestrator.schedule import environment
-from orchestrator.session import Progress, Session
+from orchestrator.session import Session
 from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
 from orchestrator.tracking.shipper import Shipper
 from trainables.tasks import TASKS
-from trainables.tasks.base import TaskData
-
-
-class Exit(IntEnum):
-    """What a finished command tells its caller."""
-
-    COMPLETE = 0
-    BAD_INPUT = 2
-    SOME_FAILED = 3
-    RESUMABLE = 4
 
 
 class Watcher(Protocol):
@@ -59,6 +46,9 @@ class Run:
         paths: where everything is written.
         data: folder of the data sets.
         hardware: what this machine offers.
+        known: id of the sweep of the ledger to go on with, or None to find it by its file.
+        new: start another sweep even if one of this file is known.
+        reopen: keys of failed trials to run once more.
         deadline: seconds that a running attempt may stay silent.
         tracking_patience: seconds to wait, at the end, for MLflow to take what is pending.
     """
@@ -66,51 +56,44 @@ class Run:
     paths: Paths
     data: Path
     hardware: Hardware
+    known: str | None = None
+    new: bool = False
+    reopen: tuple[str, ...] = ()
     deadline: float = 600.0
     tracking_patience: float = 60.0
 
 
-def check(sweep: Sweep, run: Run) -> str:
-    """Check, before anything starts or is written, that the sweep can run here; return the data source.
+def check(sweep: Sweep, run: Run) -> None:
+    """Check, before anything starts or is written, that the sweep can run here.
 
     Raises:
         BadInput: if the resources of one trial are not to be had.
         BadData: if the task's files are missing or wrong.
     """
-    asked, there = sweep.resources, run.hardware
-    if asked.gpu > there.gpus:
-        raise BadInput(
-            f"{sweep.name}: resources.gpu",
-            f"a trial's GPU share must be at hand; this machine has {there.gpus} GPU(s), {there.cpus} CPU(s)",
-            f"{asked.gpu:g}",
-            "Use `--profile laptop`, or submit to a cluster that has GPUs.",
-        )
-    if asked.cpu > there.cpus:
-        raise BadInput(
-            f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be at hand; this machine has {there.cpus} CPU(s)",
-            f"{asked.cpu:g}",
-            f"Ask for at most {there.cpus}.",
-        )
-    return TASKS[sweep.task].check(sweep.task_options, run.data).phrase
+    admission.check_resources(sweep, run.hardware)
+    TASKS[sweep.task].check(sweep.task_options, run.data)
 
 
-def drive(sweep: Sweep, run: Run, watcher: Watcher) -> Exit:
-    """Run or resume a sweep until it is finished, interrupted or refused.
+def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+    """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
     Raises:
+        BadInput: if the file differs from that of its unfinished sweep.
         Busy: if another driver holds the sweep.
         BadData: if the task's data cannot be read.
     """
     run.paths.create()
     ledger = Ledger.open(run.paths.ledger_url)
+    if run.known is None:
+        sweep = admission.identify(sweep, ledger, new=run.new)
+    else:
+        sweep = admission.under(sweep, run.known)
     with Lease(ledger, sweep.id):
-        data = TASKS[sweep.task].load(sweep.task_options, run.data, watcher.loading)
-        _announce(sweep, data, ledger, watcher)
+        _begin(sweep, run, ledger, watcher)
         shipper = Shipper(run.paths.ledger_url, sweep.id, run.paths.tracking_uri, run.paths.artifacts)
         shipper.start()
         try:
-            return _run_session(sweep, run, ledger, watcher, shipper)
+            return sweep.id, _continue(sweep, run, ledger, watcher, shipper)
         finally:
             watcher.close()
             left = shipper.drain(run.tracking_patience)
@@ -119,44 +102,36 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> Exit:
                 watcher.say(f"{left} records wait for MLflow; the next run of this command delivers them.")
 
 
-def _announce(sweep: Sweep, data: TaskData, ledger: Ledger, watcher: Watcher) -> None:
+def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
+    """Enter the sweep in the ledger, or say what became of the one that is there."""
+    data = TASKS[sweep.task].load(sweep.task_options, run.data, watcher.loading)
     watcher.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
     known = ledger.sweep(sweep.id)
     if known is None:
-        record = _record(sweep, data)
+        record = admission.record_of(sweep, data)
         ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
-    else:
-        watcher.say(f"Resuming {sweep.id}, which was {known.state}.")
+        return
+    for key in run.reopen:
+        ledger.reopen_trial(key)
+    changed = admission.differences(known.document, sweep.document())
+    if changed:
+        watcher.say(f"Changed: {'; '.join(changed)}.")
+        ledger.amend_sweep(sweep.id, sweep.document(), sweep.digest, known.facts)
+
+
+def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
+    trials = ledger.trials(sweep.id, role="search")
+    unfinished = [trial for trial in trials if trial.state in ("WAITING", "RUNNING", "PREEMPTED")]
+    known = ledger.sweep(sweep.id)
+    asked_all = len(trials) >= sweep.budget.trials
+    if known and known.finished_at and asked_all and not unfinished and not conclusion.unread(sweep, ledger):
+        watcher.say(f"{sweep.id} is finished. `--extend trials=N` goes on with it, `--new` starts another.")
+        return conclusion.outcome(sweep, ledger)
+    if trials and known:
+        done = len(trials) - len(unfinished)
+        watcher.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
         ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(known, sweep)])
-
-
-def _record(sweep: Sweep, data: TaskData) -> SweepRecord:
-    facts: dict[str, Any] = {
-        "git_commit": provenance.git_commit(),
-        "versions": provenance.versions(),
-        "command": provenance.command(),
-        "sampler_seed": sweep.sampler.seed,
-        "comparable": data.comparable,
-        "note": data.note,
-        "chance": dict(data.chance),
-        "metric": sweep.metric,
-        "direction": sweep.direction,
-        "specification": sweep.source_text,
-    }
-    return SweepRecord(
-        id=sweep.id,
-        name=sweep.name,
-        profile=sweep.profile,
-        task=sweep.task,
-        document=sweep.document(),
-        digest=sweep.digest,
-        state="RUNNING",
-        reason=None,
-        data_source=data.source,
-        data_digest=data.digest,
-        facts=facts,
-        created_at=time.time(),
-    )
+    return _run_session(sweep, run, ledger, watcher, shipper)
 
 
 def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
@@ -165,17 +140,20 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     from orchestrator.schedule import cluster, tuner
     from orchestrator.study.study import Study
 
-    trials = ledger.trials(sweep.id, role="search")
     reports = ledger.reports(sweep.id)
-    session = Session(sweep, ledger, Study(sweep, trials, reports), run.paths, run.data)
+    study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
+    session = Session(sweep, ledger, study, run.paths, run.data.absolute())
     wish = run.paths.stop_wish(sweep.id)
     wish.unlink(missing_ok=True)
 
     def stop(name: str) -> None:
-        session.stopping = True
-        wish.parent.mkdir(parents=True, exist_ok=True)
-        wish.touch()
+        session.stop(f"stopped by {name}", resumable=True)
         watcher.say(f"{name}: saving every running trial; once more to leave at once.")
+
+    def evaluate(checkpoint: str) -> dict[str, object]:
+        compilations = str(run.paths.compilations)
+        request = cluster.Evaluation(checkpoint, str(run.data.absolute()), "test", compilations)
+        return cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
 
     with (
         signals.handled(stop, cluster.abandon),
@@ -184,52 +162,17 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
         watcher.show(session.progress())
         tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
-        if session.stopping:
-            _end(sweep, run, ledger, "INTERRUPTED")
+        if session.stopped is not None and session.stopped.resumable:
+            conclusion.end(sweep, ledger, run.paths, "INTERRUPTED", session.stopped.reason)
             return Exit.RESUMABLE
-        _read_test(sweep, run, ledger, cluster)
-    return _conclude(sweep, run, ledger)
+        conclusion.read_test(sweep, ledger, evaluate)
+    return conclusion.conclude(sweep, ledger, run.paths, session.stopped.reason if session.stopped else None)
 
 
 def _tick(watcher: Watcher, shipper: Shipper) -> Callable[[Session], None]:
     def tick(session: Session) -> None:
+        session.look_around()
         watcher.show(session.progress())
         shipper.nudge()
 
     return tick
-
-
-def _read_test(sweep: Sweep, run: Run, ledger: Ledger, cluster: Any) -> None:
-    """Read the test split once, for the chosen checkpoint, and write the reading down."""
-    chosen = choose(sweep, ledger.trials(sweep.id, role="search"))
-    if chosen is None or any(row.trial_key == chosen.key for row in ledger.readings(sweep.id)):
-        return
-    best = next(row for row in ledger.checkpoints(chosen.key) if row.kind == "best")
-    request = cluster.Evaluation(best.path, str(run.data.absolute()), "test", str(run.paths.compilations))
-    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
-    metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-    now = time.time()
-    ledger.add_reading(
-        ReadingRecord(trial_key=chosen.key, step=answer["step"], split="test", metrics=metrics, at=now),
-        events=[events.metrics(chosen.key, answer["step"], metrics, int(now * 1000))],
-    )
-
-
-def choose(sweep: Sweep, trials: list[TrialRecord]) -> TrialRecord | None:
-    """Return the complete trial with the best validation value; the lower number wins a tie."""
-    complete = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
-    sign = 1.0 if sweep.direction == "maximize" else -1.0
-    return max(complete, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
-
-
-def _conclude(sweep: Sweep, run: Run, ledger: Ledger) -> Exit:
-    trials = ledger.trials(sweep.id)
-    chosen = choose(sweep, trials)
-    _end(sweep, run, ledger, "COMPLETE" if chosen else "FAILED")
-    failed = chosen is None or any(trial.state == "FAILED" for trial in trials)
-    return Exit.SOME_FAILED if failed else Exit.COMPLETE
-
-
-def _end(sweep: Sweep, run: Run, ledger: Ledger, state: SweepState) -> None:
-    """Write the report, then the sweep's state together with what MLflow shall know of it."""
-    ledger.set_sweep_state(sweep.id, state, events=report.conclude(ledger, sweep.id, run.paths, state))

@@ -54,6 +54,10 @@ class Paths:
         """Return the folder of one trial's checkpoints."""
         return self.checkpoints(sweep_id) / trial_key
 
+    def log(self, sweep_id: str, trial_key: str) -> Path:
+        """Return the file in which the workers of a trial tell what they did."""
+        return self.root / "logs" / sweep_id / f"{trial_key}.log"
+
     def report(self, sweep_id: str) -> Path:
         """Return the folder of a sweep's report."""
         return self.root / "reports" / sweep_id

@@ -13,21 +13,25 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.budget import spent
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
-    AttemptState,
+    UNFINISHED_TRIAL,
     CheckpointKind,
     CheckpointRecord,
+    Event,
     TrialRecord,
     TrialState,
 )
 from orchestrator.paths import Paths
+from orchestrator.progress import SETTLED, Progress, seconds_left
+from orchestrator.retries import UNCHARGED, wait_before_retry
 from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
 
@@ -35,14 +39,8 @@ if TYPE_CHECKING:
     # Optuna takes a second to import, and whoever only shows progress imports this module too.
     from orchestrator.study.study import Study
 
-_RETRIES = {"worker lost": 3, "out of memory": 2, "hung": 1, "error": 1, "damaged checkpoint": 1}
-"""How often a cause of failure is retried; causes not named (non-finite, bad data) would only fail again."""
-
-_UNCHARGED = frozenset({"interrupted", "node lost"})
-"""Causes that say nothing about the trial: re-issued without limit."""
-
-_BACKOFF_SECONDS = 2.0
-_BACKOFF_CAP_SECONDS = 60.0
+HOPELESS_AFTER = 8
+"""A sweep whose first settled trials, this many, have all failed is stopped: the next ones would fail too."""
 
 
 @dataclass
@@ -51,14 +49,17 @@ class Running:
 
     Attributes:
         trial: the trial's row as it was when the attempt started.
+        resumed: checkpoint folder that it went on from, or None.
         step: last step reported.
         best: best validation value so far, or None.
-        reported_at: monotonic time of the last sign of life, in seconds.
+        best_step: its step.
+        reported_at: time of the last sign of life, by the session's clock.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, if it did.
     """
 
     trial: TrialRecord
+    resumed: str | None
     step: int
     best: float | None
     best_step: int | None
@@ -68,78 +69,70 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a person watching a sweep wants to know.
+class Stop:
+    """Why a session launches nothing more.
 
     Attributes:
-        states: number of trials by state.
-        wanted: number of trials of the budget.
-        best_key: key of the best trial so far, or None.
-        best_value: its best validation value.
-        steps_done: optimiser steps reported, all trials.
-        seconds_left: estimate until the end, or None while there is nothing to estimate from.
+        reason: for people.
+        resumable: whether the sweep is interrupted, or over.
     """
 
-    states: Mapping[str, int]
-    wanted: int
-    best_key: str | None
-    best_value: float | None
-    steps_done: int
-    seconds_left: float | None
+    reason: str
+    resumable: bool
 
 
-@dataclass
 class Session:
-    """The decisions of one driver over one sweep."""
+    """The decisions of one driver over one sweep.
 
-    sweep: Sweep
-    ledger: Ledger
-    study: Study
-    paths: Paths
-    data: Path
-    clock: Callable[[], float] = time.monotonic
-    capacity: Callable[[], int] = lambda: 1
-    stopping: bool = False
-    running: dict[str, Running] = field(default_factory=dict)
-    _states: dict[str, str] = field(default_factory=dict)
-    _best: tuple[str, float] | None = None
-    _waiting: list[tuple[float, str]] = field(default_factory=list)
-    _failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _next_number: int = 0
-    _exhausted: bool = False
-    _steps_done: int = 0
-    _started: float = 0.0
-    _settled_before: int = 0
+    Attributes:
+        running: attempts that workers hold, by id.
+        stopped: why nothing more is launched, or None.
+        capacity: tells how many attempts fit on the cluster now.
+    """
 
-    def __post_init__(self) -> None:
-        self._started = self.clock()
-        for trial in self.ledger.trials(self.sweep.id, role="search"):
+    def __init__(
+        self,
+        sweep: Sweep,
+        ledger: Ledger,
+        study: Study,
+        paths: Paths,
+        data: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sweep, self.ledger, self.study, self.paths, self.data = sweep, ledger, study, paths, data
+        self.running: dict[str, Running] = {}
+        self.stopped: Stop | None = None
+        self.capacity: Callable[[], int] = lambda: 1
+        self._clock, self._began = clock, clock()
+        self._states: dict[str, TrialState] = {}
+        self._best: tuple[str, float] | None = None
+        self._waiting: list[tuple[float, str]] = []
+        self._next_number, self._exhausted = 0, False
+        self._settled_before = 0
+        for trial in ledger.trials(sweep.id, role="search"):
             self._adopt(trial)
+        self._settled_before = self.progress().settled
 
     def _adopt(self, trial: TrialRecord) -> None:
         """Take a trial of an earlier driver over: an unfinished one waits for its next attempt."""
         self._next_number = max(self._next_number, trial.number + 1)
-        if trial.state in ("WAITING", "RUNNING", "PREEMPTED"):
+        self._states[trial.key] = trial.state
+        if trial.state in UNFINISHED_TRIAL:
             self._states[trial.key] = "WAITING"
             heapq.heappush(self._waiting, (0.0, trial.key))
-            return
-        self._states[trial.key] = trial.state
-        self._settled_before += 1
-        if trial.state == "COMPLETE" and trial.value is not None:
+        elif trial.state == "COMPLETE":
             self._note_best(trial.key, trial.value)
 
     # ---------------------------------------------------------------- what is next
 
     def next_assignment(self) -> Assignment | None:
         """Return the next attempt to launch, committed to the ledger; None if there is none now."""
-        if self.stopping or len(self.running) >= self.concurrency:
+        if self.stopped or len(self.running) >= self.concurrency:
             return None
-        if self._waiting and self._waiting[0][0] <= self.clock():
+        if self._waiting and self._waiting[0][0] <= self._clock():
             _, key = heapq.heappop(self._waiting)
             return self._launch(self.ledger.trial(key))
-        if self._next_number < self.sweep.budget.trials and not self._exhausted:
-            return self._ask()
-        return None
+        return None if self._asked_all else self._ask()
 
     @property
     def concurrency(self) -> int:
@@ -152,7 +145,7 @@ class Session:
         """Tell whether no attempt is running and none will ever be launched again."""
         if self.running:
             return False
-        return self.stopping or (not self._waiting and self._asked_all)
+        return self.stopped is not None or (not self._waiting and self._asked_all)
 
     @property
     def _asked_all(self) -> bool:
@@ -165,7 +158,6 @@ class Session:
             self._exhausted = True
             return None
         seed = self.sweep.trial_seed(number)
-        settings = self.sweep.settings(proposal.params, seed)
         trial = TrialRecord(
             key=f"{self.sweep.id}-{number}",
             sweep_id=self.sweep.id,
@@ -179,7 +171,7 @@ class Session:
             value=None,
             best_step=None,
             step=0,
-            total_steps=settings.training.steps,
+            total_steps=self.sweep.settings(proposal.params, seed).training.steps,
             attempts=0,
             created_at=time.time(),
         )
@@ -190,9 +182,17 @@ class Session:
     def _launch(self, trial: TrialRecord) -> Assignment:
         attempt = self.ledger.start_attempt(trial.key)
         self._states[trial.key] = "RUNNING"
-        saved = {row.kind: row for row in self.ledger.checkpoints(trial.key)}
-        self.running[attempt.id] = self._begun(trial, saved.get("best"))
-        last = saved.get("last")
+        rows = self.ledger.checkpoints(trial.key)
+        last = next((row.path for row in rows if row.kind == "last"), None)
+        best = next((row for row in rows if row.kind == "best"), None)
+        self.running[attempt.id] = Running(
+            trial,
+            last,
+            trial.step,
+            best.metrics[self.sweep.metric] if best else None,
+            best.step if best else None,
+            self._clock(),
+        )
         return Assignment(
             attempt_id=attempt.id,
             trial_key=trial.key,
@@ -200,62 +200,57 @@ class Session:
             settings=self.sweep.settings(trial.params, trial.seed),
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
-            resume=last.path if last else None,
+            resume=last,
             stop_wish=str(self.paths.stop_wish(self.sweep.id)),
+            log=str(self.paths.log(self.sweep.id, trial.key)),
             compilations=str(self.paths.compilations),
         )
-
-    def _begun(self, trial: TrialRecord, best: CheckpointRecord | None) -> Running:
-        value = best.metrics[self.sweep.metric] if best else None
-        return Running(trial, trial.step, value, best.step if best else None, reported_at=self.clock())
 
     # ---------------------------------------------------------------- what came back
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its curve points, its checkpoint, and what both make of the trial."""
         run = self.running[attempt_id]
-        run.last, run.reported_at = outcome, self.clock()
+        outcome = self._judged(outcome)
+        run.last, run.reported_at = outcome, self._clock()
         if outcome.failure is not None:
             return
-        now = time.time()
         kinds: list[CheckpointKind] = ["last"]
-        if outcome.metrics:
-            value = outcome.metrics[self.sweep.metric]
-            if not math.isfinite(value):
-                told = f"{self.sweep.metric} is {value}"
-                run.last = Outcome(outcome.step, True, {}, failure="non-finite", message=told)
-                return
-            if run.best is None or self._better(value, run.best):
-                run.best, run.best_step = value, outcome.step
-                kinds.append("best")
-            self.study.report(run.trial.number, outcome.step, value)
-            self._note_best(run.trial.key, run.best)
-        self._steps_done += max(outcome.step - run.step, 0)
+        if outcome.metrics and self._improves(run, outcome):
+            kinds.append("best")
         run.step = outcome.step
         superseded = self.ledger.record_report(
             attempt_id,
             outcome.step,
             outcome.metrics,
-            checkpoints=[self._checkpoint_row(run.trial.key, outcome, kind) for kind in kinds],
-            events=[events.metrics(run.trial.key, outcome.step, outcome.metrics, int(now * 1000))]
-            if outcome.metrics
-            else [],
+            checkpoints=[_checkpoint_row(run.trial.key, outcome, kind) for kind in kinds],
+            events=self._points(run, outcome),
         )
         for folder in superseded:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _checkpoint_row(self, key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
-        saved = outcome.checkpoint
-        assert saved is not None, "an outcome without a failure carries a checkpoint"
-        return CheckpointRecord(
-            trial_key=key,
-            step=saved.step,
-            kind=kind,
-            path=saved.path,
-            digest=saved.digest,
-            bytes=saved.size,
-            metrics=outcome.metrics,
-        )
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Turn an objective that is no number into a failure; the study must never see it."""
+        value = outcome.metrics.get(self.sweep.metric, 0.0)
+        if math.isfinite(value):
+            return outcome
+        told = f"{self.sweep.metric} is {value}"
+        return replace(outcome, done=True, metrics={}, failure="non-finite", message=told)
+
+    def _improves(self, run: Running, outcome: Outcome) -> bool:
+        value = outcome.metrics[self.sweep.metric]
+        self.study.report(run.trial.number, outcome.step, value)
+        if run.best is not None and not self._better(value, run.best):
+            return False
+        run.best, run.best_step = value, outcome.step
+        self._note_best(run.trial.key, value)
+        return True
+
+    def _points(self, run: Running, outcome: Outcome) -> list[Event]:
+        if not outcome.metrics:
+            return []
+        now = events.milliseconds(time.time())
+        return [events.metrics(run.trial.key, outcome.step, outcome.metrics, now)]
 
     def completed(self, attempt_id: str) -> None:
         """Settle an attempt whose process lives on: complete, pruned, interrupted or failed."""
@@ -263,16 +258,14 @@ class Session:
         if run is None:
             return
         outcome = run.last
-        if outcome is None or outcome.interrupted:
-            self._requeue(attempt_id, "interrupted", uncharged=True)
-        elif outcome.failure is not None:
+        if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
-        elif outcome.step >= run.trial.total_steps:
-            self._settle(attempt_id, "COMPLETE", run.best)
-        elif self.stopping:
-            self._requeue(attempt_id, "interrupted", uncharged=True)
+        elif outcome is not None and outcome.step >= run.trial.total_steps:
+            self._settle(attempt_id, "COMPLETE")
+        elif outcome is None or outcome.interrupted or self.stopped:
+            self._requeue(attempt_id, "interrupted", 0.0)
         else:
-            self._settle(attempt_id, "PRUNED", run.best)
+            self._settle(attempt_id, "PRUNED")
 
     def failed(self, attempt_id: str, cause: str, message: str | None = None) -> None:
         """Retry a failed attempt if its cause allows it, or settle the trial as FAILED."""
@@ -280,41 +273,89 @@ class Session:
         if run is None:
             return
         cause = run.cause or cause
-        if cause in _UNCHARGED:
-            self._requeue(attempt_id, cause, uncharged=True)
-            return
-        counted = self._failures[run.trial.key, cause] = self._failures[run.trial.key, cause] + 1
-        if counted <= _RETRIES.get(cause, 0):
-            self._requeue(attempt_id, cause, uncharged=False)
+        if cause == "damaged checkpoint" and run.resumed is not None:
+            # The one kept behind it is next; without one the trial starts again.
+            self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
+        past = [each for each in self.ledger.attempts(run.trial.key) if each.id != attempt_id]
+        wait = wait_before_retry(cause, past)
+        if wait is None:
+            self._settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
         else:
-            self._settle(attempt_id, "FAILED", None, f"{cause}: {message}" if message else cause)
+            self._requeue(attempt_id, cause, wait)
 
-    def _requeue(self, attempt_id: str, cause: str, *, uncharged: bool) -> None:
+    def _requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         run = self.running.pop(attempt_id)
         key = run.trial.key
-        self.ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
-        self._states[key] = "PREEMPTED"
-        failures = 0 if uncharged else sum(n for (trial, _), n in self._failures.items() if trial == key)
-        wait = min(_BACKOFF_SECONDS * 2 ** (failures - 1), _BACKOFF_CAP_SECONDS) if failures else 0.0
-        heapq.heappush(self._waiting, (self.clock() + wait, key))
+        if cause in UNCHARGED:
+            self.ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
+            self._states[key] = "PREEMPTED"
+        else:
+            self.ledger.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
+            self._states[key] = "WAITING"
+        heapq.heappush(self._waiting, (self._clock() + wait, key))
 
-    def _settle(
-        self, attempt_id: str, state: TrialState, value: float | None, cause: str | None = None
-    ) -> None:
+    def _settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         run = self.running.pop(attempt_id)
         trial = run.trial
-        attempt_state: AttemptState = "FAILED" if state == "FAILED" else "ENDED"
+        value = None if state == "FAILED" else run.best
+        now = events.milliseconds(time.time())
         self.ledger.end_attempt(
             attempt_id,
-            attempt_state,
+            "FAILED" if state == "FAILED" else "ENDED",
             cause,
             trial_state=state,
             value=value,
             best_step=run.best_step,
-            events=[events.trial_ended(trial.key, state, cause, run.step, value, int(time.time() * 1000))],
+            events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
         self._states[trial.key] = state
         self.study.tell(trial.number, state, value, run.step)
+
+    # ---------------------------------------------------------------- when it ends early
+
+    def stop(self, reason: str, *, resumable: bool) -> None:
+        """Launch nothing more, and ask every worker to save and leave; the first reason stands."""
+        if self.stopped is None:
+            self.stopped = Stop(reason, resumable)
+        wish = self.paths.stop_wish(self.sweep.id)
+        wish.parent.mkdir(parents=True, exist_ok=True)
+        wish.touch()
+
+    def look_around(self) -> None:
+        """Stop if somebody wished so, if the budget is spent, or if nothing succeeds."""
+        if self.stopped:
+            return
+        if self.paths.stop_wish(self.sweep.id).exists():
+            self.stop("stopped by `stop`", resumable=True)
+        elif self._hopeless():
+            self.stop(f"the first {HOPELESS_AFTER} trials all failed", resumable=False)
+        elif over := self._over_budget():
+            self.stop(over, resumable=False)
+
+    def _hopeless(self) -> bool:
+        settled = Counter(state for state in self._states.values() if state in SETTLED)
+        return settled["FAILED"] >= HOPELESS_AFTER and settled["FAILED"] == settled.total()
+
+    def _over_budget(self) -> str | None:
+        budget, gpu = self.sweep.budget, self.sweep.resources.gpu
+        if budget.hours is None and budget.gpu_hours is None:
+            return None
+        total = spent(self.ledger.attempts(self.sweep.id), now=time.time())
+        if budget.hours is not None and total.hours >= budget.hours:
+            return f"the budget of {budget.hours:g} hours is spent"
+        if budget.gpu_hours is not None and gpu * total.attempt_hours >= budget.gpu_hours:
+            return f"the budget of {budget.gpu_hours:g} GPU hours is spent"
+        return None
+
+    def silent(self, deadline: float) -> list[str]:
+        """Return the attempts that have reported nothing for `deadline` seconds."""
+        now = self._clock()
+        late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
+        return [name for name in late if self.running[name].cause is None]
+
+    def condemn(self, attempt_id: str, cause: str) -> None:
+        """Note why the driver itself ends an attempt; its process's death is then no surprise."""
+        self.running[attempt_id].cause = cause
 
     # ---------------------------------------------------------------- what a person sees
 
@@ -327,28 +368,21 @@ class Session:
 
     def progress(self) -> Progress:
         """Return the counts, the best so far and an estimate of the time left."""
-        states = Counter(self._states.values())
-        settled = sum(states[name] for name in ("COMPLETE", "PRUNED", "FAILED"))
-        here = settled - self._settled_before
-        rate = here / max(self.clock() - self._started, 1e-9) if here else None
-        left = (self.sweep.budget.trials - settled) / rate if rate else None
         key, value = self._best or (None, None)
-        return Progress(dict(states), self.sweep.budget.trials, key, value, self._steps_done, left)
+        now = Progress(dict(Counter(self._states.values())), self.sweep.budget.trials, key, value)
+        elapsed = self._clock() - self._began
+        return replace(now, seconds_left=seconds_left(now.settled, self._settled_before, now.wanted, elapsed))
 
-    def failures(self) -> dict[str, Any]:
-        """Return how many attempts failed, by cause."""
-        causes: Counter[str] = Counter()
-        for (_, cause), count in self._failures.items():
-            causes[cause] += count
-        return dict(causes)
 
-    def silent(self, deadline: float) -> list[str]:
-        """Return the attempts that have reported nothing for `deadline` seconds."""
-        now = self.clock()
-        return [
-            name for name, run in self.running.items() if now - run.reported_at > deadline and not run.cause
-        ]
-
-    def condemn(self, attempt_id: str, cause: str) -> None:
-        """Note why the driver itself ends an attempt; its process's death is then no surprise."""
-        self.running[attempt_id].cause = cause
+def _checkpoint_row(key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
+    saved = outcome.checkpoint
+    assert saved is not None, "an outcome without a failure carries a checkpoint"
+    return CheckpointRecord(
+        trial_key=key,
+        step=saved.step,
+        kind=kind,
+        path=saved.path,
+        digest=saved.digest,
+        bytes=saved.size,
+        metrics=outcome.metrics,
+    )

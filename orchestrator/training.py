@@ -14,9 +14,10 @@ import jax
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.paths import checkpoint_name
+from orchestrator.triallog import TrialLog
 from trainables import checkpoint
 from trainables.engine import Engine, TrainReport
-from trainables.errors import BadData, Refusal
+from trainables.errors import BadData, DamagedCheckpoint, Refusal
 from trainables.settings import TrialSettings
 from trainables.tasks import TASKS
 from trainables.tasks.base import TaskData
@@ -59,8 +60,10 @@ class Attempt:
         self._assignment = assignment
         self._settings = assignment.settings
         self._engine = bench.engine(assignment.settings, assignment.data)
+        self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._step = 0
         self._admit()
+        self._log.started(self._step)
 
     def _admit(self) -> None:
         resume = self._assignment.resume
@@ -89,6 +92,7 @@ class Attempt:
         scores = self._engine.evaluate(_SLOT, "validation", self._settings.evaluate_examples)
         metrics = _metrics(report, scores, time.perf_counter() - started)
         saved = self._save(metrics)
+        self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
         return Outcome(self._step, done=done, metrics=metrics, checkpoint=saved)
 
@@ -116,6 +120,8 @@ def failure_of(error: Exception) -> tuple[str, str]:
     line = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
     if isinstance(error, BadData):
         return "bad data", line
+    if isinstance(error, DamagedCheckpoint):
+        return "damaged checkpoint", line
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory", line
     return "error", line

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import typer
 from rich.console import Console
 
+from orchestrator.cli.control import check, stop, validate
 from orchestrator.cli.evaluate import evaluate
-from orchestrator.cli.run import run
+from orchestrator.cli.look import list_sweeps, logs, show, status
+from orchestrator.cli.run import resume, retry_failed, run
 from orchestrator.cli.ui import ui
-from orchestrator.driver import Exit
+from orchestrator.exits import Exit
 from trainables.errors import Refusal
 
 _OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
@@ -23,7 +25,16 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("run")(run)
+app.command("resume")(resume)
+app.command("retry-failed")(retry_failed)
+app.command("stop")(stop)
+app.command("status")(status)
+app.command("list")(list_sweeps)
+app.command("show")(show)
+app.command("logs")(logs)
 app.command("evaluate")(evaluate)
+app.command("validate")(validate)
+app.command("check")(check)
 app.command("ui")(ui)
 
 

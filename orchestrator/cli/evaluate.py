@@ -11,20 +11,20 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
+from orchestrator.cli.found import trial_named
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
-from orchestrator.ledger.ledger import Ledger
 
 
 def evaluate(
     trial: Annotated[str, typer.Argument(help="A trial's key, as the leaderboard shows it.")],
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Evaluate a trial's best checkpoint again, on validation; the numbers must equal the recorded ones."""
-    where = paths(root)
-    ledger = Ledger.open(where.ledger_url)
+    where, ledger = paths(root), opened(root)
+    trial_named(ledger, trial)
     best = next((row for row in ledger.checkpoints(trial) if row.kind == "best"), None)
     if best is None:
         raise BadInput(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.paths import Paths
 
 Root = Annotated[
@@ -15,6 +17,7 @@ Root = Annotated[
     typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of all that sweeps write."),
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 DEFAULT_ROOT = Path("mlruns")
 DEFAULT_DATA = Path("data")
 
@@ -22,3 +25,15 @@ DEFAULT_DATA = Path("data")
 def paths(root: Path) -> Paths:
     """Return the paths under `root`; a shared ledger or MLflow is named by the environment."""
     return Paths(root.absolute(), os.environ.get("SWEEP_LEDGER"), os.environ.get("MLFLOW_TRACKING_URI"))
+
+
+def opened(root: Path) -> Ledger:
+    """Return the ledger under `root`.
+
+    Raises:
+        BadInput: if there is none; looking must not make one.
+    """
+    where = paths(root)
+    if where.database is None and not (where.root / "sweeps.db").exists():
+        raise BadInput(str(root), "must hold a ledger (sweeps.db)", "none", "Run a sweep, or name --root.")
+    return Ledger.open(where.ledger_url)

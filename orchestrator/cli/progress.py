@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.session import Progress
+from orchestrator.progress import Progress
 
 _LINE_EVERY_SECONDS = 30.0
 _ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
@@ -42,8 +42,7 @@ class Watch:
 
     def show(self, progress: Progress) -> None:
         """Show where the sweep stands."""
-        settled = sum(progress.states.get(name, 0) for name in ("COMPLETE", "PRUNED", "FAILED"))
-        self._draw(describe(progress, self.metric), settled=settled >= progress.wanted)
+        self._draw(describe(progress, self.metric), settled=progress.settled >= progress.wanted)
 
     def close(self) -> None:
         """Stop redrawing; what was last shown stays on the screen."""
@@ -71,11 +70,10 @@ def describe(progress: Progress, metric: str) -> str:
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
     )
-    settled = sum(progress.states.get(name, 0) for name in ("COMPLETE", "PRUNED", "FAILED"))
-    parts = [f"trials {settled}/{progress.wanted}" + (f" ({states})" if states else "")]
+    parts = [f"trials {progress.settled}/{progress.wanted}" + (f" ({states})" if states else "")]
     if progress.best_value is not None:
         parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
-    if progress.seconds_left is not None and settled < progress.wanted:
+    if progress.seconds_left is not None and progress.settled < progress.wanted:
         parts.append(f"about {_duration(progress.seconds_left)} left")
     return " · ".join(parts)
 

@@ -1,7 +1,9 @@
-"""The verb `run`."""
+"""The verbs that run a sweep: `run`, `resume`, `retry-failed`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +11,36 @@ import typer
 from rich.console import Console
 
 from orchestrator import driver, hardware
+from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.paths import Paths
 from orchestrator.report import report
-from orchestrator.spec import load
+from orchestrator.spec import from_document, load
+from orchestrator.spec.model import Sweep
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds a running trial may stay silent before it is killed and retried.")
+]
+Extend = Annotated[
+    str | None,
+    typer.Option(metavar="KEY=VALUE", help="Go on beyond the budget: `--extend trials=128`."),
+]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a command runs a sweep, and how it shows it."""
+
+    paths: Paths
+    data: Path
+    hardware: hardware.Hardware
+    quiet: bool
+    deadline: float
 
 
 def run(
@@ -25,24 +53,89 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override one key: `--set training.steps=1000`."),
     ] = None,
+    extend: Extend = None,
+    new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same file.")] = False,
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False,
+    deadline: Deadline = 600.0,
+    quiet: Quiet = False,
 ) -> int:
     """Run the sweep of FILE, or resume it where it stopped.
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
     """
     here = hardware.detect()
-    sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
+    wanted = [*(overrides or ()), *_extension(extend)]
+    sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
-    run_here = driver.Run(paths(root), data, here)
-    watch = Watch(Console(soft_wrap=True), sweep.metric, quiet)
-    driver.check(sweep, run_here)
+    place = _Place(paths(root), data, here, quiet, deadline)
+    why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
+    return _go(sweep, place, why, new=new)
+
+
+def resume(
+    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    extend: Extend = None,
+    data: Data = DEFAULT_DATA,
+    root: Root = DEFAULT_ROOT,
+    deadline: Deadline = 600.0,
+    quiet: Quiet = False,
+) -> int:
+    """Go on with a sweep of the ledger, without its file."""
+    place = _Place(paths(root), data, hardware.detect(), quiet, deadline)
+    record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
+    return _go(_stored(record, extend), place, "as it began", known=record.id)
+
+
+def retry_failed(
+    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    data: Data = DEFAULT_DATA,
+    root: Root = DEFAULT_ROOT,
+    deadline: Deadline = 600.0,
+    quiet: Quiet = False,
+) -> int:
+    """Run the failed trials of a sweep once more, each from its last checkpoint."""
+    place = _Place(paths(root), data, hardware.detect(), quiet, deadline)
+    ledger = Ledger.open(place.paths.ledger_url)
+    record = sweep_named(ledger, sweep)
+    failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
+    if not failed:
+        raise BadInput(record.id, "must have failed trials to retry", "none", "`show` tells of each trial.")
+    return _go(_stored(record, None), place, "as it began", known=record.id, reopen=failed)
+
+
+def _go(
+    sweep: Sweep,
+    place: _Place,
+    why: str,
+    *,
+    known: str | None = None,
+    new: bool = False,
+    reopen: Sequence[str] = (),
+) -> int:
+    begun = driver.Run(
+        place.paths,
+        place.data,
+        place.hardware,
+        known=known,
+        new=new,
+        reopen=tuple(reopen),
+        deadline=place.deadline,
+    )
+    watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
+    driver.check(sweep, begun)
     if sweep.profile:
-        why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
-    code = driver.drive(sweep, run_here, watch)
-    report.show(sweep.id, run_here.paths, watch.console)
+    sweep_id, code = driver.drive(sweep, begun, watch)
+    report.show(sweep_id, place.paths, watch.console)
     return code
+
+
+def _stored(record: SweepRecord, extend: str | None) -> Sweep:
+    text = str(record.facts.get("specification", ""))
+    return from_document(record.document, text, _extension(extend))
+
+
+def _extension(extend: str | None) -> list[str]:
+    return [f"budget.{extend}"] if extend else []

@@ -28,7 +28,7 @@ class _SessionStopper(Stopper):
 
     def stop_all(self) -> bool:
         session = search.session_of(self._sweep_id)
-        return session.stopping and not session.running
+        return session.stopped is not None and not session.running
 
 
 def run(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 from ray import tune
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.triallog import TrialLog
 
 
 class Worker(tune.Trainable):
@@ -43,7 +45,7 @@ class Worker(tune.Trainable):
             outcome = self._attempt.advance()
         except Exception as error:  # noqa: BLE001 - whatever a trial raises is told to the driver, with its cause
             cause, message = training.failure_of(error)
-            print(traceback.format_exc(), flush=True)  # noqa: T201 - this process's output is the trial's log
+            TrialLog(Path(self._assignment.log), self._assignment.attempt_id).write(traceback.format_exc())
             outcome = Outcome(step=0, done=True, metrics={}, failure=cause, message=message)
         return outcome.to_result()
 

@@ -52,7 +52,7 @@ class Published:
 
     Attributes:
         source: paper and table.
-        values: a value for every hyperparameter that these values make active.
+        values: a value for every hyperparameter that these values make active; empty where none are known.
         results: published figures by metric, such as `test/accuracy`; comparable without a profile only.
     """
 
@@ -84,6 +84,7 @@ class Sweep:
         published: values tried first, or None.
         warm_start: ids of earlier sweeps to learn from.
         source_text: the file as it was read.
+        edition: tells sweeps of one and the same file apart; 1 for the first.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Sweep:
     published: Published | None
     warm_start: tuple[str, ...]
     source_text: str
+    edition: int = 1
 
     @property
     def objective(self) -> Objective:
@@ -131,7 +133,8 @@ class Sweep:
     @cached_property
     def id(self) -> str:
         """Return the id: stem, profile and a digest, so that the same command finds the same sweep."""
-        return "-".join(part for part in (self.name, self.profile, self.digest[:8]) if part)
+        edition = str(self.edition) if self.edition > 1 else None
+        return "-".join(part for part in (self.name, self.profile, self.digest[:8], edition) if part)
 
     def document(self) -> dict[str, Any]:
         """Return the sweep as plain JSON values, defaults included; `from_document` reads it back."""
@@ -196,7 +199,7 @@ class Sweep:
 
     def published_params(self) -> dict[str, Any] | None:
         """Return the published values as an assignment of the search, or None where there are none."""
-        return dict(self.published.values) if self.published else None
+        return dict(self.published.values) if self.published and self.published.values else None
 
 
 def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:

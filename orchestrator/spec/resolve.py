@@ -48,15 +48,25 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     return sweep
 
 
-def from_document(document: Mapping[str, Any], source_text: str = "") -> Sweep:
+def from_document(
+    document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
+) -> Sweep:
     """Return the sweep that `Sweep.document` wrote.
 
+    Args:
+        document: what it wrote.
+        source_text: the file it was read from.
+        overrides: `key=value` each, such as `budget.trials=128`.
+
     Raises:
-        BadInput: the document is none of ours.
+        BadInput: the document is none of ours, or an override cannot be right.
     """
     fields = dict(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
-    return _sweep(tree_of(fields, f"{name}, as recorded"), name, profile, source_text)
+    root = tree_of(fields, f"{name}, as recorded")
+    for override in overrides:
+        root = _overridden(root, override)
+    return _sweep(root, name, profile, source_text)
 
 
 def _check_name(path: Path) -> None:

@@ -7,12 +7,17 @@ import io
 from rich.console import Console
 
 from orchestrator.cli.progress import Watch, describe
-from orchestrator.session import Progress
+from orchestrator.progress import Progress
 
 
 def progress(done: int, **changes: object) -> Progress:
-    fields = {"states": {"RUNNING": 2, "COMPLETE": done}, "wanted": 12, "best_key": "x-3", "best_value": 0.61234}
-    return Progress(**{**fields, "steps_done": 100, "seconds_left": 125.0, **changes})
+    fields = {
+        "states": {"RUNNING": 2, "COMPLETE": done},
+        "wanted": 12,
+        "best_key": "x-3",
+        "best_value": 0.61234,
+    }
+    return Progress(**{**fields, "seconds_left": 125.0, **changes})
 
 
 def test_one_line_says_states_best_and_time() -> None:
