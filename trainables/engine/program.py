@@ -14,6 +14,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.engine.examples import Examples
 from trainables.engine.packing import Packing, packing_of
 from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
 from trainables.layers import LAYERS
@@ -30,20 +31,6 @@ MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
 
 INITIALISATION, DROPOUT = 0, 1
-
-
-class Examples(NamedTuple):
-    """Examples on the device, in the types they are stored in.
-
-    Attributes:
-        inputs: (n, L), (n, L, F) or (n, 2, L).
-        lengths: (n,) or (n, 2) int32.
-        targets: (n,) or (n, L).
-    """
-
-    inputs: Array
-    lengths: Array
-    targets: Array
 
 
 class Outcome(NamedTuple):
@@ -168,7 +155,7 @@ class Program:
 
         def add(index: Array, total: Sums) -> Sums:
             rows = index * batch + jnp.arange(batch)
-            chosen = _at(examples, rows)
+            chosen = examples.at(rows)
             logits, _ = model(chosen.inputs, self._lengths(chosen))
             sums = self._sums(logits, chosen, (rows < count).astype(jnp.float32))
             return jax.tree.map(jnp.add, total, sums)
@@ -240,7 +227,7 @@ class Program:
                 key=jax.random.fold_in(key, index),
                 record=record & (index == micro - 1),
             )
-            chosen = _at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
+            chosen = train.at(jax.lax.dynamic_slice(rows, (index * size,), (size,)))
             # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
             gradient = jax.grad(self._loss, has_aux=True)
             more, (moved, part) = gradient(params, layout.stats.unpack(stats), chosen, noise)
@@ -289,10 +276,6 @@ def _apart(model: Model) -> tuple[Any, Tree, Tree]:
 def _key(free: Free, stream: int) -> Array:
     """Return a random key of one stream of a trial's seed."""
     return jax.random.fold_in(jax.random.wrap_key_data(free.seed, impl="threefry2x32"), stream)
-
-
-def _at(examples: Examples, rows: Array) -> Examples:
-    return jax.tree.map(lambda leaf: leaf[rows], examples)
 
 
 def _nothing(depth: int) -> Outcome:
