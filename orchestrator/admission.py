@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
@@ -13,7 +14,19 @@ from orchestrator.hardware import Hardware
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.spec.model import Sweep
-from trainables.tasks.base import TaskData
+from trainables.tasks import TASKS
+from trainables.tasks.base import Source, TaskData
+
+
+def check(sweep: Sweep, there: Hardware, data: Path) -> Source:
+    """Check, before anything starts or is written, that a sweep can run here; return its data's source.
+
+    Raises:
+        BadInput: if the resources of one trial are not to be had.
+        BadData: if the task's files are missing or wrong.
+    """
+    check_resources(sweep, there)
+    return TASKS[sweep.task].check(sweep.task_options, data)
 
 
 def check_resources(sweep: Sweep, there: Hardware) -> None:

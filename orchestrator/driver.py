@@ -63,17 +63,6 @@ class Run:
     tracking_patience: float = 60.0
 
 
-def check(sweep: Sweep, run: Run) -> None:
-    """Check, before anything starts or is written, that the sweep can run here.
-
-    Raises:
-        BadInput: if the resources of one trial are not to be had.
-        BadData: if the task's files are missing or wrong.
-    """
-    admission.check_resources(sweep, run.hardware)
-    TASKS[sweep.task].check(sweep.task_options, run.data)
-
-
 def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 

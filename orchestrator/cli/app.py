@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 import typer
 from rich.console import Console
 
-from orchestrator.cli.control import check, stop, validate
-from orchestrator.cli.evaluate import evaluate
-from orchestrator.cli.look import list_sweeps, logs, show, status
-from orchestrator.cli.run import resume, retry_failed, run
-from orchestrator.cli.ui import ui
 from orchestrator.exits import Exit
 from trainables.errors import Refusal
 
-_OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
+VERBS = {
+    "run": "orchestrator.cli.run:run",
+    "resume": "orchestrator.cli.run:resume",
+    "retry-failed": "orchestrator.cli.run:retry_failed",
+    "stop": "orchestrator.cli.control:stop",
+    "status": "orchestrator.cli.look:status",
+    "list": "orchestrator.cli.look:list_sweeps",
+    "show": "orchestrator.cli.look:show",
+    "logs": "orchestrator.cli.look:logs",
+    "evaluate": "orchestrator.cli.evaluate:evaluate",
+    "validate": "orchestrator.cli.control:validate",
+    "check": "orchestrator.cli.control:check",
+    "ui": "orchestrator.cli.ui:ui",
+}
+"""Where each verb stands. A command line imports its own verb only: `status` must not wait for plotly."""
 
-app = typer.Typer(
-    name="sweep",
-    help="Hyperparameter sweeps for long-sequence models. `sweep FILE` is short for `sweep run FILE`.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-app.command("run")(run)
-app.command("resume")(resume)
-app.command("retry-failed")(retry_failed)
-app.command("stop")(stop)
-app.command("status")(status)
-app.command("list")(list_sweeps)
-app.command("show")(show)
-app.command("logs")(logs)
-app.command("evaluate")(evaluate)
-app.command("validate")(validate)
-app.command("check")(check)
-app.command("ui")(ui)
+_OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
 
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; a refusal is one line on standard error."""
+    words = _with_verb(arguments)
+    app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
-        result = app(args=_with_verb(arguments), prog_name="sweep", standalone_mode=False)
+        result = app(args=words, prog_name="sweep", standalone_mode=False)
     except Refusal as refusal:
         return _refuse(str(refusal))
     except typer.TyperException as error:
@@ -51,17 +45,28 @@ def run_command(arguments: Sequence[str]) -> int:
     return int(result or 0)
 
 
+def build(verbs: Iterable[str]) -> typer.Typer:
+    """Return the application with these verbs."""
+    app = typer.Typer(
+        name="sweep",
+        help="Hyperparameter sweeps for long-sequence models. `sweep FILE` is short for `sweep run FILE`.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    app.callback()(lambda: None)  # a verb stays a word of the command line, even where it is the only one
+    for verb in verbs:
+        module, function = VERBS[verb].split(":")
+        app.command(verb)(getattr(import_module(module), function))
+    return app
+
+
 def _with_verb(arguments: Sequence[str]) -> list[str]:
     """Put `run` in front of a command line that starts with a file instead of a verb."""
     first = next(iter(arguments), None)
-    if first is None or first in _verbs() or first in _OWN_OPTIONS:
+    if first is None or first in VERBS or first in _OWN_OPTIONS:
         return list(arguments)
     return ["run", *arguments]
-
-
-def _verbs() -> set[str]:
-    commands = {str(command.name) for command in app.registered_commands}
-    return commands | {str(group.name) for group in app.registered_groups}
 
 
 def _refuse(line: str) -> int:

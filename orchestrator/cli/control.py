@@ -17,7 +17,6 @@ from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
-from trainables.tasks import TASKS
 
 
 def stop(
@@ -66,8 +65,7 @@ def validate(
     """Check a file and say what would run; starts nothing and writes nothing."""
     here = hardware.detect()
     sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
-    source = TASKS[sweep.task].check(sweep.task_options, data)
-    admission.check_resources(sweep, here)
+    source = admission.check(sweep, here, data)
     console = Console(soft_wrap=True, highlight=False)
     for line in _plan(sweep, source.phrase, here):
         console.print(line, markup=False)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from orchestrator.cli.found import sweep_named, trial_named
 from orchestrator.cli.options import DEFAULT_ROOT, Json, Root, opened, paths
@@ -32,7 +32,7 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     if as_json:
         _print_json(rows)
         return
-    table = Table("sweep", "state", "task", "trials", "began", box=None)
+    table = Table(Column("sweep", no_wrap=True), "state", "task", "trials", "began", box=None)
     for row in rows:
         trials = ", ".join(f"{count} {state.lower()}" for state, count in row["trials"].items())
         table.add_row(row["id"], row["state"], row["task"], trials, _when(row["created_at"]))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import driver, hardware
+from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
 from orchestrator.cli.progress import Watch
@@ -18,7 +18,6 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths
-from orchestrator.report import report
 from orchestrator.spec import from_document, load
 from orchestrator.spec.model import Sweep
 
@@ -114,22 +113,20 @@ def _go(
     new: bool = False,
     reopen: Sequence[str] = (),
 ) -> int:
-    begun = driver.Run(
-        place.paths,
-        place.data,
-        place.hardware,
-        known=known,
-        new=new,
-        reopen=tuple(reopen),
-        deadline=place.deadline,
-    )
+    admission.check(sweep, place.hardware, place.data)
     watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
-    driver.check(sweep, begun)
     if sweep.profile:
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
+    # Optuna and plotly take seconds to import: only once all that can be refused at once has been.
+    from orchestrator import driver
+    from orchestrator.report import report
+
+    begun = driver.Run(
+        place.paths, place.data, place.hardware, known, new, tuple(reopen), deadline=place.deadline
+    )
     sweep_id, code = driver.drive(sweep, begun, watch)
     report.show(sweep_id, place.paths, watch.console)
-    return code
+    return int(code)
 
 
 def _stored(record: SweepRecord, extend: str | None) -> Sweep:
