@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
@@ -15,6 +17,8 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
+from orchestrator.report.history import History
+from orchestrator.tracking import events
 
 SWEEP_ID = "retrieval-laptop-0123abcd"
 CREATED = 1_790_000_000.25
@@ -95,7 +99,7 @@ def trial(number: int, state: str = "COMPLETE", **changes: object) -> TrialRecor
         state=state,  # type: ignore[arg-type]
         cause="non-finite: val/accuracy is nan" if state == "FAILED" else None,
         params={
-            "learning_rate": 1e-3 * (1 + number),
+            "learning_rate": 1e-3 * (1 + number % 90),
             "gamma_init.min": 0.1 + 0.8 * ((0.37 * number + 0.5) % 1.0),
             "theta_init.max": (0.1, 1.0, 2 * math.pi)[number % 3],
         },
@@ -169,10 +173,69 @@ def attempts(of: Sequence[TrialRecord]) -> list[AttemptRecord]:
     ]
 
 
+def history(of: Sequence[TrialRecord] | None = None, **changes: object) -> History:
+    """Return everything the ledger knows of the sweep; the best complete trial was read on test."""
+    members = tuple(of or trials())
+    best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
+    return History(
+        sweep=sweep_record(**changes),
+        trials=members,
+        reports={each.key: reports(each) for each in members},
+        attempts={each.key: attempts([each]) for each in members},
+        checkpoints={
+            each.key: [checkpoint(each, f"checkpoints/{each.key}")] for each in members if each.best_step
+        },
+        readings={best.key: [reading(best)]},
+    )
+
+
 def checkpoint(of: TrialRecord, path: str) -> CheckpointRecord:
     """Return the best checkpoint of a trial."""
     assert of.best_step is not None
     return CheckpointRecord(of.key, of.best_step, "best", path, "beef" * 16, 123_456, {})
+
+
+def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) -> None:
+    """Write the sweep to a ledger as a driver does, event by event; its last state is left to the caller."""
+    members = list(of or trials())
+    record = sweep_record(state="RUNNING", finished_at=None)
+    ledger.create_sweep(record, events=[events.sweep_started(record, SPECIFICATION)])
+    for each in members:
+        run_trial(ledger, each, folder)
+    best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
+    read = reading(best)
+    told = [events.metrics(best.key, read.step, read.metrics, events.milliseconds(read.at))]
+    ledger.add_reading(read, events=told)
+
+
+def run_trial(ledger: Ledger, done: TrialRecord, folder: Path) -> None:
+    """Write one trial's life to a ledger, up to the state that it has; a checkpoint where it has a value."""
+    nothing_yet = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
+    waiting = replace(done, state="WAITING", cause=None, **nothing_yet)
+    ledger.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
+    attempt = ledger.start_attempt(waiting.key)
+    for row in reports(done):
+        saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
+        told = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
+        ledger.record_report(attempt.id, row.step, row.metrics, saved, events=[told])
+    at = events.milliseconds(done.finished_at or 0.0)
+    ended = events.trial_ended(done.key, done.state, done.cause, done.step, done.value, at)
+    ledger.end_attempt(
+        attempt.id,
+        "FAILED" if done.state == "FAILED" else "ENDED",
+        done.cause,
+        trial_state=done.state,
+        value=done.value,
+        best_step=done.best_step,
+        events=[ended],
+    )
+
+
+def _saved(folder: Path, of: TrialRecord) -> str:
+    path = folder / of.key / f"step-{of.best_step:09d}"
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text("{}")
+    return str(path)
 
 
 def reading(of: TrialRecord) -> ReadingRecord:

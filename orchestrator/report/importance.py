@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import optuna
@@ -20,8 +21,8 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, create_trial
 
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.spec.space import Distribution
-from orchestrator.study.space import converted
+from orchestrator.spec.space import KINDS, Distribution
+from orchestrator.study.space import to_optuna
 
 _FEWEST = 10
 """Trials below which an importance would be noise."""
@@ -40,13 +41,18 @@ class Importance:
 
 
 def importances(
-    trials: Sequence[TrialRecord], search: Mapping[str, Distribution], *, maximize: bool
+    trials: Sequence[TrialRecord], search: Mapping[str, Mapping[str, Any]], *, maximize: bool
 ) -> list[Importance]:
     """Return the importance of each hyperparameter, the most important first; empty for too few trials.
 
     Only complete trials count: a pruned one's value is of another number of steps.
+
+    Args:
+        trials: of the search.
+        search: the section `search` of the sweep's document.
+        maximize: whether more is better.
     """
-    forms = converted(search)
+    forms = {name: to_optuna(_distribution(entry)) for name, entry in search.items()}
     usable = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
     if len(usable) < _FEWEST or len({trial.value for trial in usable}) < 3 or len(forms) < 2:
         return []
@@ -62,6 +68,15 @@ def importances(
         low, high = np.quantile([each.get(name, 0.0) for each in drawn], (0.05, 0.95))
         found.append(Importance(name, share, float(min(low, share)), float(max(high, share))))
     return sorted(found, key=lambda each: -each.share)
+
+
+def _distribution(entry: Mapping[str, Any]) -> Distribution:
+    """Return what `Distribution.document` wrote, conditions left out: the values are drawn already."""
+    kind = next(kind for kind in KINDS if kind in entry)
+    if kind == "choice":
+        return Distribution(kind, choices=tuple(entry[kind]))
+    low, high = entry[kind]
+    return Distribution(kind, low, high, entry.get("step"))
 
 
 def _frozen(trial: TrialRecord, forms: Mapping[str, BaseDistribution]) -> FrozenTrial:

@@ -18,7 +18,6 @@ from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
 from orchestrator.report.publish import publication
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.spec.resolve import from_document
 
 REPORT = "report.html"
 
@@ -44,8 +43,7 @@ def write(ledger: Ledger, sweep_id: str, folder: Path) -> ReportFiles:
     Raises:
         BadInput: if the ledger knows no such sweep.
     """
-    history = read(ledger, sweep_id)
-    return _write(history, summarise(history), folder)
+    return write_history(read(ledger, sweep_id), folder)
 
 
 def conclude(
@@ -56,9 +54,8 @@ def conclude(
     now = time.time()
     ended = replace(history.sweep, state=state, reason=reason, finished_at=now)
     history = replace(history, sweep=ended)
-    summary = summarise(history)
-    files = _write(history, summary, paths.report(sweep_id))
-    return publication(summary, files.all(), round(now * 1000))
+    files = write_history(history, paths.report(sweep_id))
+    return publication(summarise(history), files.all(), round(now * 1000))
 
 
 def show(sweep_id: str, paths: Paths, console: Console) -> None:
@@ -71,10 +68,11 @@ def show(sweep_id: str, paths: Paths, console: Console) -> None:
     terminal.show(summary, _places(summary, paths), console)
 
 
-def _write(history: History, summary: Summary, folder: Path) -> ReportFiles:
+def write_history(history: History, folder: Path) -> ReportFiles:
+    """Write the report of a history."""
     folder.mkdir(parents=True, exist_ok=True)
-    search = from_document(history.sweep.document).search
-    shares = importances(history.search(), search, maximize=history.maximize)
+    summary = summarise(history)
+    shares = importances(history.search(), history.sweep.document["search"], maximize=history.maximize)
     norms = html.hidden_norms_page(history, summary)
     files = ReportFiles(
         folder / REPORT,

@@ -119,7 +119,7 @@ def choose(
         if trial.role == "search"
         and trial.state == "COMPLETE"
         and trial.value is not None
-        and _best(checkpoints.get(trial.key, ()))
+        and best_checkpoint(trial, checkpoints.get(trial.key, ()))
     ]
     return max(fit, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
 
@@ -170,7 +170,7 @@ def _chosen(history: History) -> Chosen | None:
     trial = choose(history.trials, history.checkpoints, maximize=history.maximize)
     if trial is None:
         return None
-    checkpoint = _best(history.checkpoints[trial.key])
+    checkpoint = best_checkpoint(trial, history.checkpoints[trial.key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
     at_best = [row.metrics for row in history.reports.get(trial.key, ()) if row.step == trial.best_step]
     readings = [row for row in history.readings.get(trial.key, ()) if row.split == "test"]
@@ -182,8 +182,10 @@ def _chosen(history: History) -> Chosen | None:
     )
 
 
-def _best(checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
-    return next((row for row in checkpoints if row.kind == "best"), None)
+def best_checkpoint(trial: TrialRecord, checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
+    """Return the checkpoint of a trial's best step; older generations stand beside it."""
+    fit = [row for row in checkpoints if row.kind in ("best", "pinned") and row.step == trial.best_step]
+    return fit[0] if fit else None
 
 
 _PLACES = {"COMPLETE": 0, "PRUNED": 1, "RUNNING": 2, "PREEMPTED": 3, "WAITING": 4, "FAILED": 5}

@@ -39,7 +39,12 @@ def learning_curves(
             style.COMPLETE,
             0.15,
         ),
-        ("complete", [trial for trial in trials if trial.key in good], style.COMPLETE, 0.6),
+        (
+            f"complete, of the best {_GOOD}" if len(trials) > _MANY else "complete",
+            [trial for trial in trials if trial.key in good],
+            style.COMPLETE,
+            0.6,
+        ),
     )
     figure = go.Figure()
     for name, members, colour, opacity in groups:

@@ -33,8 +33,8 @@ def framed(figure: go.Figure, *, x: str, y: str, height: int = 400) -> go.Figure
         hovermode="closest",
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     )
-    figure.update_xaxes(title_text=x)
-    figure.update_yaxes(title_text=y)
+    figure.update_xaxes(title_text=x, zeroline=False)
+    figure.update_yaxes(title_text=y, zeroline=False)
     return figure
 
 

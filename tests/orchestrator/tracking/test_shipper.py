@@ -16,7 +16,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.tracking import child, events
+from orchestrator.tracking import child
 from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
@@ -38,28 +38,9 @@ def ledger_url(tmp_path: Path, migrated: Path) -> str:
     shutil.copy(migrated, tmp_path / "mlflow.db")
     url = f"sqlite:///{tmp_path / 'sweeps.db'}"
     ledger = Ledger.open(url)
-    record = sweeps.sweep_record(state="RUNNING", finished_at=None)
-    ledger.create_sweep(record, events=[events.sweep_started(record, sweeps.SPECIFICATION)])
-    for number in range(3):
-        _run_trial(ledger, number)
+    sweeps.fill(ledger, tmp_path, [sweeps.trial(number) for number in range(3)])
     ledger.close()
     return url
-
-
-def _run_trial(ledger: Ledger, number: int) -> None:
-    done = sweeps.trial(number)
-    waiting = sweeps.trial(
-        number, "WAITING", value=None, best_step=None, step=0, attempts=0, finished_at=None
-    )
-    ledger.add_trial(waiting, events=[events.trial_started(waiting, sweeps.SPECIFICATION)])
-    attempt = ledger.start_attempt(waiting.key)
-    for row in sweeps.reports(done):
-        told = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
-        ledger.record_report(attempt.id, row.step, row.metrics, events=[told])
-    ended = events.trial_ended(done.key, "COMPLETE", None, done.step, done.value, 1_790_000_400_000)
-    ledger.end_attempt(
-        attempt.id, "ENDED", trial_state="COMPLETE", value=done.value, best_step=done.step, events=[ended]
-    )
 
 
 def _shipper(ledger_url: str, folder: Path, **options: object) -> Shipper:
@@ -98,14 +79,14 @@ def _stored(folder: Path) -> dict[str, int]:
     }
 
 
-EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 41}
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
     shipper: Shipper, ledger_url: str, tmp_path: Path
 ) -> None:
     ledger = Ledger.open(ledger_url)
-    assert ledger.backlog(sweeps.SWEEP_ID) == 22
+    assert ledger.backlog(sweeps.SWEEP_ID) == 23
     shipper.start()
     while not _children():
         time.sleep(0.02)
@@ -114,7 +95,7 @@ def test_everything_arrives_once_although_a_child_is_killed(
     assert shipper.trouble is None
     assert shipper.refused == ()
     assert _stored(tmp_path) == EVERYTHING
-    _run_trial(ledger, 3)
+    sweeps.run_trial(ledger, sweeps.trial(3), tmp_path)
     shipper.nudge()
     assert shipper.drain(20) == 0
     assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
@@ -129,7 +110,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, ledger_url: str, tmp_path: P
     (hung,) = _children()
     hung.suspend()
     ledger = Ledger.open(ledger_url)
-    _run_trial(ledger, 3)
+    sweeps.run_trial(ledger, sweeps.trial(3), tmp_path)
     ledger.close()
     assert shipper.drain(60) == 0
     shipper.close()
@@ -145,7 +126,7 @@ def test_what_cannot_be_delivered_waits_for_the_next_driver(
     with caplog.at_level(logging.WARNING):
         began = time.monotonic()
         shipper.start()
-        assert shipper.drain(1.0) == 22
+        assert shipper.drain(1.0) == 23
         shipper.close()
     assert time.monotonic() - began < 5
     assert "out of order" in str(shipper.trouble)

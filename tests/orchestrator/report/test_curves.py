@@ -1,0 +1,93 @@
+"""What the curves draw equals the ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator.report.figures import curves, style
+from tests import sweeps
+
+
+def _split(trace: object) -> list[tuple[list[float], list[float]]]:
+    """Return the curves that a trace joins."""
+    found: list[tuple[list[float], list[float]]] = [([], [])]
+    for x, y in zip(trace.x, trace.y, strict=True):
+        if np.isnan(y):
+            found.append(([], []))
+        else:
+            found[-1][0].append(int(x))
+            found[-1][1].append(float(y))
+    return found[:-1]
+
+
+def _curve(number: int, state: str) -> tuple[list[int], list[float]]:
+    rows = sweeps.reports(sweeps.trial(number, state))
+    return [row.step for row in rows], [row.metrics["val/accuracy"] for row in rows]
+
+
+def test_learning_curves_are_the_reports() -> None:
+    history = sweeps.history()
+    chosen = sweeps.trial(7).key
+    figure = curves.learning_curves(history, "val/accuracy", chosen, chance=0.502)
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces) == ["pruned", "failed", "complete", "chosen (trial 7)"]
+    assert _split(traces["pruned"]) == [_curve(1, "PRUNED"), _curve(5, "PRUNED")]
+    assert _split(traces["failed"]) == [_curve(3, "FAILED")]
+    assert _split(traces["complete"]) == [_curve(n, "COMPLETE") for n in (0, 2, 4, 6)]
+    assert (list(traces["chosen (trial 7)"].x), list(traces["chosen (trial 7)"].y)) == _curve(7, "COMPLETE")
+    assert traces["pruned"].opacity < traces["complete"].opacity
+    assert figure.layout.shapes[0].y0 == 0.502
+
+
+def test_of_many_trials_the_best_stand_out() -> None:
+    trials = [sweeps.trial(number) for number in range(130)]
+    figure = curves.learning_curves(sweeps.history(trials), "val/accuracy", None)
+    background, best = figure.data
+    assert [curve[1][-1] for curve in _split(best)] == [sweeps.accuracy(n, 200) for n in range(100, 130)]
+    assert len(_split(background)) == 100
+    assert background.opacity < best.opacity
+
+
+def test_hidden_norms_by_layer_are_the_reports() -> None:
+    trial = sweeps.trial(7)
+    figure = curves.hidden_norms(sweeps.history(), trial.key)
+    assert [trace.name for trace in figure.data] == ["layer 0", "layer 1"]
+    for layer, trace in enumerate(figure.data):
+        rows = sweeps.reports(trial)
+        assert list(trace.x) == [row.step for row in rows]
+        assert list(trace.y) == [row.metrics[f"hidden_norm/layer_{layer}"] for row in rows]
+    assert figure.layout.yaxis.rangemode == "tozero"
+
+
+def test_spread_is_mean_and_sample_deviation() -> None:
+    history = sweeps.history()
+    keys = [sweeps.trial(n).key for n in (0, 2, 4, 6, 7)]
+    steps, means, deviations = curves.spread(history, keys, "hidden_norm/layer_1")
+    at_80 = [history.reports[key][1].metrics["hidden_norm/layer_1"] for key in keys]
+    assert list(steps) == [40, 80, 120, 160, 200]
+    assert means[1] == pytest.approx(np.mean(at_80))
+    assert deviations[1] == pytest.approx(np.std(at_80, ddof=1))
+    figure = curves.hidden_norm_spread(history, keys)
+    lines = [trace for trace in figure.data if trace.name]
+    bands = [trace for trace in figure.data if trace.fill == "toself"]
+    assert list(lines[1].y) == list(means)
+    assert list(bands[1].y) == [*(means + deviations), *(means - deviations)[::-1]]
+
+
+def test_steps_of_a_single_trial_have_no_spread() -> None:
+    trials = [sweeps.trial(0), sweeps.trial(1, "PRUNED")]
+    steps, _, _ = curves.spread(sweeps.history(trials), [t.key for t in trials], "hidden_norm/layer_0")
+    assert list(steps) == [40, 80]
+
+
+def test_a_trial_without_layers_draws_nothing() -> None:
+    history = sweeps.history()
+    assert curves.layers(history, ["unknown"]) == []
+    assert len(curves.hidden_norms(history, "unknown").data) == 0
+
+
+def test_thinning_keeps_both_ends() -> None:
+    thin = style.thinned(range(1000), 7)
+    assert (thin[0], thin[-1], len(thin)) == (0, 999, 7)
+    assert style.thinned([1, 2, 3], 7) == [1, 2, 3]

@@ -1,0 +1,110 @@
+"""The page holds everything, in one file, and lets nothing of the ledger out of its quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import plotly.graph_objects as go
+
+from orchestrator.report import html
+from orchestrator.report.importance import Importance
+from orchestrator.report.page import Section, page, table
+from orchestrator.report.summary import summarise
+from tests import sweeps
+
+IMPORTANCES = [Importance("learning_rate", 0.6, 0.4, 0.8), Importance("gamma_init.min", 0.4, 0.2, 0.5)]
+
+
+def figures_of(text: str) -> list[dict[str, object]]:
+    """Return the pictures of a page as its script reads them."""
+    found = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text, re.DOTALL)
+    return [json.loads(each) for each in found]
+
+
+class _Links(HTMLParser):
+    """Collects what a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"<h2>(.*?)</h2>", text)
+
+
+def test_every_part_of_the_report_is_there() -> None:
+    history = sweeps.history()
+    text = html.report(history, summarise(history), IMPORTANCES)
+    assert headings(text) == [
+        "Leaderboard",
+        "Optimisation history",
+        "Learning curves",
+        "Hidden norms",
+        "Hidden norms over trials",
+        "Importances",
+        "Parallel coordinates",
+        "Slices",
+        "Where the time went",
+        "Failures",
+        "Run it again",
+    ]
+    assert len(figures_of(text)) == 8
+    assert all(figure["data"] for figure in figures_of(text))
+    assert text.index("0.6359") < text.index("<h2>Leaderboard")
+    assert "Not comparable with published figures" in text
+    assert "c0ffee" in text
+
+
+def test_contours_need_enough_complete_trials() -> None:
+    history = sweeps.history([sweeps.trial(number) for number in range(12)])
+    text = html.report(history, summarise(history), IMPORTANCES)
+    assert "Contours" in headings(text)
+
+
+def test_a_sweep_that_has_just_begun_has_a_report() -> None:
+    history = sweeps.history(state="RUNNING")
+    trials = (sweeps.trial(0, "RUNNING", value=None, best_step=None),)
+    history = replace(history, trials=trials, reports={}, attempts={}, checkpoints={}, readings={})
+    text = html.report(history, summarise(history), [])
+    assert "No trial is complete" in text
+    assert html.hidden_norms_page(history, summarise(history)) == ""
+
+
+def test_one_file_that_fetches_nothing() -> None:
+    history = sweeps.history()
+    text = html.report(history, summarise(history), IMPORTANCES)
+
+    links = _Links()
+    links.feed(text)
+    assert links.found
+    assert all(link.startswith("#") for link in links.found)
+    assert "default-src 'none'" in text
+    assert text.count("plotly.js v") == 1
+
+
+def test_texts_of_the_ledger_stay_texts() -> None:
+    attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    facts = {**sweeps.sweep_record().facts, "note": attack, "command": attack, "specification": attack}
+    history = sweeps.history(facts=facts, data_source=attack)
+    trials = tuple(replace(trial, cause=attack) for trial in history.trials)
+    text = html.report(replace(history, trials=trials), summarise(replace(history, trials=trials)), [])
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    figure = go.Figure(go.Scatter(x=[1], y=[2], name=attack))
+    drawn = page("t", "", [Section(attack, attack, figures=(figure,))])
+    assert "<script>alert" not in drawn
+    (found,) = figures_of(drawn)
+    assert found["data"][0]["name"] == attack  # type: ignore[index]
+
+
+def test_cells_sort_by_their_value() -> None:
+    text = table(["a"], [[("82 s", 82.0)], [("1.7 min", 102.0)], [("–", None)]])
+    assert 'data-v="82.0">82 s<' in text
+    assert 'data-v="">–<' in text

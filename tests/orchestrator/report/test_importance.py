@@ -1,0 +1,44 @@
+"""Importances find what matters, with an interval, and are not given where they would be noise."""
+
+from __future__ import annotations
+
+import random
+
+from orchestrator.report.importance import importances
+from tests import sweeps
+
+SPACE = {"a": {"uniform": [0.0, 1.0]}, "b": {"log_uniform": [1e-4, 1e-1]}}
+
+
+def _trials(count: int) -> list[object]:
+    draw = random.Random(0)
+    found = []
+    for number in range(count):
+        params = {"a": draw.uniform(0, 1), "b": 10 ** draw.uniform(-4, -1)}
+        value = 1 - (params["a"] - 0.3) ** 2 + draw.gauss(0, 0.01)
+        found.append(sweeps.trial(number, params=params, value=value))
+    return found
+
+
+def test_the_hyperparameter_that_matters_comes_first() -> None:
+    first, second = importances(_trials(60), SPACE, maximize=True)
+    assert (first.name, second.name) == ("a", "b")
+    assert first.share > 0.8
+    assert first.low <= first.share <= first.high
+    assert first.low > second.high
+    assert first.share + second.share == 1.0
+
+
+def test_fewer_trials_are_less_sure() -> None:
+    widths = [
+        max(each.high - each.low for each in importances(_trials(count), SPACE, maximize=True))
+        for count in (12, 120)
+    ]
+    assert widths[0] > widths[1]
+
+
+def test_no_numbers_from_noise() -> None:
+    assert importances(_trials(9), SPACE, maximize=True) == []
+    assert importances([sweeps.trial(n, "PRUNED") for n in range(30)], SPACE, maximize=True) == []
+    same = [sweeps.trial(n, value=0.5, params={"a": 0.1, "b": 0.01}) for n in range(30)]
+    assert importances(same, SPACE, maximize=True) == []

@@ -1,0 +1,40 @@
+"""The Markdown report and the leaderboard's CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+from orchestrator.report.markdown import leaderboard, leaderboard_csv, markdown
+from orchestrator.report.summary import summarise
+from tests import sweeps
+
+
+def test_the_answer_comes_first() -> None:
+    text = markdown(summarise(sweeps.history()))
+    answer = text.split("\n\n")[1]
+    assert answer.startswith("Trial 7 reaches **0.6469** val/accuracy")
+    assert "**0.6359** test/accuracy" in answer
+    assert "| non-finite | 1 |" in text
+    assert "| compile | 8 s |" in text
+
+
+def test_only_the_first_lines_of_a_long_leaderboard() -> None:
+    summary = summarise(sweeps.history([sweeps.trial(number) for number in range(40)]))
+    assert markdown(summary, rows=5).count("complete |") == 5
+
+
+def test_a_cell_cannot_break_the_table() -> None:
+    summary = summarise(sweeps.history())
+    rows = [replace(summary.rows[0], params={"learning_rate": "a|b\nc"})]
+    assert "a\\|b c" in leaderboard(summary, rows)
+    assert len(leaderboard(summary, rows).splitlines()) == 3
+
+
+def test_csv_keeps_every_digit() -> None:
+    rows = list(csv.DictReader(io.StringIO(leaderboard_csv(summarise(sweeps.history())))))
+    assert len(rows) == 8
+    assert float(rows[0]["val/accuracy"]) == sweeps.trial(7).value
+    assert float(rows[0]["gamma_init.min"]) == sweeps.trial(7).params["gamma_init.min"]
+    assert rows[-1]["val/accuracy"] == ""
