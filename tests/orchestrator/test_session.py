@@ -1,0 +1,287 @@
+"""The session's decisions, on a real ledger and a real study; outcomes are handed in as a worker would."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.paths import Paths, checkpoint_name
+from orchestrator.session import HOPELESS_AFTER, Session
+from orchestrator.spec import load
+from orchestrator.spec.model import Sweep
+from orchestrator.study.study import Study
+
+SPACE = """
+task: retrieval
+model: {layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}
+training: {steps: 30, interval: 10, batch_size: 4}
+search:
+  learning_rate: {log_uniform: [1e-4, 1e-2]}
+  recurrent_learning_rate: {log_uniform: [1e-5, 1e-2]}
+objective: {maximize: val/accuracy}
+sampler: {random: {seed: 3}}
+scheduler: {none: {}}
+budget: {trials: BUDGET}
+resources: {cpu: 1}
+"""
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """A driver's desk: opens sessions on one ledger, as one driver after the other would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(folder / "mlruns")
+        self.paths.create()
+        self.ledger = Ledger.open(self.paths.ledger_url)
+        self.folder, self.clock = folder, Clock()
+
+    def sweep(self, trials: int, extra: str = "") -> Sweep:
+        file = self.folder / "space.yaml"
+        file.write_text(SPACE.replace("BUDGET", str(trials)) + extra)
+        return load(file, profile=None, gpus=0)
+
+    def open(self, sweep: Sweep, capacity: int = 2) -> Session:
+        record = SweepRecord(
+            sweep.id,
+            sweep.name,
+            None,
+            sweep.task,
+            sweep.document(),
+            sweep.digest,
+            "RUNNING",
+            None,
+            "",
+            "",
+            {},
+            0.0,
+        )
+        self.ledger.create_sweep(record)
+        study = Study(sweep, self.ledger.trials(sweep.id), self.ledger.reports(sweep.id))
+        session = Session(sweep, self.ledger, study, self.paths, self.folder, self.clock)
+        session.capacity = lambda: capacity
+        return session
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def outcome(told: Assignment, step: int, value: float, **changes: object) -> Outcome:
+    """What a worker reports, with a checkpoint folder that is really there."""
+    folder = Path(told.checkpoints) / checkpoint_name(step)
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {
+        "step": step,
+        "done": step >= told.settings.training.steps,
+        "metrics": {"val/accuracy": value, "val/loss": 1.0},
+        "checkpoint": SavedCheckpoint(str(folder), step, "d" * 64, 1),
+    }
+    return Outcome(**{**fields, **changes})
+
+
+def launch(session: Session) -> Assignment:
+    told = session.next_assignment()
+    assert told is not None
+    return told
+
+
+def train(session: Session, told: Assignment, value: float = 0.5, until: int = 30) -> None:
+    for step in range(10, until + 1, 10):
+        session.reported(told.attempt_id, outcome(told, step, value))
+    session.completed(told.attempt_id)
+
+
+def failure(step: int, cause: str) -> Outcome:
+    return Outcome(step, done=True, metrics={}, failure=cause, message="it broke")
+
+
+def test_launches_what_fits_and_no_more(desk: Desk) -> None:
+    session = desk.open(desk.sweep(5), capacity=2)
+    first, second = launch(session), launch(session)
+    assert session.next_assignment() is None
+    train(session, first)
+    third = launch(session)
+    assert [told.number for told in (first, second, third)] == [0, 1, 2]
+
+
+def test_a_trial_is_in_the_ledger_before_it_is_launched(desk: Desk) -> None:
+    sweep = desk.sweep(1)
+    told = launch(desk.open(sweep))
+    trial = desk.ledger.trial(told.trial_key)
+    assert trial.state == "RUNNING"
+    assert sweep.settings(trial.params, trial.seed) == told.settings
+
+
+def test_complete_trials_keep_their_best_value_and_step(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    for step, value in ((10, 0.5), (20, 0.7), (30, 0.6)):
+        session.reported(told.attempt_id, outcome(told, step, value))
+    session.completed(told.attempt_id)
+    trial = desk.ledger.trial(told.trial_key)
+    assert (trial.state, trial.value, trial.best_step) == ("COMPLETE", 0.7, 20)
+    assert session.finished
+
+
+def test_stopped_by_the_rule_is_pruned(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    train(session, told, until=20)
+    assert desk.ledger.trial(told.trial_key).state == "PRUNED"
+
+
+def test_checkpoints_superseded_are_deleted_and_the_best_is_kept(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    for step, value in ((10, 0.9), (20, 0.5), (30, 0.6)):
+        session.reported(told.attempt_id, outcome(told, step, value))
+    kept = {Path(row.path).name: row.kind for row in desk.ledger.checkpoints(told.trial_key)}
+    there = {folder.name for folder in Path(told.checkpoints).iterdir()}
+    assert checkpoint_name(10) in there
+    assert checkpoint_name(30) in there
+    assert there == set(kept)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_no_number_fails_the_trial(desk: Desk, value: float) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    session.reported(told.attempt_id, outcome(told, 10, value))
+    session.completed(told.attempt_id)
+    trial = desk.ledger.trial(told.trial_key)
+    assert trial.state == "FAILED"
+    assert "non-finite" in str(trial.cause)
+    assert session.finished
+
+
+def test_a_lost_worker_goes_on_from_its_checkpoint_after_a_wait(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    session.reported(told.attempt_id, outcome(told, 10, 0.5))
+    session.failed(told.attempt_id, "worker lost", "the process died")
+    assert session.next_assignment() is None
+    desk.clock.now += 2.0
+    again = launch(session)
+    assert again.trial_key == told.trial_key
+    assert again.attempt_id != told.attempt_id
+    assert again.resume == str(Path(told.checkpoints) / checkpoint_name(10))
+
+
+def test_retries_are_bounded_across_drivers(desk: Desk) -> None:
+    sweep = desk.sweep(1)
+    for _ in range(2):
+        session = desk.open(sweep)
+        desk.clock.now += 100.0
+        told = launch(session)
+        session.reported(told.attempt_id, failure(0, "error"))
+        session.completed(told.attempt_id)
+    trial = desk.ledger.trial(told.trial_key)
+    assert (trial.state, trial.attempts, trial.cause) == ("FAILED", 2, "error: it broke")
+
+
+def test_an_interrupted_trial_is_resumed_by_the_next_driver(desk: Desk) -> None:
+    sweep = desk.sweep(1)
+    session = desk.open(sweep)
+    told = launch(session)
+    session.stop("stopped by SIGTERM", resumable=True)
+    left = outcome(told, 7, 0.0, done=True, metrics={}, interrupted=True)
+    session.reported(told.attempt_id, left)
+    session.completed(told.attempt_id)
+    assert session.finished
+    assert desk.ledger.trial(told.trial_key).state == "PREEMPTED"
+    again = launch(desk.open(sweep))
+    assert again.resume == str(Path(told.checkpoints) / checkpoint_name(7))
+
+
+def test_a_killed_driver_loses_nothing_that_was_committed(desk: Desk) -> None:
+    sweep = desk.sweep(3)
+    session = desk.open(sweep)
+    first, second = launch(session), launch(session)
+    train(session, first, value=0.8)
+    session.reported(second.attempt_id, outcome(second, 20, 0.4))
+    after = desk.open(sweep)
+    again = launch(after)
+    assert (again.trial_key, again.number) == (second.trial_key, second.number)
+    assert again.resume == str(Path(second.checkpoints) / checkpoint_name(20))
+    assert launch(after).number == 2
+    assert after.progress().best_value == 0.8
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_behind_it(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    for step in (10, 20):
+        session.reported(told.attempt_id, outcome(told, step, 0.5 + step / 1000))
+    session.failed(told.attempt_id, "worker lost")
+    desk.clock.now += 100
+    second = launch(session)
+    assert second.resume == str(Path(told.checkpoints) / checkpoint_name(20))
+    session.reported(second.attempt_id, failure(0, "damaged checkpoint"))
+    session.completed(second.attempt_id)
+    desk.clock.now += 100
+    third = launch(session)
+    assert third.resume == str(Path(told.checkpoints) / checkpoint_name(10))
+
+
+def test_a_hung_attempt_is_noticed_once(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    desk.clock.now += 61
+    assert session.silent(60) == [told.attempt_id]
+    session.condemn(told.attempt_id, "hung")
+    assert session.silent(60) == []
+    session.failed(told.attempt_id, "worker lost")
+    assert desk.ledger.attempts(told.trial_key)[0].cause == "hung"
+
+
+def test_a_sweep_in_which_everything_fails_stops_early(desk: Desk) -> None:
+    session = desk.open(desk.sweep(100), capacity=1)
+    for _ in range(HOPELESS_AFTER):
+        told = launch(session)
+        session.reported(told.attempt_id, failure(0, "bad data"))
+        session.completed(told.attempt_id)
+        session.look_around()
+    assert session.stopped is not None
+    assert not session.stopped.resumable
+    assert session.next_assignment() is None
+
+
+def test_a_wish_from_another_terminal_stops(desk: Desk) -> None:
+    sweep = desk.sweep(2)
+    session = desk.open(sweep)
+    wish = desk.paths.stop_wish(sweep.id)
+    wish.parent.mkdir(parents=True)
+    wish.touch()
+    session.look_around()
+    assert session.stopped is not None
+    assert session.stopped.resumable
+
+
+def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: Path) -> None:
+    sweep = desk.sweep(4)
+    undisturbed = desk.open(sweep, capacity=4)
+    wanted = [launch(undisturbed).settings for _ in range(4)]
+    (tmp_path / "other").mkdir()
+    other = Desk(tmp_path / "other")
+    seen = []
+    for _ in range(4):
+        session = other.open(other.sweep(4), capacity=4)
+        while session._waiting:
+            launch(session)
+        seen.append(launch(session).settings)
+    assert seen == wanted
