@@ -85,14 +85,20 @@ def read_constraints(root: Node, file: SpaceFile) -> tuple[Constraint, ...]:
 
 
 def read_published(root: Node, file: SpaceFile, space: Mapping[str, Distribution]) -> Published | None:
-    """Return the published values, which must be one assignment of the space.
+    """Return what is published; its values, if there are any, must be one assignment of the space.
 
     Raises:
         BadInput: a value outside the space, one too many or one too few, or a figure of another metric.
     """
     if file.published is None:
         return None
-    path, given = ("published", "values"), file.published.values
+    section = file.published
+    values = _assignment(root, section.values, space) if section.values else {}
+    return Published(section.source, values, _results(root, section.extras, file.task))
+
+
+def _assignment(root: Node, given: Mapping[str, Any], space: Mapping[str, Distribution]) -> dict[str, Any]:
+    path = ("published", "values")
     values: dict[str, Any] = {}
     for name, distribution in space.items():
         if not active(distribution, values):
@@ -106,7 +112,7 @@ def read_published(root: Node, file: SpaceFile, space: Mapping[str, Distribution
         others = set(space) - set(values)
         remedy = nearest(extra[0], others) if others else "Take it out, or search it."
         raise complaint(root, (*path, extra[0]), must, remedy, f"`{extra[0]}`")
-    return Published(file.published.source, values, _results(root, file.published.extras, file.task))
+    return values
 
 
 def _published_value(root: Node, path: tuple[str, ...], distribution: Distribution, value: Any) -> Any:

@@ -48,9 +48,7 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     return sweep
 
 
-def from_document(
-    document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
-) -> Sweep:
+def from_document(document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()) -> Sweep:
     """Return the sweep that `Sweep.document` wrote.
 
     Args:

@@ -168,10 +168,12 @@ class ConfirmSection(Section):
 
 
 class PublishedSection(OpenSection):
-    """The published values: trial 0, and the line to beat. Further keys are `test/<metric>: figure`."""
+    """Published values, tried first, and figures to beat: further keys, `test/<metric>: figure`."""
 
     source: Word = setting("Paper and table.", '"RotRNN, Tables 1 and 3"')
-    values: dict[str, Any] = setting("A value for every searched hyperparameter.", {"learning_rate": 1e-3})
+    values: dict[str, Any] = setting(
+        "A value for every searched hyperparameter, or none at all.", {"learning_rate": 1e-3}, {}
+    )
 
 
 class SpaceFile(Section):
