@@ -45,8 +45,9 @@ def patiently(
         try:
             return attempt()
         except DBAPIError as error:
-            busy += is_locked(error)
-            patient = busy < BUSY_TRIES if is_locked(error) else _is_lost(error)
+            met = is_locked(error) or _is_conflict(error)
+            busy += met
+            patient = busy < BUSY_TRIES if met else _is_lost(error)
             if not patient or time.monotonic() + wait > began + reconnect_seconds:
                 raise (_refusal(error, where) or error) from error
         sleep(wait)
@@ -56,6 +57,11 @@ def patiently(
 def is_locked(error: DBAPIError) -> bool:
     """Tell whether another process held a lock of SQLite for too long."""
     return _sqlite_code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    """Tell whether another transaction of PostgreSQL was in the way: the same row, or a deadlock."""
+    return getattr(error.orig, "sqlstate", None) in {"23505", "40001", "40P01"}
 
 
 def _is_lost(error: DBAPIError) -> bool:

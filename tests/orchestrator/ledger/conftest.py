@@ -1,0 +1,49 @@
+"""Ledgers on both databases: a SQLite file, and a PostgreSQL server where one can be started."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.ledger import Ledger
+from tests import postgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """Run one server for all tests that want one."""
+    programs, user = postgres.binaries(), postgres.unprivileged_user()
+    if programs is None or user is None:
+        pytest.skip("no PostgreSQL server is installed, or nobody may run it")
+    server = postgres.Server(programs, user)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Server) -> str:
+    """Return the URL of an empty database."""
+    return postgres_server.database(f"ledger-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """Return the URL of a SQLite file that is not there yet."""
+    return f"sqlite:///{tmp_path / 'sweeps.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of an empty ledger, of either kind."""
+    return str(request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url"))
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    """Open an empty ledger of either kind."""
+    opened = Ledger.open(url)
+    yield opened
+    opened.close()

@@ -1,0 +1,90 @@
+"""Small records, and a sweep that is driven through its life, for the ledger's tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
+
+SWEEP_ID = "copy-laptop-0123abcd"
+STEPS = 30
+
+
+def sweep_record(**changes: Any) -> SweepRecord:
+    """Return a sweep."""
+    record = SweepRecord(
+        id=SWEEP_ID,
+        name="copy",
+        profile="laptop",
+        task="copy",
+        document={"search": {"learning_rate": {"uniform": [0.1, 0.2]}}, "steps": STEPS},
+        digest="0123abcd",
+        state="RUNNING",
+        reason=None,
+        data_source="made up",
+        data_digest="ff",
+        facts={"metric": "val/accuracy", "direction": "maximize", "versions": {"jax": "0.10.2"}},
+        created_at=1_790_000_000.125,
+    )
+    return replace(record, **changes)
+
+
+def trial_record(number: int = 0, **changes: Any) -> TrialRecord:
+    """Return a trial that waits."""
+    record = TrialRecord(
+        key=f"{changes.get('sweep_id', SWEEP_ID)}-{number}",
+        sweep_id=SWEEP_ID,
+        number=number,
+        role="search",
+        state="WAITING",
+        cause=None,
+        params={"learning_rate": 0.1 + number * 1e-9, "heads": 4, "layer": "rotrnn", "flag": True},
+        system_attrs={"trial": {"generation": 3}},
+        seed=2**31 - 1 - number,
+        value=None,
+        best_step=None,
+        step=0,
+        total_steps=STEPS,
+        attempts=0,
+        created_at=1_790_000_001.5,
+    )
+    return replace(record, **changes)
+
+
+def saved(key: str, step: int, kind: Any = "last", path: str | None = None) -> CheckpointRecord:
+    """Return a checkpoint row."""
+    where = path or f"/checkpoints/{key}/step-{step}"
+    return CheckpointRecord(key, step, kind, where, "ab" * 32, 1000 + step, {"val/accuracy": step / STEPS})
+
+
+def event(run: str, at_ms: int) -> Event:
+    """Return an event."""
+    return Event("metrics", run, {"values": {"loss": 0.5}, "step": at_ms}, at_ms)
+
+
+def complete(ledger: Ledger, number: int) -> str:
+    """Run a trial to its end, three reports with a checkpoint each; return its key."""
+    trial = trial_record(number)
+    ledger.add_trial(trial, [event(trial.key, 0)])
+    attempt = ledger.start_attempt(trial.key, "node-1")
+    for step in (10, 20, 30):
+        metrics = {"val/accuracy": step / STEPS, "train/loss": 1 / step}
+        checkpoints = [saved(trial.key, step), saved(trial.key, step, "best")]
+        ledger.record_report(attempt.id, step, metrics, checkpoints, [event(trial.key, step)])
+    ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 1.0, 30, [event(trial.key, 31)])
+    return trial.key
+
+
+def everything(ledger: Ledger) -> tuple[Any, ...]:
+    """Return all that a ledger says of the sweep."""
+    return (
+        ledger.sweep(SWEEP_ID),
+        ledger.trials(SWEEP_ID),
+        ledger.attempts(SWEEP_ID),
+        ledger.reports(SWEEP_ID),
+        ledger.checkpoints(SWEEP_ID),
+        ledger.readings(SWEEP_ID),
+        ledger.pending(SWEEP_ID, 10**6),
+    )

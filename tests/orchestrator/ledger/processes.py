@@ -1,0 +1,34 @@
+"""Other processes that use a ledger, for the tests of what happens between them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start Python on a program that finds its arguments in `sys.argv[1:]`."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """Wait for the next line that a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    """Wait for a process to end well and return what it printed last."""
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return out.strip().rpartition("\n")[2]

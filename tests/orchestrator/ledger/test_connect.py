@@ -1,0 +1,96 @@
+"""Which addresses are a ledger, and what is said of others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from orchestrator.errors import BadInput, NoSpace
+from orchestrator.ledger import connect
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import sweep_record
+from tests.orchestrator.ledger.processes import ROOT
+
+SECRET = "correct-horse"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "sqlite://", "sqlite:///:memory:", "mysql://u@h/d", "postgresql://h", f"x:{SECRET}", "no url"]
+)
+def test_other_addresses_are_refused(url: str) -> None:
+    """Only a file and a PostgreSQL database can be a ledger, and the refusal shows both."""
+    with pytest.raises(BadInput, match=r"sqlite:///.*postgresql://") as refusal:
+        Ledger.open(url)
+    assert SECRET not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre"])
+def test_a_network_disk_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A SQLite file is refused where locks do not hold, before anything is written."""
+    monkeypatch.setattr(connect, "file_system", lambda _: kind)
+    with pytest.raises(BadInput, match=f"local disk.*{kind}.*postgresql://"):
+        Ledger.open(sqlite_url)
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+
+
+def test_file_systems_are_known(tmp_path: Path) -> None:
+    """The type of the innermost mount is found, also for a folder that is not there yet."""
+    assert connect.file_system(Path("/proc/self")) == "proc"
+    assert connect.file_system(tmp_path / "not" / "yet") == connect.file_system(tmp_path) != ""
+
+
+def test_a_password_is_never_shown() -> None:
+    """Neither a refusal nor a representation holds it, however deep one looks."""
+    url = f"postgresql://sweep:{SECRET}@127.0.0.1:1/database"
+    with pytest.raises(BadInput, match="must answer") as refusal:
+        Ledger.open(url)
+    error: BaseException | None = refusal.value
+    while error is not None:
+        assert SECRET not in f"{error!r} {error}"
+        error = error.__cause__ or error.__context__
+    address = connect.parse(url)
+    assert SECRET not in repr(Ledger(address, connect.connect(address)))
+
+
+def test_a_ledger_is_made_only_where_it_may_be(sqlite_url: str) -> None:
+    """What only looks makes no file."""
+    with pytest.raises(BadInput, match="Run a sweep first"):
+        Ledger.open(sqlite_url, create=False)
+    assert list(Path(sqlite_url.removeprefix("sqlite:///")).parent.iterdir()) == []
+    Ledger.open(sqlite_url).close()
+    Ledger.open(sqlite_url, create=False).close()
+
+
+def test_a_full_disk_is_named_and_changes_nothing(sqlite_url: str) -> None:
+    """Where the file cannot grow the change is refused whole; it succeeds once there is room."""
+    ledger = Ledger.open(sqlite_url)
+    with ledger.writing() as connection:
+        pages = connection.execute(text("PRAGMA page_count")).scalar_one()
+        connection.execute(text(f"PRAGMA max_page_count={pages}"))
+        connection.commit()
+    large = sweep_record(document={"x": "x" * 100_000})
+    with pytest.raises(NoSpace, match="space"):
+        ledger.create_sweep(large)
+    assert ledger.sweeps() == []
+    with ledger.writing() as connection:
+        connection.execute(text(f"PRAGMA max_page_count={10 * pages}"))
+        connection.commit()
+    ledger.create_sweep(large)
+    assert ledger.sweeps() == [large]
+
+
+def test_a_verb_that_looks_imports_little(sqlite_url: str) -> None:
+    """Opening a ledger that is up to date imports neither Alembic nor what takes seconds."""
+    Ledger.open(sqlite_url).close()
+    code = (
+        "import sys; from orchestrator.ledger.ledger import Ledger; Ledger.open(sys.argv[1]).sweeps();"
+        "print(sorted({'alembic', 'ray', 'optuna', 'mlflow', 'jax', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, sqlite_url], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

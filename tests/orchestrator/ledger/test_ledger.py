@@ -1,0 +1,255 @@
+"""What the ledger promises, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import AttemptRecord, ReadingRecord, ReportRecord
+from tests.orchestrator.ledger.examples import (
+    SWEEP_ID,
+    complete,
+    event,
+    everything,
+    saved,
+    sweep_record,
+    trial_record,
+)
+
+KEY = f"{SWEEP_ID}-0"
+
+
+@pytest.fixture
+def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
+    """Return a ledger in which attempt 1 of trial 0 runs."""
+    ledger.create_sweep(sweep_record())
+    ledger.add_trial(trial_record())
+    return ledger, ledger.start_attempt(KEY, "node-1")
+
+
+def test_records_come_back_as_they_went_in(url: str) -> None:
+    """Every field survives, floats to the last bit, through another connection."""
+    ledger = Ledger.open(url, clock=lambda: 1_790_000_002.25)
+    ledger.create_sweep(sweep_record())
+    ledger.add_trial(trial_record(1))
+    key = complete(ledger, 0)
+    reading = ReadingRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
+    ledger.add_reading(reading)
+    ledger.close()
+
+    again = Ledger.open(url)
+    assert again.sweep(SWEEP_ID) == sweep_record()
+    assert again.sweeps() == [sweep_record()]
+    assert again.trial(f"{SWEEP_ID}-1") == trial_record(1)
+    now = 1_790_000_002.25
+    done = replace(
+        trial_record(0), state="COMPLETE", value=1.0, best_step=30, step=30, attempts=1, finished_at=now
+    )
+    assert again.trials(SWEEP_ID) == [done, trial_record(1)]
+    assert again.attempts(key) == [AttemptRecord(f"{key}.1", key, 1, "ENDED", None, "node-1", now, now)]
+    metrics = {"val/accuracy": 10 / 30, "train/loss": 0.1}
+    assert again.reports(key)[0] == ReportRecord(key, 10, f"{key}.1", metrics, now)
+    assert again.reports(SWEEP_ID) == again.reports(key)
+    assert [(row.kind, row.step) for row in again.checkpoints(key)] == [
+        ("best", 30),
+        ("last", 30),
+        ("best", 20),
+        ("last", 20),
+    ]
+    assert again.checkpoints(key)[0] == saved(key, 30, "best")
+    assert again.readings(SWEEP_ID) == [reading]
+    again.close()
+
+
+def test_what_is_there_is_not_added_again(ledger: Ledger) -> None:
+    """A sweep, a trial or a reading that is added twice is there once, and its events too."""
+    reading = ReadingRecord(KEY, 1, "test", {}, 3.0)
+    for turn in range(2):
+        ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
+        ledger.add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
+        ledger.add_reading(reading, [event(KEY, 3)])
+    assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
+    assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
+    assert ledger.readings(SWEEP_ID) == [reading]
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
+
+
+def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """The first report of a step stays; a second one, from a repeated interval, changes and tells nothing."""
+    ledger, attempt = begun
+    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
+    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
+    assert [report.metrics for report in ledger.reports(KEY)] == [{"val/accuracy": 0.5}]
+    assert ledger.backlog(SWEEP_ID) == 1
+    assert ledger.trial(KEY).step == 10
+
+
+def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """A step that is trained again, since its checkpoint was damaged, brings a new one in its place."""
+    ledger, attempt = begun
+    ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10)])
+    fresh = replace(saved(KEY, 10), digest="cd" * 32)
+    assert ledger.record_report(attempt.id, 10, {}, [fresh]) == ()
+    assert ledger.checkpoints(KEY) == [fresh]
+
+
+def test_reports_of_a_former_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """Once a trial was started again, the attempt before can neither report nor end it."""
+    ledger, first = begun
+    second = ledger.start_attempt(KEY, "node-2")
+    assert (second.number, ledger.attempts(KEY)[0].state) == (2, "LOST")
+    assert ledger.record_report(first.id, 10, {"val/accuracy": 1.0}, [saved(KEY, 10)], [event(KEY, 1)]) == ()
+    assert not ledger.end_attempt(first.id, "ENDED", None, "COMPLETE", 1.0, 10, [event(KEY, 2)])
+    assert ledger.trial(KEY).state == "RUNNING"
+    assert (ledger.reports(KEY), ledger.checkpoints(KEY), ledger.backlog(SWEEP_ID)) == ([], [], 0)
+    ledger.record_report(second.id, 10, {"val/accuracy": 0.25})
+    assert ledger.reports(KEY)[0].attempt_id == second.id
+
+
+def test_reports_after_the_end_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """An attempt that has ended adds nothing any more."""
+    ledger, attempt = begun
+    ledger.end_attempt(attempt.id, "LOST", "node died")
+    assert ledger.record_report(attempt.id, 10, {"val/accuracy": 1.0}) == ()
+    assert ledger.reports(KEY) == []
+
+
+def test_one_generation_of_checkpoints_is_kept_behind(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """The third one of a kind makes the first superfluous, unless another kind still needs its folder."""
+    ledger, attempt = begun
+    folders = [
+        ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "best")]),
+        ledger.record_report(attempt.id, 20, {}, [saved(KEY, 20)]),
+        ledger.record_report(attempt.id, 30, {}, [saved(KEY, 30)]),
+        ledger.record_report(attempt.id, 40, {}, [saved(KEY, 40), saved(KEY, 40, "best")]),
+        ledger.record_report(attempt.id, 50, {}, [saved(KEY, 50), saved(KEY, 50, "best")]),
+    ]
+    path = {step: Path(saved(KEY, step).path) for step in (10, 20, 30, 40, 50)}
+    assert folders == [(), (), (), (path[20],), (path[10], path[30])]
+    assert {(row.kind, row.step) for row in ledger.checkpoints(KEY)} == {
+        ("last", 50),
+        ("last", 40),
+        ("best", 50),
+        ("best", 40),
+    }
+
+
+def test_a_damaged_checkpoint_is_forgotten(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """After it was dropped the generation behind it is the newest."""
+    ledger, attempt = begun
+    for step in (10, 20):
+        ledger.record_report(attempt.id, step, {}, [saved(KEY, step), saved(KEY, step, "best")])
+    ledger.drop_checkpoint(KEY, Path(saved(KEY, 20).path))
+    assert [(row.kind, row.step) for row in ledger.checkpoints(KEY)] == [("best", 10), ("last", 10)]
+
+
+def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """The end is told once, and is the trial's end too."""
+    ledger, attempt = begun
+    for _ in range(2):
+        ledger.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 10, [event(KEY, 9)])
+    trial = ledger.trial(KEY)
+    assert (trial.state, trial.value, trial.best_step) == ("PRUNED", 0.5, 10)
+    assert trial.finished_at == ledger.attempts(KEY)[0].ended_at is not None
+    assert ledger.backlog(SWEEP_ID) == 1
+    with pytest.raises(ValueError, match="is PRUNED"):
+        ledger.start_attempt(KEY)
+
+
+@pytest.mark.parametrize(("attempt_state", "trial_state"), [("LOST", "PREEMPTED"), ("FAILED", "WAITING")])
+def test_a_trial_waits_for_its_next_attempt(
+    begun: tuple[Ledger, AttemptRecord], attempt_state: str, trial_state: str
+) -> None:
+    """Where nothing else is said a trial is to be started again; only a lost attempt leaves it uncharged."""
+    ledger, attempt = begun
+    ledger.end_attempt(attempt.id, attempt_state, "why")  # type: ignore[arg-type]
+    trial = ledger.trial(KEY)
+    assert (trial.state, trial.cause, trial.finished_at) == (trial_state, "why", None)
+    assert ledger.start_attempt(KEY).number == 2
+    assert ledger.trial(KEY).attempts == 2
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_no_trial_is_complete_without_a_number(
+    begun: tuple[Ledger, AttemptRecord], value: float | None
+) -> None:
+    """A refused change leaves nothing behind, its events neither."""
+    ledger, attempt = begun
+    before = everything(ledger)
+    with pytest.raises(ValueError, match="finite"):
+        ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", value, 10, [event(KEY, 1)])
+    with pytest.raises(ValueError, match="states"):
+        ledger.end_attempt(attempt.id, "ENDED", None, "DONE", 1.0, 10, [event(KEY, 1)])  # type: ignore[arg-type]
+    assert everything(ledger) == before
+
+
+def test_a_failed_trial_can_be_opened_again(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """Only a failed one: others stay as they are."""
+    ledger, attempt = begun
+    ledger.reopen_trial(KEY)
+    assert ledger.trial(KEY).state == "RUNNING"
+    ledger.end_attempt(attempt.id, "FAILED", "out of memory", "FAILED")
+    ledger.reopen_trial(KEY, [event(KEY, 1)])
+    trial = ledger.trial(KEY)
+    assert (trial.state, trial.cause, trial.finished_at, trial.attempts) == ("WAITING", None, None, 1)
+
+
+def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
+    """Only a finished sweep has an end; a resumed one has none again."""
+    ledger.create_sweep(sweep_record())
+    ledger.set_sweep_state(SWEEP_ID, "PAUSED", "disk full", [event(SWEEP_ID, 1)])
+    assert ledger.sweep(SWEEP_ID) == sweep_record(state="PAUSED", reason="disk full")
+    ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+    finished = ledger.sweep(SWEEP_ID)
+    assert finished is not None
+    assert finished.finished_at is not None
+    ledger.amend_sweep(SWEEP_ID, {"budget": 9}, "dd", {"metric": "val/loss"})
+    ledger.set_sweep_state(SWEEP_ID, "RUNNING")
+    amended = sweep_record(document={"budget": 9}, digest="dd", facts={"metric": "val/loss"})
+    assert ledger.sweep(SWEEP_ID) == amended
+
+
+def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
+    """Events are pending in the order they happened, of one sweep only, until they are delivered."""
+    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), event(SWEEP_ID, 2)])
+    ledger.create_sweep(sweep_record(id="other"), [event("other", 3)])
+    ledger.add_trial(trial_record(), [event(KEY, 4)])
+    rows = ledger.pending(SWEEP_ID, 2)
+    assert [row.event for row in rows] == [event(SWEEP_ID, 1), event(SWEEP_ID, 2)]
+    ledger.delivered([row.seq for row in rows])
+    ledger.delivered([row.seq for row in rows])
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [4]
+    assert (ledger.backlog(SWEEP_ID), ledger.backlog("other")) == (1, 1)
+
+
+def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
+    """Confirmations are apart from the search, and are not counted with it."""
+    ledger.create_sweep(sweep_record())
+    for number in (1, 0):
+        ledger.add_trial(trial_record(number))
+    ledger.add_trial(trial_record(0, key=f"{SWEEP_ID}-c0", role="confirmation"))
+    ledger.start_attempt(KEY)
+    assert [trial.key for trial in ledger.trials(SWEEP_ID)] == [KEY, f"{SWEEP_ID}-1", f"{SWEEP_ID}-c0"]
+    assert [trial.key for trial in ledger.trials(SWEEP_ID, "confirmation")] == [f"{SWEEP_ID}-c0"]
+    assert ledger.states(SWEEP_ID) == {"RUNNING": 1, "WAITING": 1}
+
+
+def test_any_text_can_be_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """What a dying process printed is kept readable, NUL bytes and broken characters included."""
+    ledger, attempt = begun
+    ledger.end_attempt(attempt.id, "FAILED", "killed \0 \udcff ü'; DROP TABLE trial;--", "FAILED")
+    assert ledger.trial(KEY).cause == "killed \\0 \\udcff ü'; DROP TABLE trial;--"
+
+
+def test_unknown_names_are_said(ledger: Ledger) -> None:
+    """What is not there is named."""
+    assert ledger.sweep("nothing") is None
+    assert ledger.trials("nothing") == []
+    with pytest.raises(KeyError, match="nothing-1"):
+        ledger.trial("nothing-1")
+    with pytest.raises(KeyError, match="nothing-1"):
+        ledger.start_attempt("nothing-1")

@@ -1,0 +1,147 @@
+"""Several processes on one ledger: first starts, many writers, locks that last, and sudden deaths."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger import connect
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.soundness import verify
+from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
+from tests.orchestrator.ledger.processes import answer, line, start
+from tests.postgres import Server
+
+WRITE_200 = """
+import sys
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import *
+url, writer = sys.argv[1], int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+ledger = Ledger.open(url)
+ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+for number in range(writer * 200, writer * 200 + 200):
+    ledger.add_trial(trial_record(number), [event("x", number)])
+"""
+
+WRITE_FOR_EVER = """
+import itertools, sys
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import *
+ledger = Ledger.open(sys.argv[1])
+for number in itertools.count(len(ledger.trials(SWEEP_ID))):
+    complete(ledger, number)
+    print(number, flush=True)
+"""
+
+WRITERS = 8
+
+
+def test_eight_first_starts_and_many_writers(url: str) -> None:
+    """Eight processes that meet an empty database make it once, and lose none of 200 writes each."""
+    writers = [start(WRITE_200, url, str(writer)) for writer in range(WRITERS)]
+    for writer in writers:
+        assert line(writer) == "ready"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        answer(writer)
+    ledger = Ledger.open(url)
+    assert [trial.number for trial in ledger.trials(SWEEP_ID)] == list(range(200 * WRITERS))
+    assert ledger.backlog(SWEEP_ID) == 200 * WRITERS + 1
+    assert verify(ledger, SWEEP_ID) == []
+    ledger.close()
+
+
+def test_sudden_death_loses_nothing_that_was_answered(sqlite_url: str) -> None:
+    """A writer killed at any moment leaves every answered change, no half of one, and a sound database."""
+    draws = random.Random(7)
+    Ledger.open(sqlite_url).create_sweep(sweep_record())
+    for _ in range(4):
+        writer = start(WRITE_FOR_EVER, sqlite_url)
+        last = int(line(writer))
+        deadline = time.monotonic() + draws.uniform(0.05, 0.4)
+        while time.monotonic() < deadline:
+            last = int(line(writer))
+        writer.kill()
+        rest, _ = writer.communicate()
+        last = max([last, *(int(number) for number in rest.split("\n") if number)])
+        ledger = Ledger.open(sqlite_url)
+        verify(ledger, SWEEP_ID)
+        trials = ledger.trials(SWEEP_ID)
+        assert [trial.state for trial in trials[: last + 1]] == ["COMPLETE"] * (last + 1)
+        assert len(trials) <= last + 2
+        ledger.close()
+
+
+def _hold(path: str, seconds: float) -> threading.Thread:
+    """Hold SQLite's write lock from now on."""
+    held = threading.Event()
+
+    def hold() -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        held.set()
+        time.sleep(seconds)
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    return thread
+
+
+def test_a_locked_database_is_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that lasts longer than SQLite waits is waited for again; a time SQLite waits is 30 s."""
+    assert connect.BUSY_SECONDS == 30.0
+    monkeypatch.setattr(connect, "BUSY_SECONDS", 0.6)
+    ledger = Ledger.open(sqlite_url)
+    thread = _hold(sqlite_url.removeprefix("sqlite:///"), 1.0)
+    ledger.create_sweep(sweep_record())
+    thread.join()
+    assert ledger.sweep(SWEEP_ID) == sweep_record()
+
+
+def test_a_lock_for_ever_is_named(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waiting is bounded, and its end says what to do."""
+    monkeypatch.setattr(connect, "BUSY_SECONDS", 0.1)
+    ledger = Ledger.open(sqlite_url)
+    thread = _hold(sqlite_url.removeprefix("sqlite:///"), 2.0)
+    with pytest.raises(BadInput, match="locked"):
+        ledger.create_sweep(sweep_record())
+    thread.join()
+
+
+def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
+    """`status` answers while another process holds the write lock."""
+    ledger = Ledger.open(sqlite_url)
+    ledger.create_sweep(sweep_record())
+    thread = _hold(sqlite_url.removeprefix("sqlite:///"), 1.0)
+    began = time.monotonic()
+    assert ledger.sweep(SWEEP_ID) == sweep_record()
+    assert time.monotonic() - began < 0.5
+    thread.join()
+
+
+def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url: str) -> None:
+    """A driver whose server crashes and comes back loses no change and makes none twice."""
+    ledger = Ledger.open(postgres_url)
+    ledger.create_sweep(sweep_record())
+    ledger.add_trial(trial_record())
+    postgres_server.stop()
+    comeback = threading.Timer(1.0, postgres_server.start)
+    comeback.start()
+    attempt = ledger.start_attempt(trial_record().key, events=[event("x", 1)])
+    comeback.join()
+    assert ledger.attempts(SWEEP_ID) == [attempt]
+    assert ledger.backlog(SWEEP_ID) == 1
+    ledger.close()
