@@ -15,11 +15,13 @@ class Paths:
         root: the folder of everything that a sweep writes (`mlruns/` unless told otherwise).
         database: SQLAlchemy URL of a shared ledger, or None for SQLite under `root`.
         tracking: URI of a shared MLflow server, or None for SQLite under `root`.
+        cache: folder of JAX's persistent compilation cache, or None for one under `root`.
     """
 
     root: Path
     database: str | None = None
     tracking: str | None = None
+    cache: Path | None = None
 
     @property
     def ledger_url(self) -> str:
@@ -44,7 +46,7 @@ class Paths:
     @property
     def compilations(self) -> Path:
         """Return JAX's persistent compilation cache, shared by the workers of this machine."""
-        return self.root / "compilations"
+        return self.cache or self.root / "compilations"
 
     def checkpoints(self, sweep_id: str) -> Path:
         """Return the folder of all checkpoints of a sweep."""

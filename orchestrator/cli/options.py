@@ -23,8 +23,12 @@ DEFAULT_DATA = Path("data")
 
 
 def paths(root: Path) -> Paths:
-    """Return the paths under `root`; a shared ledger or MLflow is named by the environment."""
-    return Paths(root.absolute(), os.environ.get("SWEEP_LEDGER"), os.environ.get("MLFLOW_TRACKING_URI"))
+    """Return the paths under `root`; the environment may name a ledger, an MLflow and JAX's cache."""
+    named = os.environ.get
+    cache = named("JAX_COMPILATION_CACHE_DIR")
+    return Paths(
+        root.absolute(), named("SWEEP_LEDGER"), named("MLFLOW_TRACKING_URI"), Path(cache) if cache else None
+    )
 
 
 def opened(root: Path) -> Ledger:

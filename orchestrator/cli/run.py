@@ -25,6 +25,14 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
 Deadline = Annotated[
     float, typer.Option(help="Seconds a running trial may stay silent before it is killed and retried.")
 ]
+Patience = Annotated[
+    float,
+    typer.Option(
+        "--tracking-patience",
+        envvar="SWEEP_TRACKING_PATIENCE",
+        help="Seconds to wait for MLflow at the end; what it has not taken then waits in the ledger.",
+    ),
+]
 Extend = Annotated[
     str | None,
     typer.Option(metavar="KEY=VALUE", help="Go on beyond the budget: `--extend trials=128`."),
@@ -40,6 +48,7 @@ class _Place:
     hardware: hardware.Hardware
     quiet: bool
     deadline: float
+    patience: float
 
 
 def run(
@@ -57,6 +66,7 @@ def run(
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
+    patience: Patience = 60.0,
     quiet: Quiet = False,
 ) -> int:
     """Run the sweep of FILE, or resume it where it stopped.
@@ -68,7 +78,7 @@ def run(
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
-    place = _Place(paths(root), data, here, quiet, deadline)
+    place = _Place(paths(root), data, here, quiet, deadline, patience)
     why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
     return _go(sweep, place, why, new=new)
 
@@ -79,10 +89,11 @@ def resume(
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
+    patience: Patience = 60.0,
     quiet: Quiet = False,
 ) -> int:
     """Go on with a sweep of the ledger, without its file."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, deadline)
+    place = _Place(paths(root), data, hardware.detect(), quiet, deadline, patience)
     record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
     return _go(_stored(record, extend), place, "as it began", known=record.id)
 
@@ -92,10 +103,11 @@ def retry_failed(
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
+    patience: Patience = 60.0,
     quiet: Quiet = False,
 ) -> int:
     """Run the failed trials of a sweep once more, each from its last checkpoint."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, deadline)
+    place = _Place(paths(root), data, hardware.detect(), quiet, deadline, patience)
     ledger = Ledger.open(place.paths.ledger_url)
     record = sweep_named(ledger, sweep)
     failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
@@ -122,7 +134,7 @@ def _go(
     from orchestrator.report import report
 
     begun = driver.Run(
-        place.paths, place.data, place.hardware, known, new, tuple(reopen), deadline=place.deadline
+        place.paths, place.data, place.hardware, known, new, tuple(reopen), place.deadline, place.patience
     )
     sweep_id, code = driver.drive(sweep, begun, watch)
     report.show(sweep_id, place.paths, watch.console)

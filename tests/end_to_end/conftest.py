@@ -7,15 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from orchestrator.ledger.ledger import Ledger
+
 ROOT = Path(__file__).parents[2]
 LEAVE_SECONDS = 15.0
+SMALL = [
+    str(ROOT / "search_spaces" / "retrieval.yaml"),
+    *("--set", "training.steps=40", "--set", "training.interval=10", "--set", "training.batch_size=8"),
+    *("--set", "model.depth=1", "--set", "data.passage=64", "--set", "evaluate.examples=80"),
+    *("--set", "data.pairs=400", "--set", "data.held_out=80"),
+]
+"""A real sweep that compiles little and trains for a second a trial."""
 
 
 @dataclass
@@ -24,19 +33,36 @@ class Commands:
 
     Attributes:
         folder: where everything is written.
+        shared: data and compilations, the same for every test of a session.
         mark: value of an environment variable that every descendant inherits, whatever session it is in.
     """
 
     folder: Path
+    shared: Path
     mark: str
+
+    @property
+    def root(self) -> Path:
+        """Return the folder of all that sweeps write."""
+        return self.folder / "mlruns"
+
+    @property
+    def ledger(self) -> Ledger:
+        """Open the ledger that the commands write."""
+        return Ledger.open(f"sqlite:///{self.root}/sweeps.db")
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command and return its process; output goes to the pipe."""
-        own = {"SWEEP_ROOT": str(self.folder / "mlruns"), "SWEEP_DATA": str(self.folder / "data")}
+        own = {
+            "SWEEP_ROOT": str(self.root),
+            "SWEEP_DATA": str(self.shared / "data"),
+            "JAX_COMPILATION_CACHE_DIR": str(self.shared / "compilations"),
+            "SWEEP_TEST_MARK": self.mark,
+        }
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator.sweep", *arguments],
             cwd=ROOT,
-            env={**os.environ, **own, "SWEEP_TEST_MARK": self.mark, **environment},
+            env={**os.environ, **own, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -45,17 +71,36 @@ class Commands:
 
     def run(self, *arguments: str, timeout: float = 280, **environment: str) -> tuple[int, str]:
         """Run a command to its end; return its exit code and all it printed."""
-        process = self.start(*arguments, **environment)
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-        return process.returncode, output
+        return finish(self.start(*arguments, **environment), timeout)
 
     def alive(self) -> list[psutil.Process]:
         """Return every living process that a command of this test has started."""
         return [process for process in psutil.process_iter() if _marked(process, self.mark)]
+
+    def wait_until_gone(self, seconds: float = LEAVE_SECONDS) -> list[psutil.Process]:
+        """Wait for all processes to leave; return those that did not."""
+        deadline = time.monotonic() + seconds
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.25)
+        return self.alive()
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 280) -> tuple[int, str]:
+    """Wait for a command; return its exit code and what it printed."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, output
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
+    """Wait until a condition holds, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing happened for {seconds:g} s"
+        time.sleep(0.1)
 
 
 def _marked(process: psutil.Process, mark: str) -> bool:
@@ -66,15 +111,18 @@ def _marked(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of data and compilations of this session."""
+    return tmp_path_factory.mktemp("shared")
+
+
 @pytest.fixture
-def commands(tmp_path: Path) -> Iterator[Commands]:
+def commands(tmp_path: Path, shared_folder: Path) -> Iterator[Commands]:
     """Give commands a folder, and check afterwards that none of their processes is left."""
-    started = Commands(tmp_path, mark=f"{os.getpid()}-{time.monotonic_ns()}")
+    started = Commands(tmp_path, shared_folder, mark=f"{os.getpid()}-{time.monotonic_ns()}")
     yield started
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while started.alive() and time.monotonic() < deadline:
-        time.sleep(0.25)
-    left = started.alive()
+    left = started.wait_until_gone()
     described = [" ".join(process.cmdline())[:120] for process in left]
     for process in left:
         process.kill()

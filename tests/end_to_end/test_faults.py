@@ -1,0 +1,116 @@
+"""Drivers that are killed, interrupted, doubled and cut off: nothing finished is lost or run twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+
+from orchestrator.ledger.ledger import Ledger
+from tests.end_to_end.conftest import SMALL, Commands, finish, wait_for
+
+pytestmark = pytest.mark.end_to_end
+
+RANDOM = [*SMALL, "--set", "budget.trials=5", "--set", "sampler={random: {seed: 1}}"]
+LONG = [*RANDOM, "--set", "scheduler={none: {}}", "--set", "training.steps=400"]
+
+
+def settled(ledger: Ledger) -> dict[str, object]:
+    """Return the finished trials of the only sweep, with all that must never change again."""
+    (sweep,) = ledger.sweeps()
+    done = [trial for trial in ledger.trials(sweep.id) if trial.state in ("COMPLETE", "PRUNED", "FAILED")]
+    return {trial.key: (trial.params, trial.value, trial.attempts) for trial in done}
+
+
+def reports(commands: Commands) -> int:
+    """Return how many reports the ledger has, if there is one yet."""
+    if not (commands.root / "sweeps.db").exists():
+        return 0
+    return sum(len(commands.ledger.reports(sweep.id)) for sweep in commands.ledger.sweeps())
+
+
+def test_killed_and_run_again(commands: Commands) -> None:
+    """SIGKILL in the middle, the same command again: the same trials as if nothing had happened."""
+    driver = commands.start(*LONG)
+    wait_for(lambda: reports(commands) >= 45)
+    os.kill(driver.pid, signal.SIGKILL)
+    finish(driver)
+    assert not commands.wait_until_gone()
+    before = settled(commands.ledger)
+    code, output = commands.run(*LONG)
+    assert code == 0, output
+    assert "Resuming" in output
+    ledger = commands.ledger
+    (sweep,) = ledger.sweeps()
+    after = settled(ledger)
+    assert before.items() <= after.items()
+    assert len(after) == 5
+    steps = Counter((report.trial_key, report.step) for report in ledger.reports(sweep.id))
+    assert set(steps.values()) == {1}
+    assert len(steps) == 5 * 40
+    code, output = commands.run("check", sweep.id)
+    assert code == 0, output
+
+
+def test_sigterm_saves_and_leaves(commands: Commands) -> None:
+    """An interrupted sweep says so by its exit code, repeats no step, and can be resumed by its id."""
+    driver = commands.start(*LONG)
+    wait_for(lambda: reports(commands) >= 3)
+    os.kill(driver.pid, signal.SIGTERM)
+    code, output = finish(driver, timeout=60)
+    assert code == 4, output
+    (sweep,) = commands.ledger.sweeps()
+    assert sweep.state == "INTERRUPTED"
+    unfinished = [trial for trial in commands.ledger.trials(sweep.id) if trial.state == "PREEMPTED"]
+    assert unfinished
+    saved = {row.trial_key: row.step for row in commands.ledger.checkpoints(sweep.id) if row.kind == "last"}
+    assert all(saved[trial.key] == trial.step for trial in unfinished)
+    code, output = commands.run("resume", sweep.id[:12])
+    assert code == 0, output
+    assert commands.ledger.sweep(sweep.id).state == "COMPLETE"
+
+
+def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
+    """One driver a sweep; the other exits with a line that says who has it."""
+    driver = commands.start(*LONG)
+    wait_for(lambda: reports(commands) >= 1)
+    code, output = commands.run(*LONG, timeout=30)
+    assert code == 2, output
+    assert str(driver.pid) in output
+    code, output = commands.run("stop", commands.ledger.sweeps()[0].id)
+    assert code == 0, output
+    code, output = finish(driver, timeout=60)
+    assert code == 4, output
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None:
+    """The death of one process costs at most an interval of one trial."""
+    driver = commands.start(*LONG)
+    wait_for(lambda: reports(commands) >= 6)
+    workers = [process for process in commands.alive() if "Worker" in " ".join(process.cmdline())]
+    assert workers
+    workers[0].kill()
+    code, output = finish(driver)
+    assert code == 0, output
+    ledger = commands.ledger
+    (sweep,) = ledger.sweeps()
+    lost = [each for each in ledger.attempts(sweep.id) if each.cause == "worker lost"]
+    assert len(lost) == 1
+    assert all(trial.state == "COMPLETE" for trial in ledger.trials(sweep.id))
+
+
+def test_mlflow_that_is_gone_costs_no_trial(commands: Commands) -> None:
+    """What MLflow cannot take waits in the ledger, and is said."""
+    code, output = commands.run(
+        *RANDOM,
+        "--set",
+        "budget.trials=2",
+        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
+        SWEEP_TRACKING_PATIENCE="3",
+    )
+    assert code == 0, output
+    assert "wait for MLflow" in output
+    (sweep,) = commands.ledger.sweeps()
+    assert commands.ledger.backlog(sweep.id) > 0
