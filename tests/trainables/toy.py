@@ -13,13 +13,11 @@ from trainables.tasks.base import Signature, Split, TaskData
 LENGTH, VOCABULARY, CLASSES = 24, 6, 3
 
 
-def split(examples: int, seed: int, *, padded: bool = True) -> Split:
-    """Return sequences of tokens 1..5 whose class is the one token of 1, 2, 3 that they hold."""
+def split(examples: int, seed: int) -> Split:
+    """Return sequences of tokens 4 and 5 whose class is the one token of 1, 2, 3 that they hold."""
     random = np.random.default_rng(seed)
     inputs = random.integers(4, VOCABULARY, (examples, LENGTH)).astype(np.uint8)
     lengths = random.integers(LENGTH // 2, LENGTH + 1, examples).astype(np.int32)
-    if not padded:
-        lengths[:] = LENGTH
     targets = random.integers(0, CLASSES, examples).astype(np.int32)
     inputs[np.arange(examples), random.integers(0, LENGTH // 2, examples)] = targets + 1
     inputs[np.arange(LENGTH) >= lengths[:, None]] = 0
@@ -42,15 +40,17 @@ def task_data(signature: Signature, train: Split, validation: Split, test: Split
     )
 
 
-def toy_data(*, padded: bool = True) -> TaskData:
-    """Return the toy task: 203 + 50 + 30 examples."""
+def toy_data() -> TaskData:
+    """Return the toy task: 203 + 50 + 150 examples."""
     signature = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
-    return task_data(signature, *(split(n, n, padded=padded) for n in (203, 50, 30)))
+    return task_data(signature, split(203, 0), split(50, 1), split(150, 2))
 
 
 def toy_trial(seed: int = 0, *, model: dict[str, Any] | None = None, **training: Any) -> TrialSettings:
-    """Return a small RotRNN trial; `model` and keyword arguments replace fields of model and training."""
-    network = ModelSettings("rotrnn", depth=2, d_model=8, d_state=8, dropout=0.1, options={"heads": 2})
+    """Return a small bidirectional RotRNN trial; the arguments replace fields of its model and training."""
+    network = ModelSettings(
+        "rotrnn", depth=1, d_model=8, d_state=8, bidirectional=True, dropout=0.1, options={"heads": 2}
+    )
     recipe = TrainingSettings(
         steps=200, interval=50, batch_size=8, learning_rate=3e-3, recurrent_learning_rate=1e-3
     )

@@ -13,27 +13,14 @@ import pytest
 
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
+from trainables.engine.engine import bucket
+from trainables.engine.program import MOST_STEPS
 from trainables.errors import Refusal
-
-
-@pytest.fixture(scope="module")
-def single() -> Engine:
-    """An engine of one slot, for trials as `toy_trial` makes them."""
-    return Engine(toy_trial(), toy_data())
-
-
-@pytest.fixture(scope="module")
-def fused() -> Engine:
-    """An engine of four slots for bidirectional trials, which the tests leave empty."""
-    return Engine(_two_way(), toy_data(), slots=4)
-
-
-def _two_way(seed: int = 0, **training: Any) -> Any:
-    return toy_trial(seed, model={"bidirectional": True}, **training)
+from trainables.settings import TrialSettings
 
 
 @contextmanager
-def _slots(engine: Engine, trials: Mapping[int, Any]) -> Iterator[None]:
+def _trials(engine: Engine, trials: Mapping[int, TrialSettings]) -> Iterator[None]:
     for slot, trial in trials.items():
         engine.admit(slot, trial)
     try:
@@ -64,31 +51,200 @@ def _assert_equal(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
+def _unlike(seed: int) -> TrialSettings:
+    """Return a trial that differs in every free hyperparameter."""
+    ranges = {"gamma_init": (0.1 + 0.1 * seed, 0.9 + 0.01 * seed), "theta_init": (0.0, 1.0 + 0.5 * seed)}
+    return toy_trial(
+        seed,
+        model={"dropout": 0.05 * seed, "ranges": ranges},
+        steps=150 + 50 * seed,
+        learning_rate=1e-3 * (1 + seed),
+        recurrent_learning_rate=2e-4 * (1 + seed),
+        weight_decay=0.02 * seed,
+        warmup=0.05 * (1 + seed),
+    )
+
+
 def test_learns(single: Engine) -> None:
     """A trial learns the toy task far beyond chance, and reports it."""
-    with _slots(single, {0: toy_trial()}):
+    with _trials(single, {0: toy_trial()}):
         before = single.evaluate(0)
         report = single.advance({0: 200})[0]
         after = single.evaluate(0)
     assert after["accuracy"] > 0.9 > 0.6 > before["accuracy"]
     assert after["loss"] < report.loss < before["loss"]
     assert (report.step, report.steps, report.finite) == (200, 200, True)
-    assert len(report.hidden_norms) == 2
-    assert min(report.hidden_norms) > 0
+    assert len(report.hidden_norms) == 1
+    assert report.hidden_norms[0] > 0
     assert 200 * 8 * 12 <= report.tokens <= 200 * 8 * 24
     assert 0 < report.learning_rate < 1e-6
 
 
 def test_resumed_equals_undisturbed(single: Engine) -> None:
     """Training that goes on from a snapshot, in a new engine, ends bit-equal to training left alone."""
-    with _slots(single, {0: toy_trial(3)}):
+    with _trials(single, {0: _unlike(3)}):
         single.advance({0: 7})
         kept, scores = single.snapshot(0), single.evaluate(0)
-        single.advance({0: 12})
+        whole = single.advance({0: 12})[0]
         undisturbed = single.snapshot(0)
     other = Engine(toy_trial(), toy_data())
-    other.restore(0, toy_trial(3), kept)
+    other.restore(0, _unlike(3), kept)
     assert other.evaluate(0) == scores
-    other.advance({0: 5})
-    other.advance({0: 7})
+    first, second = other.advance({0: 5})[0], other.advance({0: 7})[0]
     _assert_equal(other.snapshot(0), undisturbed)
+    assert (5 * first.loss + 7 * second.loss) / 12 == pytest.approx(whole.loss, rel=1e-12)
+    assert second.hidden_norms == whole.hidden_norms
+
+
+def test_fused_trials_equal_the_same_trials_alone(single: Engine, fused: Engine) -> None:
+    """Four unlike trials in one program have the curves they have alone; an evicted one disturbs none."""
+    trials = {slot: _unlike(slot) for slot in range(4)}
+    curves: dict[int, list[float]] = {slot: [] for slot in trials}
+    with _trials(fused, trials):
+        for step in range(0, 200, 20):
+            asked = {slot: 20 for slot in trials if slot != 1 or step < 100}
+            for slot, report in fused.advance(asked).items():
+                curves[slot].append(report.loss)
+        scores = {slot: fused.evaluate(slot) for slot in trials}
+    for slot, trial in trials.items():
+        with _trials(single, {0: trial}):
+            alone = [single.advance({0: 20})[0].loss for _ in curves[slot]]
+            score = single.evaluate(0)
+        np.testing.assert_allclose(curves[slot], alone, rtol=1e-5)
+        assert scores[slot]["loss"] == pytest.approx(score["loss"], rel=1e-4)
+    assert len(curves[1]) == 5
+
+
+def test_slots_at_different_steps(fused: Engine) -> None:
+    """Slots ask for different numbers of steps, each gets its own, and an idle slot stays as it is."""
+    with _trials(fused, {slot: toy_trial(slot) for slot in range(3)}):
+        idle = fused.snapshot(2)
+        first = fused.advance({0: 3, 1: 10})
+        second = fused.advance({0: 4, 1: 1})
+        assert [(report.step, report.steps) for report in first.values()] == [(3, 3), (10, 10)]
+        assert [(report.step, report.steps) for report in second.values()] == [(7, 4), (11, 1)]
+        _assert_equal(fused.snapshot(2), idle)
+
+
+def test_a_slot_that_diverges_is_frozen_alone(fused: Engine) -> None:
+    """A trial whose loss becomes NaN is frozen and told; its neighbours stay bit-equal."""
+    healthy = {0: toy_trial(0), 2: toy_trial(2)}
+    with _trials(fused, {**healthy, 1: toy_trial(1), 3: toy_trial(3)}):
+        fused.advance(dict.fromkeys(range(4), 20))
+        expected = {slot: fused.snapshot(slot) for slot in healthy}
+    wild = toy_trial(1, learning_rate=1e30)
+    with _trials(fused, {**healthy, 1: wild, 3: toy_trial(3)}):
+        reports = fused.advance(dict.fromkeys(range(4), 20))
+        for slot, snapshot in expected.items():
+            _assert_equal(fused.snapshot(slot), snapshot)
+        frozen = fused.snapshot(1)
+        again = fused.advance({1: 5})[1]
+        _assert_equal(fused.snapshot(1), frozen)
+    assert [reports[slot].finite for slot in range(4)] == [True, False, True, True]
+    assert reports[1].step == reports[1].steps < 20
+    assert np.isnan(reports[1].loss)
+    assert not again.finite
+    assert again.step == reports[1].step
+
+
+def test_a_new_trial_compiles_nothing(fused: Engine) -> None:
+    """Trials of one static choice share their programs, whatever their free hyperparameters."""
+
+    def life(trials: Mapping[int, TrialSettings]) -> None:
+        with _trials(fused, trials):
+            fused.advance(dict.fromkeys(trials, 3))
+            kept = {slot: fused.snapshot(slot) for slot in trials}
+            for slot in trials:
+                fused.evaluate(slot)
+        for slot, trial in trials.items():
+            fused.restore(slot, trial, kept[slot])
+            fused.evict(slot)
+
+    life({slot: _unlike(slot) for slot in range(4)})
+    with _compilations() as seen:
+        life({slot: _unlike(3 - slot) for slot in range(4)})
+    assert not seen
+    with _compilations() as seen:
+        jax.jit(lambda x: x + 3)(np.float32(1))
+    assert seen
+
+
+def test_programs_are_compiled_by_size() -> None:
+    """A call computes no more slots than the next power of two, or all of them."""
+    assert [bucket(active, 6) for active in range(1, 7)] == [1, 2, 4, 4, 6, 6]
+
+
+def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where four slots do not fit, they go two by two; nothing is lost."""
+    engine = Engine(toy_trial(), toy_data(), slots=4)
+    whole = engine._together
+
+    def tight(group: list[int], steps: int) -> Any:
+        if len(group) > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return whole(group, steps)
+
+    monkeypatch.setattr(engine, "_together", tight)
+    with _trials(fused, {slot: toy_trial(slot) for slot in range(4)}):
+        expected = fused.advance(dict.fromkeys(range(4), 10))
+    with _trials(engine, {slot: toy_trial(slot) for slot in range(4)}):
+        reports = engine.advance(dict.fromkeys(range(4), 10))
+    assert engine.width == 2
+    for slot, report in reports.items():
+        assert report.step == 10
+        assert report.loss == pytest.approx(expected[slot].loss, rel=1e-5)
+
+
+def test_evaluation_counts_every_example_once(single: Engine) -> None:
+    """An evaluation of the first examples is that of its parts, and the test split is served too."""
+    with _trials(single, {0: toy_trial()}):
+        part, whole = single.evaluate(0, examples=20), single.evaluate(0)
+        rest = single.evaluate(0, "train", 150), single.evaluate(0, "test")
+    assert part["accuracy"] * 20 == pytest.approx(round(part["accuracy"] * 20))
+    assert whole["accuracy"] * 50 == pytest.approx(round(whole["accuracy"] * 50))
+    assert part != whole
+    assert rest[1]["accuracy"] * 150 == pytest.approx(round(rest[1]["accuracy"] * 150))
+
+
+def test_stop_returns_what_was_done(single: Engine) -> None:
+    """A wish to stop is heard between device calls."""
+    with _trials(single, {0: toy_trial()}):
+        report = single.advance({0: 2000}, stop=lambda: True)[0]
+        assert 1 <= report.steps <= MOST_STEPS < 2000
+        assert single.advance({0: 1})[0].step == report.step + 1
+
+
+def test_refuses_what_does_not_fit(single: Engine) -> None:
+    """Another static choice, a foreign checkpoint and too long a trial are told apart."""
+    with pytest.raises(Refusal, match="static choice"):
+        single.admit(0, toy_trial(model={"d_model": 16}))
+    with pytest.raises(Refusal, match=r"below 2\*\*32"):
+        single.admit(0, toy_trial(steps=2**30))
+    with _trials(single, {0: toy_trial()}):
+        arrays = single.snapshot(0)
+    with pytest.raises(Refusal, match=r"params/head/bias only in the model"):
+        single.restore(0, toy_trial(), {name: a for name, a in arrays.items() if name != "params/head/bias"})
+    wrong = arrays | {"params/head/bias": np.zeros(4, np.float32)}
+    with pytest.raises(Refusal, match=r"params/head/bias must be float32 \(3,\), got float32 \(4,\)"):
+        single.restore(0, toy_trial(), wrong)
+
+
+def test_accumulated_batches_make_one_step(single: Engine) -> None:
+    """Two micro-batches of four read the examples of one batch of eight and count as one step."""
+    engine = Engine(toy_trial(batch_size=4, accumulate=2), toy_data())
+    with _trials(engine, {0: toy_trial(batch_size=4, accumulate=2)}), _trials(single, {0: toy_trial()}):
+        halves, whole = engine.advance({0: 5})[0], single.advance({0: 5})[0]
+    assert (halves.step, halves.tokens) == (whole.step, whole.tokens)
+    assert halves.loss == pytest.approx(whole.loss, rel=0.2)
+    assert halves.loss != whole.loss
+
+
+def test_rematerialised_blocks_train_the_same(single: Engine) -> None:
+    """Recomputing activations saves memory and changes nothing else."""
+    trial = toy_trial()
+    frugal = replace(trial, training=replace(trial.training, rematerialise=True))
+    engine = Engine(frugal, toy_data())
+    with _trials(engine, {0: frugal}), _trials(single, {0: trial}):
+        one, other = engine.advance({0: 10})[0], single.advance({0: 10})[0]
+    assert one.loss == pytest.approx(other.loss, rel=1e-5)
+    assert one.hidden_norms == pytest.approx(other.hidden_norms, rel=1e-4)
