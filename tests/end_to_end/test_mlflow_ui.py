@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.paths import Paths
 from orchestrator.report import report
-from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.browser import picture, until
@@ -32,8 +32,8 @@ _OF_MLFLOW_ITSELF = ("/users/current", "ResizeObserver", "favicon")
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    """Return the folders of a finished sweep, delivered to MLflow."""
+def finished(tmp_path: Path) -> Paths:
+    """Return the folders of a finished sweep and its report; MLflow has not been told."""
     browser.require()
     paths = Paths(tmp_path / "mlruns")
     paths.create()
@@ -42,23 +42,27 @@ def paths(tmp_path: Path) -> Paths:
     told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
     ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
     ledger.close()
-    shipper = Shipper(
-        paths.ledger_url, sweeps.SWEEP_ID, paths.tracking_uri, paths.artifacts, pace=Pace(gather=0.0)
-    )
-    shipper.start()
-    assert shipper.drain(120) == 0
-    assert shipper.refused == ()
-    shipper.close()
     return paths
 
 
-def test_a_sweep_on_mlflows_pages(paths: Paths, commands: Commands, tmp_path: Path) -> None:
+@pytest.fixture
+def delivered(finished: Paths) -> Paths:
+    """Return the folders of a finished sweep that MLflow has been told of."""
+    ledger = Ledger.open(finished.ledger_url)
+    pending = ledger.pending(sweeps.SWEEP_ID, 1000)
+    to = Destination(finished.tracking_uri, str(finished.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
+    assert MlflowSink(to).apply([row.event for row in pending]) == []
+    ledger.close()
+    return finished
+
+
+def test_a_sweep_on_mlflows_pages(delivered: Paths, commands: Commands, tmp_path: Path) -> None:
     port = _free_port()
     server = commands.start("ui", "--port", str(port))
     try:
         until("a healthy server", lambda: _answers(f"http://127.0.0.1:{port}/health"))
         with browser.opened(tmp_path / "profile") as chrome:
-            _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", _run_ids(paths))
+            _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", _run_ids(delivered))
     finally:
         server.terminate()
         server.wait(15)
@@ -85,16 +89,16 @@ def _open(chrome: Chrome, url: str, text: str) -> None:
 
 
 def _close_assistant(chrome: Chrome) -> None:
-    for button in chrome.find_elements(By.XPATH, "//*[text()='MLflow Assistant']/following::button[3]"):
+    for button in chrome.find_elements(
+        By.CSS_SELECTOR, "[data-component-id='mlflow.assistant.chat_panel.close']"
+    ):
         button.click()
 
 
 def _runs_are_listed(chrome: Chrome) -> None:
     until("nine runs", lambda: "9 matching runs" in chrome.find_element(By.TAG_NAME, "body").text)
-    expander = (
-        "//div[contains(@class,'ag-center-cols-container') or contains(@class,'ag-pinned-left')]//button"
-    )
-    until("a sweep to unfold", lambda: chrome.find_elements(By.XPATH, expander))[0].click()
+    expander = "button[data-component-id*='runnamecellrenderer']"
+    until("a sweep to unfold", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
     body = chrome.find_element(By.TAG_NAME, "body")
     until("the trials below it", lambda: all(f"000{number}" in body.text for number in range(8)))
     picture(chrome, "runs")
@@ -127,8 +131,8 @@ def _drawn(chrome: Chrome) -> bool:
     return bool(chrome.find_element(By.TAG_NAME, "body").get_attribute("data-drawn") == "yes")
 
 
-def test_the_report_opens_offline(paths: Paths, tmp_path: Path) -> None:
-    file = paths.report(sweeps.SWEEP_ID) / "report.html"
+def test_the_report_opens_offline(finished: Paths, tmp_path: Path) -> None:
+    file = finished.report(sweeps.SWEEP_ID) / "report.html"
     with browser.opened(tmp_path / "profile") as chrome:
         chrome.get(f"file://{quote(str(file))}")
         until("all pictures", lambda: _drawn(chrome))
