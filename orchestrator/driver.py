@@ -144,10 +144,8 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
         request = cluster.Evaluation(checkpoint, str(run.data.absolute()), "test", compilations)
         return cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
 
-    with (
-        signals.handled(stop, cluster.abandon),
-        cluster.connected(run.hardware, sweep.resources.gpu),
-    ):
+    # In this order: Ray sets signal handlers of its own when it starts.
+    with cluster.connected(run.hardware, sweep.resources.gpu), signals.handled(stop, cluster.abandon):
         watcher.show(session.progress())
         tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
