@@ -32,7 +32,12 @@ class _SessionStopper(Stopper):
 
 
 def run(
-    session: Session, reports: Sequence[ReportRecord], *, deadline: float, tick: Callable[[Session], None]
+    session: Session,
+    reports: Sequence[ReportRecord],
+    *,
+    deadline: float,
+    tick: Callable[[Session], None],
+    trainable: type[Worker] = Worker,
 ) -> None:
     """Run every attempt that the session launches; returns when the session has finished.
 
@@ -41,6 +46,7 @@ def run(
         reports: of earlier runs of this sweep.
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second, for progress and signals.
+        trainable: what trains; benchmarks of the service hand in one that does nothing.
     """
     sweep = session.sweep
     resources = tune.PlacementGroupFactory([_bundle(sweep.resources.cpu, sweep.resources.gpu)])
@@ -50,7 +56,7 @@ def run(
     search.register(session)
     try:
         tune.Tuner(
-            tune.with_resources(Worker, resources),
+            tune.with_resources(trainable, resources),
             tune_config=tune.TuneConfig(
                 search_alg=search.SessionSearch(sweep.id),
                 scheduler=schedulers.build(sweep, histories(reports)),

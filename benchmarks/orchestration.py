@@ -1,0 +1,187 @@
+"""What the service itself costs a trial: N trials that train nothing, five reports each.
+
+    python benchmarks/orchestration.py [--trials 1000]
+
+Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. Beside it bare Ray Tune with its
+OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPORTS = 5
+SPACE = """
+task: retrieval
+model: {{layer: rotrnn, depth: 2, d_model: 32, d_state: 64, heads: 8}}
+training: {{steps: 5, interval: 1, batch_size: 16}}
+search:
+  gamma_init.min: {{uniform: [0.1, 0.9]}}
+  theta_init.max: {{choice: [pi/100, pi/10, pi, 2*pi]}}
+  learning_rate: {{log_uniform: [1e-4, 1e-2]}}
+  recurrent_learning_rate: {{log_uniform: [1e-5, 1e-2]}}
+objective: {{maximize: val/accuracy}}
+sampler: {{tpe: {{seed: 0}}}}
+scheduler: {{none: {{}}}}
+budget: {{trials: {trials}}}
+resources: {{cpu: 1}}
+"""
+
+
+def metrics_of(settings_rate: float, step: int) -> dict[str, float]:
+    """Return what a trial of the small RotRNN reports, a smooth function of its learning rate."""
+    score = 0.5 + 0.3 / (1 + abs(settings_rate - 3e-3) * 300) * step / REPORTS
+    names = ("val/loss", "train/loss", "train/accuracy", "learning_rate", "tokens_per_second")
+    norms = {f"hidden_norm/layer_{k}": 2.8 for k in range(2)}
+    return {"val/accuracy": score, **dict.fromkeys(names, 0.5), **norms}
+
+
+def ours(trials: int, folder: Path) -> dict[str, float]:
+    """Run the service's own loop and return its figures."""
+    from orchestrator.schedule import environment
+
+    environment.prepare(0.0, folder / "ray-token")
+    from orchestrator import hardware
+    from orchestrator.assignment import Outcome, SavedCheckpoint
+    from orchestrator.ledger.ledger import Ledger
+    from orchestrator.ledger.records import SweepRecord
+    from orchestrator.paths import Paths
+    from orchestrator.schedule import cluster, tuner
+    from orchestrator.schedule.worker import Worker
+    from orchestrator.session import Session
+    from orchestrator.spec import load
+    from orchestrator.study.study import Study
+    from orchestrator.tracking import events
+    from orchestrator.tracking.shipper import Shipper
+
+    class Idle(Worker):
+        """Reports as a trial does, and trains nothing."""
+
+        def step(self) -> dict[str, Any]:
+            told = self._assignment
+            self._at = getattr(self, "_at", 0) % REPORTS + 1
+            rate = told.settings.training.learning_rate
+            saved = SavedCheckpoint(f"{told.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
+            done = self._at == REPORTS
+            return Outcome(self._at, done, metrics_of(rate, self._at), saved).to_result()
+
+    file = folder / "idle.yaml"
+    file.write_text(SPACE.format(trials=trials))
+    sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
+    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+    session = Session(sweep, ledger, Study(sweep), paths, folder)
+    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
+    shipper.start()
+    process = psutil.Process()
+    with cluster.connected(hardware.detect(), 0.0):
+        memory, began = process.memory_info().rss, time.perf_counter()
+        tuner.run(session, [], deadline=600, tick=lambda _: shipper.nudge(), trainable=Idle)
+        searched = time.perf_counter() - began
+        left = shipper.drain(600)
+        seconds = time.perf_counter() - began
+        grown = process.memory_info().rss - memory
+    shipper.close()
+    assert left == 0, f"{left} records are still waiting"
+    assert ledger.states(sweep.id) == {"COMPLETE": trials}
+    return {
+        "ms_a_trial": 1000 * seconds / trials,
+        "ms_a_trial_before_the_outbox_was_empty": 1000 * searched / trials,
+        "driver_kib_a_trial": grown / 1024 / trials,
+    }
+
+
+def bare(trials: int, folder: Path) -> dict[str, float]:
+    """Run bare Ray Tune with OptunaSearch and return its figures."""
+    os.environ.update(
+        TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled"
+    )
+    import logging
+
+    import optuna
+    import ray
+    from ray import tune
+    from ray.tune.search.optuna import OptunaSearch
+
+    class Idle(tune.Trainable):
+        """Reports and trains nothing."""
+
+        def setup(self, config: dict[str, Any]) -> None:
+            self.at = 0
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.at = 0
+            return True
+
+        def step(self) -> dict[str, Any]:
+            self.at += 1
+            return {**metrics_of(self.config["learning_rate"], self.at), "done": self.at == REPORTS}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            """Save nothing."""
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            """Load nothing."""
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    space = {
+        "gamma_init_min": tune.uniform(0.1, 0.9),
+        "theta_init_max": tune.choice([0.0314, 0.314, 3.14, 6.28]),
+        "learning_rate": tune.loguniform(1e-4, 1e-2),
+        "recurrent_learning_rate": tune.loguniform(1e-5, 1e-2),
+    }
+    began = time.perf_counter()
+    search = OptunaSearch(metric="val/accuracy", mode="max", seed=0)
+    tune.Tuner(
+        tune.with_resources(Idle, {"cpu": 1}),
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            search_alg=search, num_samples=trials, max_concurrent_trials=2, reuse_actors=True
+        ),
+        run_config=tune.RunConfig(storage_path=str(folder), verbose=0),
+    ).fit()
+    seconds = time.perf_counter() - began
+    ray.shutdown()
+    return {"ms_a_trial": 1000 * seconds / trials}
+
+
+def main() -> None:
+    """Measure each in a process of its own and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--only", choices=("ours", "bare"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.only:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {"ours": ours, "bare": bare}[arguments.only](arguments.trials, Path(folder))
+        print(json.dumps(found))
+        return
+    print(f"{arguments.trials} trials that train nothing, {REPORTS} reports each\n")
+    print("| | ms a trial | until its last trial | driver KiB a trial |\n|---|---|---|---|")
+    for name in ("ours", "bare"):
+        command = [sys.executable, __file__, "--only", name, "--trials", str(arguments.trials)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        found = json.loads(done.stdout.splitlines()[-1])
+        searched = found.get("ms_a_trial_before_the_outbox_was_empty", found["ms_a_trial"])
+        memory = f"{found['driver_kib_a_trial']:.0f}" if "driver_kib_a_trial" in found else "not measured"
+        print(f"| {name} | {found['ms_a_trial']:.1f} | {searched:.1f} | {memory} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
