@@ -70,8 +70,9 @@ def _is_lost(error: DBAPIError) -> bool:
 
 
 def _is_full(error: DBAPIError) -> bool:
-    # 53100 is PostgreSQL's disk_full.
-    return _sqlite_code(error) == "SQLITE_FULL" or getattr(error.orig, "sqlstate", None) == "53100"
+    # 53100 is PostgreSQL's disk_full; the second one of SQLite is what its shared memory meets there.
+    full = _sqlite_code(error) in {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
+    return full or getattr(error.orig, "sqlstate", None) == "53100"
 
 
 def _is_damage(error: DBAPIError) -> bool:

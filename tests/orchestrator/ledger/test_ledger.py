@@ -97,6 +97,16 @@ def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, Attemp
     assert ledger.checkpoints(KEY) == [fresh]
 
 
+def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """As an interrupted interval leaves it: the step and the checkpoint count, and there is no report."""
+    ledger, attempt = begun
+    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, [saved(KEY, 10)])
+    ledger.record_report(attempt.id, 13, {}, [saved(KEY, 13)])
+    assert [report.step for report in ledger.reports(KEY)] == [10]
+    assert [row.step for row in ledger.checkpoints(KEY)] == [13, 10]
+    assert ledger.trial(KEY).step == 13
+
+
 def test_reports_of_a_former_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
     """Once a trial was started again, the attempt before can neither report nor end it."""
     ledger, first = begun

@@ -1,0 +1,255 @@
+"""No damage to a file of the ledger is taken for truth: it is named, and undone from the backup."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestrator.errors import Busy, Damaged
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.recovery import recover
+from orchestrator.ledger.soundness import verify
+from tests.orchestrator.ledger.examples import (
+    SWEEP_ID,
+    complete,
+    event,
+    everything,
+    sweep_record,
+    trial_record,
+)
+from tests.orchestrator.ledger.processes import start
+
+LOG = f"sweeps.backup/{SWEEP_ID}.log"
+FILL = """
+import os, sys
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import *
+ledger = Ledger.open(sys.argv[1])
+ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+for number in range(int(sys.argv[2])):
+    complete(ledger, number)
+ledger.delivered([row.seq for row in ledger.pending(SWEEP_ID, 20)])
+if sys.argv[3] == "orderly":
+    ledger.close()
+else:
+    os.kill(os.getpid(), 9)
+"""
+
+
+def _filled(folder: Path, trials: int, end: str) -> tuple[Path, tuple[Any, ...]]:
+    """Return a folder that a process left, and what its ledger says."""
+    folder.mkdir()
+    start(FILL, _url(folder), str(trials), end).communicate()
+    reference = folder.with_name("reference")
+    shutil.copytree(folder, reference)
+    ledger = Ledger.open(_url(reference))
+    says = everything(ledger)
+    ledger.close()
+    assert len(says[1]) == trials
+    return folder, says
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'sweeps.db'}"
+
+
+def _flip(content: bytearray, at: int, draws: random.Random) -> None:
+    content[at] ^= 1 << draws.randrange(8)
+
+
+def _zero(content: bytearray, at: int, draws: random.Random) -> None:
+    content[at : at + 512] = bytes(len(content[at : at + 512]))
+
+
+def _cut(content: bytearray, at: int, draws: random.Random) -> None:
+    del content[at:]
+
+
+DAMAGES: tuple[Callable[[bytearray, int, random.Random], None], ...] = (_flip, _zero, _cut)
+
+
+@pytest.mark.parametrize("end", ["orderly", "killed"])
+def test_any_damage_is_found_or_harmless(tmp_path: Path, end: str) -> None:
+    """Whatever is done to one file, the ledger says what was written to it: by itself, mended or recovered.
+
+    Bytes that are never read, in free space or behind a later copy, may stay unnoticed; none is believed.
+    """
+    source, says = _filled(tmp_path / "source", 30, end)
+    files = [
+        name for name in ("sweeps.db", "sweeps.db-wal", "sweeps.db-shm", LOG) if (source / name).exists()
+    ]
+    draws, found = random.Random(11), 0
+    for case in range(25):
+        folder = tmp_path / f"case-{case}"
+        shutil.copytree(source, folder)
+        file = folder / files[case % len(files)]
+        content = bytearray(file.read_bytes())
+        draws.choice(DAMAGES)(content, draws.randrange(len(content)), draws)
+        file.write_bytes(content)
+        found += _is_found(folder, says)
+        shutil.rmtree(folder)
+    assert found >= 8
+
+
+def _is_found(folder: Path, says: tuple[Any, ...]) -> bool:
+    """Open a damaged ledger as a driver does; tell whether it noticed."""
+    try:
+        ledger = Ledger.open(_url(folder))
+        noticed = bool(verify(ledger, SWEEP_ID))
+    except Damaged:
+        recovery = recover(_url(folder))
+        assert not recovery.lost
+        assert (recovery.damaged / "sweeps.db").exists()
+        ledger, noticed = Ledger.open(_url(folder)), True
+    assert everything(ledger) == says
+    assert verify(ledger, SWEEP_ID) == []
+    ledger.close()
+    return noticed
+
+
+@pytest.fixture
+def held(sqlite_url: str) -> Iterator[Ledger]:
+    """Return a ledger with two finished trials."""
+    ledger = Ledger.open(sqlite_url)
+    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+    for number in range(2):
+        complete(ledger, number)
+    yield ledger
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("UPDATE trial SET value = 0.99 WHERE number = 1", rf"table trial, row key='{SWEEP_ID}-1'"),
+        (
+            "UPDATE report SET metrics = replace(metrics, '0', '1') WHERE step = 20",
+            "table report, row .*step=20",
+        ),
+        ("UPDATE checkpoint SET path = '/else' WHERE step = 30", "table checkpoint, row .*step=30"),
+        ("UPDATE attempt SET state = 'LOST'", r"table attempt, row id='.*\.1'"),
+        ("UPDATE outbox SET kind = 'x' WHERE seq = 3", "table outbox, row seq=3"),
+        ("UPDATE sweep SET digest = 'x'", "table sweep, row id="),
+    ],
+)
+def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
+    """A value that was not written by the ledger is refused on reading, by table and row."""
+    _change(held, change)
+    with pytest.raises(Damaged, match=where):
+        everything(held)
+    with pytest.raises(Damaged, match=where):
+        verify(held, SWEEP_ID)
+
+
+def test_an_event_is_not_taken_for_delivered(held: Ledger) -> None:
+    """A mark that nobody made would lose a point for good: it is found before the outbox is shipped."""
+    _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
+    with pytest.raises(Damaged, match="table outbox, row seq=3"):
+        verify(held, SWEEP_ID)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM report WHERE step = 20",
+        "DELETE FROM outbox",
+        "DELETE FROM tally",
+        "UPDATE tally SET total = 1",
+    ],
+)
+def test_a_lost_row_is_noticed(held: Ledger, change: str) -> None:
+    """Rows that are gone, or older ones in their place, do not sum up."""
+    _change(held, change)
+    with pytest.raises(Damaged, match="as many rows as were written"):
+        verify(held, SWEEP_ID)
+
+
+def test_lost_commits_are_noticed(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """A database that went back in time is behind its backup; it is brought back to the last commit."""
+    old = tmp_path / "old"
+    _change(held, "PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copytree(tmp_path, old, ignore=shutil.ignore_patterns("old"))
+    complete(held, 2)
+    says = everything(held)
+    held.close()
+    shutil.copy(old / "sweeps.db", tmp_path / "sweeps.db")
+    ledger = Ledger.open(sqlite_url)
+    with pytest.raises(Damaged, match="every commit that was made"):
+        verify(ledger, SWEEP_ID)
+    ledger.close()
+    recover(sqlite_url)
+    assert everything(Ledger.open(sqlite_url)) == says
+
+
+def test_a_backup_that_is_behind_is_written_anew(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """As after a power cut, or a full disk: the database is right, and the next backup whole again."""
+    log = tmp_path / LOG
+    lines = log.read_bytes().splitlines(keepends=True)
+    for kept in (lines[:-2], [*lines[:4], *lines[5:]], [*lines[:-1], lines[-1][:20]], []):
+        log.write_bytes(b"".join(kept))
+        assert verify(held, SWEEP_ID, mend=False) == verify(held, SWEEP_ID, mend=False) != []
+        assert "written anew" in verify(held, SWEEP_ID)[0]
+        assert verify(held, SWEEP_ID) == []
+    complete(held, 2)
+    assert verify(held, SWEEP_ID) == []
+    says = everything(held)
+    held.close()
+    os.truncate(tmp_path / "sweeps.db", 5000)
+    recover(sqlite_url)
+    assert everything(Ledger.open(sqlite_url)) == says
+
+
+def test_a_doubly_damaged_ledger_says_what_is_lost(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """With both files hurt the ledger goes back to what is whole, and counts what is not."""
+    log = tmp_path / LOG
+    held.close()
+    (tmp_path / "sweeps.db").write_bytes(b"")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:8], b"x" + lines[8], *lines[9:]]))
+    recovery = recover(sqlite_url)
+    assert (recovery.commits, recovery.lost) == ({SWEEP_ID: 8}, {SWEEP_ID: len(lines) - 8})
+    ledger = Ledger.open(sqlite_url)
+    assert [trial.state for trial in ledger.trials(SWEEP_ID)] == ["COMPLETE", "WAITING"]
+    ledger.close()
+    log.unlink()
+    with pytest.raises(Damaged, match="backup"):
+        recover(sqlite_url)
+
+
+def test_nothing_is_recovered_under_a_driver(held: Ledger, sqlite_url: str) -> None:
+    """Files are not exchanged while somebody writes to them."""
+    with Lease(held, SWEEP_ID), pytest.raises(Busy, match=SWEEP_ID):
+        recover(sqlite_url)
+
+
+def test_a_backup_that_cannot_be_written_costs_nothing(
+    held: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The change stands, a warning is logged, and the next start mends the backup."""
+
+    def full(_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestrator.ledger.backup._line", full)
+        held.add_trial(trial_record(2))
+    assert "falls behind" in caplog.text
+    assert held.trial(trial_record(2).key) == trial_record(2)
+    assert "written anew" in verify(held, SWEEP_ID)[0]
+
+
+def _change(ledger: Ledger, statement: str) -> None:
+    with ledger.writing() as connection:
+        if statement.startswith("PRAGMA"):
+            connection.exec_driver_sql("COMMIT")
+        connection.execute(text(statement))
+        if not statement.startswith("PRAGMA"):
+            connection.commit()
