@@ -9,15 +9,21 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.errors import Refusal
+
 
 class Layer(nnx.Module):
     """A sequence layer; batch and slots are the caller's `vmap`.
 
     Attributes:
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
+        states_at_hand: whether the outputs are made from the states; if not, states cost extra.
+        bidirectional: whether it reads the sequence backwards too.
     """
 
     recurrent: ClassVar[frozenset[str]]
+    states_at_hand: ClassVar[bool] = True
+    bidirectional: bool
 
     @abstractmethod
     def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
@@ -29,7 +35,8 @@ class Layer(nnx.Module):
                 it changes nothing before it, the reverse pass of a bidirectional layer included.
 
         Returns:
-            Outputs (L, D), and forward states (L, N), real or complex.
+            Outputs (L, D), and the real numbers that forward states consist of, (L, any): the norm of a row
+            is the norm of x_t, for a complex state has its real parts there, then its imaginary parts.
         """
 
     @abstractmethod
@@ -46,6 +53,9 @@ class Layer(nnx.Module):
 
         Returns:
             The next state, and the output (D,).
+
+        Raises:
+            Refusal: if the layer reads the sequence backwards too.
         """
 
     def __call__(self, u: Array, length: Array | None = None) -> Array:
@@ -53,8 +63,31 @@ class Layer(nnx.Module):
         return self.run(u, length)[0]
 
 
+class Fixed(nnx.BatchStat):
+    """An array drawn once and never trained; kept with the running statistics of a model."""
+
+
 def until(length: Array | None, u: Array) -> Array:
-    """Return `u` (L, D) with zeros from step `length` on, so that a reverse pass starts at the true end."""
+    """Return u (L, D) with zeros from step `length` on, so that a reverse pass starts at the true end."""
     if length is None:
         return u
-    return jnp.where(jnp.arange(u.shape[0])[:, None] < length, u, 0)
+    return jnp.where(jnp.arange(len(u))[:, None] < length, u, 0)
+
+
+def backwards(length: Array | None, u: Array) -> Array:
+    """Return u (L, D) with its `length` true steps in reverse order; its own inverse."""
+    if length is None:
+        return u[::-1]
+    time = jnp.arange(len(u))
+    return u[jnp.where(time < length, length - 1 - time, time)]
+
+
+def only_looks_back(layer: Layer) -> None:
+    """Raise `Refusal` if a layer cannot be stepped."""
+    if layer.bidirectional:
+        raise Refusal(
+            f"{type(layer).__name__}.step",
+            "the layer must only look back",
+            "bidirectional=True",
+            "Build it with bidirectional=False to run it one step at a time.",
+        )

@@ -8,17 +8,16 @@ channels: a complex recurrence with decay gamma exp(i theta). No norm changes, f
 
 from __future__ import annotations
 
-import jax
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.layer import Layer, until
+from trainables.layers.initial import Bounds, between, normal, ring
+from trainables.layers.layer import Layer, only_looks_back, until
+from trainables.layers.projection import into, real_part, real_states
 from trainables.layers.recurrence import polar, recurrence, times
 from trainables.layers.rotation import EXACT, rotation
-
-Bounds = tuple[float | Array, float | Array]
 
 
 class RotRNN(Layer):
@@ -44,6 +43,7 @@ class RotRNN(Layer):
         theta_init: Bounds = (0.0, 2 * jnp.pi),
         bidirectional: bool = False,
         form: str = "auto",
+        activations: str = "float32",
     ) -> None:
         """Draw the parameters as the paper does.
 
@@ -56,25 +56,21 @@ class RotRNN(Layer):
             theta_init: range of the angles, in radians a step; may be traced.
             bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
             form: form of the recurrence (`recurrence.FORMS`), or "auto" for the fastest here.
+            activations: type of the recurrence's inputs and states.
 
         Raises:
             Refusal: if N is no multiple of H, or a head would have fewer than two channels.
         """
         size = _head_size(d_state, heads)
-        self.bidirectional, self.form = bidirectional, form
-        low, high = gamma_init
-        uniform = jax.random.uniform(rngs.params(), (heads,))
-        gamma = jnp.sqrt(uniform * (high**2 - low**2) + low**2)
-        self.gamma_log = nnx.Param(jnp.log(-jnp.log(gamma)))
-        self.theta = nnx.Param(
-            jax.random.uniform(rngs.params(), (heads, size // 2), minval=theta_init[0], maxval=theta_init[1])
-        )
-        self.M = nnx.Param(jax.random.normal(rngs.params(), (heads, size, size)))
-        self.B = nnx.Param(jax.random.normal(rngs.params(), (heads, size, d_model)) / d_model**0.5)
-        self.C = nnx.Param(jax.random.normal(rngs.params(), (d_model, d_state)) / d_state**0.5)
+        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.gamma_log = nnx.Param(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
+        self.theta = nnx.Param(between(rngs.params(), (heads, size // 2), theta_init))
+        self.M = nnx.Param(normal(rngs.params(), (heads, size, size)))
+        self.B = nnx.Param(normal(rngs.params(), (heads, size, d_model), 1 / d_model))
+        self.C = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
         if bidirectional:
-            self.C_backward = nnx.Param(jax.random.normal(rngs.params(), (d_model, d_state)) / d_state**0.5)
-        self.D = nnx.Param(jax.random.normal(rngs.params(), (d_model,)))
+            self.C_backward = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
     def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
         """Return the outputs (L, D), and the states (L, N) in the coordinates of P.
@@ -83,7 +79,7 @@ class RotRNN(Layer):
         """
         basis, decay = rotation(self.M[...]), self._decay()
         seen = until(length, u) if self.bidirectional else u
-        inputs = (seen @ self._into(basis).T).reshape(u.shape[0], 2, -1)
+        inputs = into(seen, self._into(basis), self.activations)
         states = recurrence(decay, inputs, form=self.form)
         outputs = self._read(self.C[...], basis, states) + self.D[...] * u
         if self.bidirectional:
@@ -97,6 +93,7 @@ class RotRNN(Layer):
 
     def step(self, state: Array, u: Array) -> tuple[Array, Array]:
         """Advance by one step u (D,)."""
+        only_looks_back(self)
         basis = rotation(self.M[...])
         state = times(self._decay(), state) + (self._into(basis) @ u).reshape(2, -1)
         return state, self._read(self.C[...], basis, state[None])[0] + self.D[...] * u
@@ -124,16 +121,15 @@ class RotRNN(Layer):
         """Return C x (L, D) for C (D, N) and states in the coordinates of P, planes (L, 2, channels)."""
         apart = weights.reshape(-1, *basis.shape[:2])
         out_of = _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
-        return states.reshape(states.shape[0], -1) @ out_of
+        return real_part(states, out_of)
 
     def _real(self, states: Array) -> Array:
         """Return the N real channels (L, N) of planes (L, 2, channels)."""
         heads, size = self.M.shape[:2]
-        flat = states.reshape(states.shape[0], 2, heads, -1)
         if size % 2 == 0:
-            return flat.reshape(states.shape[0], -1)
-        rotated = flat[:, 1, :, :-1].reshape(states.shape[0], -1)
-        return jnp.concatenate([states[:, 0], rotated], axis=1)
+            return real_states(states)
+        rotated = states[:, 1].reshape(len(states), heads, -1)[:, :, :-1]
+        return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
 
 
 def _head_size(d_state: int, heads: int) -> int:

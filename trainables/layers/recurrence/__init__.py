@@ -1,11 +1,28 @@
-"""Linear recurrences x_t = decay * x_{t-1} + inputs_t over time, diagonal and complex.
+"""Linear recurrences over time, in one place.
 
-Every layer of the papers that is linear in time stands on `recurrence`. Its forms (sequential, chunked,
-associative) give the same states and may be interchanged. The reverse pass is the conjugate recurrence run
-backwards, written by hand: it keeps the states and nothing else.
+    recurrence            x_t = a * x_{t-1} + b_t     diagonal, complex, the same at every step
+    varying_recurrence    x_t = a_t * x_{t-1} + b_t   diagonal, complex
+    linear_recurrence     x_t = A x_{t-1} + b_t       dense
+    nonlinear_recurrence  x_t = rho(A x_{t-1} + b_t)  dense, for the layers that are compared with
+
+Complex numbers are planes (..., 2, N). Forms of one recurrence give the same states and may be exchanged;
+every reverse pass is written by hand, the adjoint recurrence run against time, and keeps the states alone.
 """
 
+from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
 from trainables.layers.recurrence.invariant import FORMS, recurrence
-from trainables.layers.recurrence.planar import as_complex, conjugate, factors, planar, polar, swap, times
+from trainables.layers.recurrence.planar import conjugate, planar, polar, times
+from trainables.layers.recurrence.varying import varying_recurrence
 
-__all__ = ["FORMS", "as_complex", "conjugate", "factors", "planar", "polar", "recurrence", "swap", "times"]
+__all__ = [
+    "FORMS",
+    "NONLINEARITIES",
+    "conjugate",
+    "linear_recurrence",
+    "nonlinear_recurrence",
+    "planar",
+    "polar",
+    "recurrence",
+    "times",
+    "varying_recurrence",
+]

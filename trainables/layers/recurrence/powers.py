@@ -12,7 +12,7 @@ from __future__ import annotations
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.recurrence.planar import planar
+from trainables.layers.recurrence.planar import planar, times
 
 Twofold = tuple[Array, Array]
 """A number as an unevaluated sum: the nearest float, and what is left."""
@@ -29,8 +29,8 @@ def doublings(decay: Array, count: int) -> list[Array]:
     re, im = (decay[..., 0, :], zero), (decay[..., 1, :], zero)
     powers = [decay]
     for _ in range(count - 1):
-        cross = _times(re, im)
-        re, im = _minus(_times(re, re), _times(im, im)), (2 * cross[0], 2 * cross[1])
+        cross = _product(re, im)
+        re, im = _minus(_product(re, re), _product(im, im)), (2 * cross[0], 2 * cross[1])
         powers.append(planar(re[0], im[0]))
     return powers
 
@@ -42,7 +42,7 @@ def _minus(a: Twofold, b: Twofold) -> Twofold:
     return _settle(total, lost + (a[1] - b[1]))
 
 
-def _times(a: Twofold, b: Twofold) -> Twofold:
+def _product(a: Twofold, b: Twofold) -> Twofold:
     product = a[0] * b[0]
     (high_a, low_a), (high_b, low_b) = _split(a[0]), _split(b[0])
     lost = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
@@ -60,3 +60,12 @@ def _split(a: Array) -> Twofold:
 def _settle(total: Array, lost: Array) -> Twofold:
     settled = total + lost
     return settled, lost - (settled - total)
+
+
+def table(decay: Array, count: int) -> Array:
+    """Return decay^k for k = 0 .. count - 1, planes (count, ..., 2, N), each a product of log2(k) powers."""
+    one = jnp.zeros_like(decay).at[..., 0, :].set(1)[None]
+    rows = one
+    for power in doublings(decay, max(1, (count - 1).bit_length())):
+        rows = jnp.concatenate([rows, times(power, rows)])
+    return rows[:count]

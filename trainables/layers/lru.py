@@ -1,0 +1,140 @@
+"""LRU: the linear recurrent unit, and the ablations that lead to it."""
+
+from __future__ import annotations
+
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.layers.initial import Bounds, between, complex_normal, normal, ring
+from trainables.layers.layer import Layer, backwards, only_looks_back, until
+from trainables.layers.projection import into, real_part, real_states, rows
+from trainables.layers.recurrence import linear_recurrence, polar, recurrence, times
+
+GLOROT = nnx.initializers.glorot_normal()
+
+
+class LRU(Layer):
+    """A complex diagonal recurrence x_t = lambda x_{t-1} + gamma B u_t, y_t = Re(C x_t) + D u_t.
+
+    Parameters: nu_log, theta_log (N,) with lambda = exp(-exp(nu_log) + i exp(theta_log)), gamma_log (N,) with
+    gamma = exp(gamma_log), B_re, B_im (N, D), C_re, C_im (D, N), D (D,); C_backward_re, C_backward_im if
+    bidirectional. Not stable: nu, theta (N,) with lambda = exp(-nu + i theta). Not normalised: no gamma_log.
+    Dense: A (N, N) real, B_re, C_re and D alone.
+
+    Source: LRU, sections 3.1-3.4, tables 1-3 and 5.
+    """
+
+    recurrent = frozenset({"nu_log", "theta_log", "nu", "theta", "gamma_log", "A", "B_re", "B_im"})
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        r_init: Bounds = (0.0, 0.99),
+        theta_init: Bounds = (0.0, 2 * jnp.pi),
+        stable: bool = True,
+        normalise: bool = True,
+        dense: bool = False,
+        bidirectional: bool = False,
+        form: str = "auto",
+        activations: str = "float32",
+    ) -> None:
+        """Draw the parameters as the paper does.
+
+        Args:
+            d_model: width D.
+            d_state: complex channels N of the state; real ones if dense.
+            rngs: the source of randomness; its keys may be traced.
+            r_init: range of the moduli (r_min, r_max), within [0, 1]; may be traced.
+            theta_init: range of the phases, in radians a step; may be traced.
+            stable: keep moduli below 1 by a second exponential.
+            normalise: scale what goes into a channel by a learned gamma, at first sqrt(1 - |lambda|^2).
+            dense: a dense real transition instead, of table 1; without the two above.
+            bidirectional: whether to read the sequence backwards too, with a readout of its own.
+            form: form of the recurrence, or "auto" for the fastest here.
+            activations: type of the recurrence's inputs and states.
+        """
+        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.stable, self.normalise, self.dense = stable, normalise and not dense, dense
+        if dense:
+            self._draw_dense(d_model, d_state, rngs)
+        else:
+            self._draw_diagonal(d_model, d_state, rngs, r_init, theta_init)
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def _draw_dense(self, d_model: int, d_state: int, rngs: nnx.Rngs) -> None:
+        self.A = nnx.Param(GLOROT(rngs.params(), (d_state, d_state)))
+        self.B_re = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))
+        self.C_re = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        if self.bidirectional:
+            self.C_backward_re = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+
+    def _draw_diagonal(
+        self, d_model: int, d_state: int, rngs: nnx.Rngs, r_init: Bounds, theta_init: Bounds
+    ) -> None:
+        nu = ring(rngs.params(), (d_state,), r_init)
+        theta = between(rngs.params(), (d_state,), theta_init)
+        if self.stable:
+            self.nu_log, self.theta_log = nnx.Param(jnp.log(nu)), nnx.Param(jnp.log(theta))
+        else:
+            self.nu, self.theta = nnx.Param(nu), nnx.Param(theta)
+        if self.normalise:
+            self.gamma_log = nnx.Param(0.5 * jnp.log(-jnp.expm1(-2 * nu)))
+        self.B_re, self.B_im = complex_normal(rngs, (d_state, d_model), 1 / (2 * d_model))
+        self.C_re, self.C_im = complex_normal(rngs, (d_model, d_state), 1 / d_state)
+        if self.bidirectional:
+            self.C_backward_re, self.C_backward_im = complex_normal(rngs, (d_model, d_state), 1 / d_state)
+
+    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
+        """Return the outputs (L, D) and the states, (L, 2 N), or (L, N) if dense."""
+        if self.dense:
+            outputs, states = self._run_dense(u, length)
+        else:
+            outputs, states = self._run_diagonal(u, length)
+        return outputs + self.D[...] * u, states
+
+    def _run_diagonal(self, u: Array, length: Array | None) -> tuple[Array, Array]:
+        decay = self._decay()
+        inputs = into(until(length, u) if self.bidirectional else u, self._rows(), self.activations)
+        states = recurrence(decay, inputs, form=self.form)
+        outputs = real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
+        if self.bidirectional:
+            backward = recurrence(decay, inputs, reverse=True, form=self.form)
+            outputs += real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
+        return outputs, real_states(states)
+
+    def _run_dense(self, u: Array, length: Array | None) -> tuple[Array, Array]:
+        inputs = u @ self.B_re[...].T
+        states = linear_recurrence(self.A[...], inputs, form=self.form)
+        outputs = states @ self.C_re[...].T
+        if self.bidirectional:
+            turned = linear_recurrence(self.A[...], backwards(length, inputs), form=self.form)
+            outputs += backwards(length, turned) @ self.C_backward_re[...].T
+        return outputs, states
+
+    def initial_state(self) -> Array:
+        """Return the zero state: planes (2, N), or (N,) if dense."""
+        return jnp.zeros(len(self.A)) if self.dense else jnp.zeros((2, len(self.B_re)))
+
+    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
+        """Advance by one step u (D,)."""
+        only_looks_back(self)
+        if self.dense:
+            state = self.A[...] @ state + self.B_re[...] @ u
+            return state, self.C_re[...] @ state + self.D[...] * u
+        state = times(self._decay(), state) + (self._rows() @ u).reshape(2, -1)
+        outputs = self.C_re[...] @ state[0] - self.C_im[...] @ state[1]
+        return state, outputs + self.D[...] * u
+
+    def _decay(self) -> Array:
+        if self.stable:
+            return polar(jnp.exp(-jnp.exp(self.nu_log[...])), jnp.exp(self.theta_log[...]))
+        return polar(jnp.exp(-self.nu[...]), self.theta[...])
+
+    def _rows(self) -> Array:
+        """Return the rows of gamma B, (2 N, D)."""
+        gamma = jnp.exp(self.gamma_log[...])[:, None] if self.normalise else 1
+        return rows(gamma * self.B_re[...], gamma * self.B_im[...])

@@ -1,0 +1,122 @@
+"""Recurrences with a dense transition: x_t = A x_{t-1} + b_t, and x_t = rho(A x_{t-1} + b_t).
+
+Both reverse passes are written by hand: they keep the states alone, and the gradient by A is one matrix
+product over all of time and not one outer product a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.layers.recurrence.prefix import Advance, prefixes
+
+
+def linear_recurrence(transition: Array, inputs: Array, *, form: str = "auto") -> Array:
+    """Return every state of x_t = A x_{t-1} + inputs_t from zero.
+
+    Args:
+        transition: A, (N, N).
+        inputs: (L, N).
+        form: "sequential"; "associative", with powers of A by squaring; or "auto".
+    """
+    return _linear(form, transition, inputs)
+
+
+def nonlinear_recurrence(rho: str, transition: Array, inputs: Array) -> Array:
+    """Return every state of x_t = rho(A x_{t-1} + inputs_t) from zero, one step after the other.
+
+    Args:
+        rho: a name of `NONLINEARITIES`.
+        transition: A, (N, N).
+        inputs: (L, N).
+    """
+    return _nonlinear(rho, transition, inputs)
+
+
+NONLINEARITIES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = MappingProxyType(
+    {
+        "tanh": (jnp.tanh, lambda x: 1 - x * x),
+        "relu": (jax.nn.relu, lambda x: (x > 0).astype(x.dtype)),
+        "elu": (jax.nn.elu, lambda x: jnp.where(x > 0, 1, x + 1)),
+    }
+)
+"""By name: the function, and its slope as a function of its value."""
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _linear(form: str, transition: Array, inputs: Array) -> Array:
+    return _solve(form, transition, inputs)
+
+
+def _linear_forward(form: str, transition: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _solve(form, transition, inputs)
+    return states, (transition, states)
+
+
+def _linear_backward(form: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    transition, states = kept
+    gradient = _solve(form, transition.T, cotangent[::-1])[::-1]
+    return gradient[1:].T @ states[:-1], gradient
+
+
+_linear.defvjp(_linear_forward, _linear_backward)
+
+
+def _solve(form: str, transition: Array, inputs: Array) -> Array:
+    if form == "associative":
+        return prefixes(_jumps(transition, len(inputs)), inputs)
+
+    def step(state: Array, now: Array) -> tuple[Array, Array]:
+        state = transition @ state + now
+        return state, state
+
+    return jax.lax.scan(step, jnp.zeros_like(inputs[0]), inputs)[1]
+
+
+def _jumps(transition: Array, length: int) -> list[Advance]:
+    powers = [transition]
+    for _ in range((length - 1).bit_length() - 1):
+        powers.append(powers[-1] @ powers[-1])
+    return [_jump(power) for power in powers]
+
+
+def _jump(power: Array) -> Advance:
+    return lambda state, more: state @ power.T + more
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _nonlinear(rho: str, transition: Array, inputs: Array) -> Array:
+    apply = NONLINEARITIES[rho][0]
+
+    def step(state: Array, now: Array) -> tuple[Array, Array]:
+        state = apply(transition @ state + now)
+        return state, state
+
+    return jax.lax.scan(step, jnp.zeros_like(inputs[0]), inputs)[1]
+
+
+def _nonlinear_forward(rho: str, transition: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _nonlinear(rho, transition, inputs)
+    return states, (transition, states)
+
+
+def _nonlinear_backward(rho: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    transition, states = kept
+    slopes = NONLINEARITIES[rho][1](states)
+
+    def step(later: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        above, slope = now
+        later = slope * (above + transition.T @ later)
+        return later, later
+
+    gradient = jax.lax.scan(step, jnp.zeros_like(states[0]), (cotangent, slopes), reverse=True)[1]
+    return gradient[1:].T @ states[:-1], gradient
+
+
+_nonlinear.defvjp(_nonlinear_forward, _nonlinear_backward)

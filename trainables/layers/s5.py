@@ -1,0 +1,137 @@
+"""S5: one multi-input, multi-output diagonal state-space model, in conjugate pairs."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.errors import Refusal
+from trainables.layers.discretisation import METHODS
+from trainables.layers.hippo import normal_hippo
+from trainables.layers.initial import Bounds, complex_normal, log_between, normal
+from trainables.layers.layer import Layer, only_looks_back, until
+from trainables.layers.projection import into, real_part, real_states, rows
+from trainables.layers.recurrence import planar, recurrence, times
+
+LECUN = nnx.initializers.lecun_normal()
+TRUNCATED = nnx.initializers.lecun_normal(batch_axis=0)
+
+
+class S5(Layer):
+    """x' = Lambda x + B u, y = 2 Re(C x) + D u, held over learned steps; one state of each conjugate pair.
+
+    Parameters, for P/2 stored states: Lambda_re, Lambda_im, log_step (P/2,), B_re, B_im (P/2, D), C_re, C_im
+    (D, P/2), D (D,); C_backward_re, C_backward_im if bidirectional. B and C are in the basis of the
+    eigenvectors. Steps are exp(log_step).
+
+    Source: S5, sections 3-4 and appendix B.
+    """
+
+    recurrent = frozenset({"Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"})
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        dt_init: Bounds = (0.001, 0.1),
+        blocks: int = 1,
+        discretisation: str = "zoh",
+        readout_init: str = "lecun_normal",
+        clip_eigenvalues: bool = False,
+        bidirectional: bool = False,
+        form: str = "auto",
+        activations: str = "float32",
+    ) -> None:
+        """Draw the parameters as the paper does.
+
+        Args:
+            d_model: width D.
+            d_state: states P; P/2 are stored.
+            rngs: the source of randomness; its keys may be traced.
+            dt_init: range of the steps, log-uniform; may be traced.
+            blocks: number J of copies of HiPPO-N of size P/J that the transition starts from.
+            discretisation: "zoh" or "bilinear".
+            readout_init: distribution of C: "lecun_normal" or "trunc_standard_normal" before it is turned
+                into the basis of the eigenvectors, or "complex_normal" in that basis.
+            clip_eigenvalues: keep the real parts of the eigenvalues below -1e-4.
+            bidirectional: whether to read the sequence backwards too, with a readout of its own.
+            form: form of the recurrence, or "auto" for the fastest here.
+            activations: type of the recurrence's inputs and states.
+
+        Raises:
+            Refusal: if P is no multiple of 2 J.
+        """
+        _check_blocks(d_state, blocks)
+        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.discretisation, self.clip_eigenvalues = discretisation, clip_eigenvalues
+        eigenvalues, vectors = normal_hippo(d_state // blocks)
+        self.Lambda_re = nnx.Param(jnp.tile(jnp.asarray(eigenvalues.real, jnp.float32), blocks))
+        self.Lambda_im = nnx.Param(jnp.tile(jnp.asarray(eigenvalues.imag, jnp.float32), blocks))
+        self.log_step = nnx.Param(log_between(rngs.params(), (d_state // 2,), dt_init))
+        basis = np.kron(np.eye(blocks), vectors)
+        self.B_re, self.B_im = _parts(_turned(basis.conj().T, LECUN(rngs.params(), (d_state, d_model))))
+        self.C_re, self.C_im = _readout(rngs, readout_init, basis, d_model)
+        if bidirectional:
+            self.C_backward_re, self.C_backward_im = _readout(rngs, readout_init, basis, d_model)
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
+        """Return the outputs (L, D) and the stored states, (L, P)."""
+        decay, weights = self._discrete()
+        inputs = into(until(length, u) if self.bidirectional else u, weights, self.activations)
+        states = recurrence(decay, inputs, form=self.form)
+        outputs = 2 * real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
+        if self.bidirectional:
+            backward = recurrence(decay, inputs, reverse=True, form=self.form)
+            outputs += 2 * real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
+        return outputs + self.D[...] * u, real_states(states)
+
+    def initial_state(self) -> Array:
+        """Return the zero state, planes (2, P/2)."""
+        return jnp.zeros((2, *self.Lambda_re.shape))
+
+    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
+        """Advance by one step u (D,)."""
+        only_looks_back(self)
+        decay, weights = self._discrete()
+        state = times(decay, state) + (weights @ u).reshape(2, -1)
+        return state, 2 * (self.C_re[...] @ state[0] - self.C_im[...] @ state[1]) + self.D[...] * u
+
+    def _discrete(self) -> tuple[Array, Array]:
+        """Return the decay of a step, planes (2, P/2), and the rows of the step's B, (P, D)."""
+        re = self.Lambda_re[...]
+        eigenvalues = planar(jnp.minimum(re, -1e-4) if self.clip_eigenvalues else re, self.Lambda_im[...])
+        decay, factor = METHODS[self.discretisation](eigenvalues, jnp.exp(self.log_step[...]))
+        columns = times(factor, planar(self.B_re[...].T, self.B_im[...].T))
+        return decay, columns.reshape(len(columns), -1).T
+
+
+def _check_blocks(d_state: int, blocks: int) -> None:
+    if blocks < 1 or d_state % (2 * blocks):
+        raise Refusal(
+            "S5: blocks",
+            "d_state must be a multiple of 2 * blocks",
+            f"d_state={d_state}, blocks={blocks}",
+            "Choose blocks such that each holds an even number of states.",
+        )
+
+
+def _readout(rngs: nnx.Rngs, kind: str, basis: np.ndarray, d_model: int) -> tuple[nnx.Param, nnx.Param]:
+    size, stored = basis.shape
+    if kind == "complex_normal":
+        return complex_normal(rngs, (d_model, stored), 0.5)
+    drawn = (LECUN if kind == "lecun_normal" else TRUNCATED)(rngs.params(), (d_model, size, 2))
+    return _parts(_turned(jax.lax.complex(drawn[..., 0], drawn[..., 1]), basis))
+
+
+def _turned(a: Array | np.ndarray, b: Array | np.ndarray) -> Array:
+    return jnp.matmul(jnp.asarray(a, jnp.complex64), jnp.asarray(b, jnp.complex64))
+
+
+def _parts(a: Array) -> tuple[nnx.Param, nnx.Param]:
+    return nnx.Param(a.real), nnx.Param(a.imag)
