@@ -14,7 +14,7 @@ from trainables.settings import TrialSettings
 FOLDER = Path(__file__).parents[3] / "search_spaces"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
-# RotRNN, Table 3: D, N, rate, recurrent rate, batch, decay, dropout, steps, gamma, theta; and its test accuracy.
+# RotRNN, Table 3: D, N, rate, recurrent rate, batch, decay, dropout, steps, gamma, theta; and its accuracy.
 TABLE_3 = {
     "listops": (128, 256, 1e-3, 1e-3, 32, 0.05, 0.0, 80_000, (0.5, 0.999), math.pi / 100, 0.611),
     "text": (256, 192, 1e-3, 1e-3, 32, 0.05, 0.1, 50_000, (0.5, 0.8), math.pi / 10, 0.896),
