@@ -2,8 +2,8 @@
 
     python benchmarks/orchestration.py [--trials 1000]
 
-Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. Beside it bare Ray Tune with its
-OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
+Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. Beside it bare Ray Tune
+with its OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def bare(trials: int, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure each in a process of its own and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description="What the service itself costs a trial.")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--only", choices=("ours", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
