@@ -37,12 +37,10 @@ class Grid:
         values = {name: tuple(distribution.values() or ()) for name, distribution in search.items()}
         size = math.prod(len(each) for each in values.values())
         draws = random.Random(seed)
-        offset = draws.randrange(size)
-        stride = next(
-            step for step in iter(lambda: draws.randrange(1, size + 1), 0) if math.gcd(step, size) == 1
-        )
-        on_grid = tried is not None and all(tried[name] in each for name, each in values.items())
-        return cls(values, offset, stride, _index(values, tried) if tried and on_grid else None)
+        offset, stride = draws.randrange(size), 0
+        while math.gcd(stride, size) != 1:
+            stride = draws.randrange(1, size + 1)
+        return cls(values, offset, stride, None if tried is None else _index(values, tried))
 
     @property
     def size(self) -> int:
@@ -69,6 +67,13 @@ class Grid:
 def _index(values: Mapping[str, tuple[Any, ...]], params: Mapping[str, Any]) -> int:
     index, weight = 0, 1
     for name, each in values.items():
-        index += weight * each.index(params[name])
+        index += weight * _digit(each, params[name])
         weight *= len(each)
     return index
+
+
+def _digit(each: tuple[Any, ...], value: Any) -> int:
+    """Return the place of a value among those of its hyperparameter; a step's multiples are not exact."""
+    if isinstance(value, float):
+        return min(range(len(each)), key=lambda place: abs(each[place] - value))
+    return each.index(value)

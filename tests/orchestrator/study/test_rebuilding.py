@@ -1,0 +1,87 @@
+"""A study that is built anew before each ask and each tell asks what an undisturbed one asks."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from orchestrator.spec.model import Constraint, Objective
+from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, Run, sweep
+
+COST = Objective("seconds/train", "minimize")
+BEST = Objective(METRIC, "maximize")
+SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random", {}),
+    "tpe": ("tpe", {"n_startup_trials": 5}),
+    "tpe, one by one": ("tpe", {"n_startup_trials": 5, "multivariate": False, "group": False}),
+    "tpe, conditions": ("tpe", {"n_startup_trials": 5, "search": CONDITIONAL}),
+    "tpe, constraints": (
+        "tpe",
+        {"n_startup_trials": 5, "constraints": (Constraint("seconds/train", None, 2.0),)},
+    ),
+    "tpe, two objectives": ("tpe", {"n_startup_trials": 5, "objectives": (BEST, COST)}),
+    "qmc": ("qmc", {}),
+    "qmc, halton": ("qmc", {"qmc_type": "halton", "scramble": False}),
+    "grid": ("grid", {"search": FINITE}),
+    "nsgaii": ("nsgaii", {"population_size": 4, "objectives": (BEST, COST)}),
+    "cmaes": ("cmaes", {"popsize": 4}),
+    "cmaes, margin": ("cmaes", {"popsize": 4, "with_margin": True}),
+    "cmaes, rate": ("cmaes", {"popsize": 4, "lr_adapt": True}),
+    "gp": ("gp", {"n_startup_trials": 4}),
+}
+NEEDS = {"cmaes": "cmaes", "gp": "torch"}
+
+
+@pytest.fixture(params=SAMPLERS)
+def chosen(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Return a sampler and its options, if what it needs is installed."""
+    name, options = SAMPLERS[request.param]
+    need = NEEDS.get(name)
+    if need is not None and find_spec(need) is None:
+        pytest.skip(f"the package {need} is not installed")
+    return name, options
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+@pytest.mark.parametrize("scheduler", ["none", "asha"])
+def test_a_rebuilt_study_asks_the_same(
+    chosen: tuple[str, dict[str, Any]], ahead: int, scheduler: str
+) -> None:
+    """Neither a restart at any moment nor the way through JSON changes a single draw."""
+    name, options = chosen
+    if len(options.get("objectives", ())) > 1 and scheduler != "none":
+        pytest.skip("trials of several objectives are not stopped early")
+    count = 10 if name == "gp" else 24
+    undisturbed = Run(sweep(name, scheduler=scheduler, **options), ahead=ahead).go(count)
+    rebuilt = Run(sweep(name, scheduler=scheduler, **options), ahead=ahead, rebuilt=True).go(count)
+    assert rebuilt == undisturbed
+    assert len(undisturbed) == count
+    # A sampler that forgot its state would ask the same again.
+    assert len({json.dumps(params, sort_keys=True) for params in undisturbed}) >= 0.75 * count
+
+
+@pytest.mark.parametrize("name", ["random", "qmc", "grid"])
+def test_some_samplers_do_not_depend_on_timing(name: str) -> None:
+    """How many trials run at once, and when they end, changes nothing of what these propose."""
+    search = {"search": FINITE} if name == "grid" else {}
+    runs = [Run(sweep(name, **search), ahead=ahead).go(20) for ahead in (1, 4, 20)]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_seeds_make_the_difference() -> None:
+    """Another seed gives other trials, for every sampler that draws."""
+    for name in ("random", "tpe", "qmc", "nsgaii"):
+        assert Run(sweep(name, seed=1)).go(4) != Run(sweep(name, seed=2)).go(4)
+
+
+def test_what_is_kept_of_cmaes_is_plain() -> None:
+    """No pickle stands in the ledger, and the optimizer is among what is kept."""
+    pytest.importorskip("cmaes")
+    run = Run(sweep("cmaes", popsize=4))
+    run.go(24)
+    kept = json.dumps([dict(trial.system_attrs) for trial in run.trials.values()])
+    assert '"_sigma"' in kept
+    assert ":optimizer:" not in kept

@@ -1,0 +1,203 @@
+"""What a study asks, what it makes of what it is told, and how little it needs for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+
+import optuna
+import pytest
+
+from orchestrator.spec.model import Constraint, Objective
+from orchestrator.study.history import BEST as BEST_SHOWN
+from orchestrator.study.samplers import METHODS, trial_seed
+from orchestrator.study.study import Study
+from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, STEPS, Run, objective, sweep
+
+PUBLISHED = {"gamma": 0.5, "layers": 6, "rate": 1e-4, "theta": 1.0}
+
+
+def _optuna(study: Study) -> list[optuna.trial.FrozenTrial]:
+    """Return what Optuna knows."""
+    return study._study.get_trials(deepcopy=False)
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "qmc", "nsgaii"])
+def test_the_published_values_come_first(name: str) -> None:
+    """They are trial 0, whatever the sampler, and what follows is drawn."""
+    study = Study(sweep(name, published=PUBLISHED))
+    first, second = study.ask(0), study.ask(1)
+    assert first is not None
+    assert second is not None
+    assert first.params == PUBLISHED != second.params
+
+
+def test_draws_lie_in_the_space() -> None:
+    """Whole numbers are whole, choices are of the list, and conditions hold."""
+    for number, params in enumerate(Run(sweep("random")).go(40)):
+        assert params.keys() == SPACE.keys()
+        assert all(SPACE[name].holds(value) for name, value in params.items()), number
+        assert isinstance(params["layers"], int)
+    for params in Run(sweep("tpe", CONDITIONAL, n_startup_trials=4)).go(30):
+        extra = "gamma" if params["layer"] == "rotrnn" else "radius"
+        assert params.keys() == {"layer", "rate", extra}
+
+
+def test_asking_again_gives_the_same() -> None:
+    """A trial that was asked for is not drawn anew; its attributes can be had again."""
+    study = Study(sweep("tpe"))
+    first = study.ask(0)
+    assert first is not None
+    study.ask(1)
+    assert study.ask(0) == first
+    assert study.sampler_attrs(0) == first.system_attrs
+    with pytest.raises(AssertionError, match="trial 5 asked, 2 is next"):
+        study.ask(5)
+
+
+def test_what_is_told_is_what_optuna_learns_from() -> None:
+    """A stopped trial is pruned at its step, a failed one has no number, a complete one has its best."""
+    study = Study(sweep("tpe"))
+    for number in range(4):
+        study.ask(number)
+        study.report(number, 1, 0.25)
+        study.report(number, 2, 0.5)
+    study.tell(0, "COMPLETE", 0.75, 5)
+    study.tell(1, "PRUNED", 0.5, 2)
+    study.tell(2, "FAILED", None, 2)
+    states = optuna.trial.TrialState
+    complete, pruned, failed, running = _optuna(study)
+    assert (complete.state, complete.value) == (states.COMPLETE, 0.75)
+    assert (pruned.state, pruned.value, pruned.intermediate_values) == (states.PRUNED, 0.5, {1: 0.25, 2: 0.5})
+    assert (failed.state, failed.values) == (states.FAIL, None)
+    assert running.state == states.RUNNING
+
+
+def test_telling_twice_changes_nothing() -> None:
+    """Only the first end of a trial counts, and nothing is reported after it."""
+    study = Study(sweep("tpe"))
+    study.ask(0)
+    study.tell(0, "COMPLETE", 0.75, 5)
+    study.tell(0, "FAILED", None, 5)
+    study.report(0, 6, 0.9)
+    (trial,) = _optuna(study)
+    assert (trial.state, trial.value, trial.intermediate_values) == (
+        optuna.trial.TrialState.COMPLETE,
+        0.75,
+        {},
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_never_reaches_the_sampler(value: float) -> None:
+    """Neither as a point of a curve nor as a result."""
+    study = Study(sweep("tpe"))
+    study.ask(0)
+    study.report(0, 1, value)
+    study.tell(0, "COMPLETE", value, 5)
+    (trial,) = _optuna(study)
+    assert (trial.state, trial.intermediate_values) == (optuna.trial.TrialState.FAIL, {})
+
+
+def test_a_rebuilt_study_knows_what_the_first_one_knew() -> None:
+    """States, values, curves and constraints are the same, trial by trial."""
+    chosen = sweep("tpe", constraints=(Constraint("seconds/train", 1.0, 3.0),))
+    run = Run(chosen, ahead=2)
+    run.go(12)
+    run.ask()
+    known = [
+        (t.state, t.values, t.params, t.intermediate_values, t.constraints) for t in _optuna(run.study())
+    ]
+    again = Study(chosen, list(run.trials.values()), run.reports)
+    assert known == [
+        (t.state, t.values, t.params, t.intermediate_values, t.constraints) for t in _optuna(again)
+    ]
+    assert known[0][4] == {"seconds/train": 1.0}
+    assert known[4][4] == {"seconds/train": 1.0}
+    assert known[2][4] == {"seconds/train": -1.0}
+
+
+def test_several_objectives_have_a_number_each() -> None:
+    """All of them are told, from the step of the best first one."""
+    chosen = sweep(
+        "nsgaii", objectives=(Objective(METRIC, "maximize"), Objective("seconds/train", "minimize"))
+    )
+    study = Study(chosen)
+    study.ask(0)
+    study.tell(0, "COMPLETE", 0.75, 5, {METRIC: 0.75, "seconds/train": 9.0})
+    (trial,) = _optuna(study)
+    assert trial.values == [0.75, 9.0]
+
+
+@pytest.mark.parametrize("published", [None, {"gamma": 0.25, "layers": 2, "rate": 1e-3}])
+def test_a_grid_is_tried_once_and_then_exhausted(published: dict[str, float] | None) -> None:
+    """Every combination comes once, the published one not twice; then there is no more."""
+    run = Run(sweep("grid", FINITE, published=published, seed=3), ahead=4)
+    tried = run.go(100)
+    combinations = {json.dumps(dict(params), sort_keys=True) for params in tried}
+    assert len(tried) == len(combinations) == 5 * 3 * 2
+    assert run.study().ask(len(tried)) is None
+    assert run.study().ask(len(tried)) is None
+
+
+def test_tpe_learns() -> None:
+    """After 60 trials it looks where the values are best, and more so than chance does."""
+    late = {name: Run(sweep(name)).go(60)[40:] for name in ("tpe", "random")}
+    mean = {name: sum(map(objective, tried)) / len(tried) for name, tried in late.items()}
+    assert mean["tpe"] > mean["random"] + 0.05
+
+
+def test_earlier_sweeps_are_learnt_from() -> None:
+    """Complete trials of the same space count as history; those of another space do not."""
+    before = Run(sweep("random", seed=9))
+    before.go(40)
+    stranger = replace(before.trials[1], params={"rate": 1e-3})
+    chosen = sweep("tpe", n_startup_trials=10)
+    study = Study(chosen, (), before.reports, [*before.trials.values(), stranger])
+    known = [trial for trial in _optuna(study) if trial.state is optuna.trial.TrialState.COMPLETE]
+    assert len(known) == sum(trial.state == "COMPLETE" for trial in before.trials.values())
+    warm, cold = study.ask(0), Study(chosen).ask(0)
+    assert warm is not None
+    assert cold is not None
+    assert warm.params != cold.params
+    study.tell(0, "COMPLETE", 0.5, STEPS)
+    assert _optuna(study)[-1].value == 0.5
+
+
+def test_trials_have_seeds_of_their_own() -> None:
+    """Neighbouring trials and sweeps share no seed."""
+    seeds = {trial_seed(seed, number) for seed in range(30) for number in range(30)}
+    assert len(seeds) == 900
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+def test_an_ask_stays_fast() -> None:
+    """TPE is shown a bounded history: an ask at trial 3,000 costs what it costs at 600."""
+    chosen = sweep("tpe")
+    trials, reports = [], []
+    source = Run(sweep("random"))
+    source.go(100)
+    for number in range(3000):
+        like, key = source.trials[number % 100], f"sweep-{number}"
+        trials.append(replace(like, number=number, key=key))
+        mine = [report for report in source.reports if report.trial_key == like.key]
+        reports += [replace(report, trial_key=key) for report in mine]
+    limit = METHODS["tpe"].history
+    assert limit is not None
+    times = {}
+    for count in (600, 3000):
+        study = Study(
+            chosen, trials[:count], [report for report in reports if int(report.trial_key[6:]) < count]
+        )
+        shown = study._history.shown()
+        assert shown is not None
+        assert limit - BEST_SHOWN <= len(shown) <= limit
+        laps = []
+        for number in range(count, count + 15):
+            began = time.process_time()
+            study.ask(number)
+            laps.append(time.process_time() - began)
+        times[count] = sorted(laps)[len(laps) // 2]
+    assert times[3000] < 2.0 * times[600]
