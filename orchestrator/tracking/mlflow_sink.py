@@ -30,6 +30,7 @@ from mlflow.tracking import MlflowClient
 from orchestrator.ledger.records import Event
 from orchestrator.tracking.fold import Change, fold
 from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
+from orchestrator.tracking.links import trial_curves
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"
 """Answers that will not change however often the same event is sent."""
 
 _PARENT = "mlflow.parentRunId"
+_NOTE = "mlflow.note.content"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Destination:
         experiment: name of the experiment: the task's.
         sweep_id: tag `sweep.id` of the parent run.
         sweep_created: tag `sweep.created`; two ledgers may know a sweep of the same id on one shared server.
+        minimize: whether the best trial is the one with the least value.
     """
 
     uri: str
@@ -56,6 +59,7 @@ class Destination:
     experiment: str
     sweep_id: str
     sweep_created: str
+    minimize: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ class MlflowSink:
         return refused
 
     def _write(self, change: Change) -> None:
+        if _NOTE in change.tags and change.run == self._to.sweep_id:
+            change.tags[_NOTE] += self._links()
         known = change.run in self._runs
         run_id = self._runs[change.run] if known else self._create(change)
         self._write_values(run_id, change, tags=change.tags if known else {})
@@ -116,6 +122,10 @@ class MlflowSink:
             self._client.update_run(run_id, status="RUNNING")
         elif change.status not in (None, "RUNNING"):
             self._client.set_terminated(run_id, change.status, change.ended_ms)
+
+    def _links(self) -> str:
+        curves = trial_curves(self._experiment, self._to.sweep_id, minimize=self._to.minimize)
+        return f"\n\n[Curves of its trials]({curves})"
 
     def _write_values(self, run_id: str, change: Change, tags: dict[str, str]) -> None:
         metrics = [Metric(point.name, point.value, point.at_ms, point.step) for point in change.points]
@@ -198,7 +208,7 @@ class MlflowSink:
 def _experiment_tags(task: str) -> dict[str, str]:
     """Return what makes MLflow's pages open on curves instead of on traces of chats."""
     note = f"Sweeps of the task `{task}`: one run a sweep, its trials below it."
-    return {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
+    return {"mlflow.experimentKind": "custom_model_development", _NOTE: note}
 
 
 def connect(uri: str) -> MlflowClient:

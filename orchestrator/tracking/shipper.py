@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking.child import Child
@@ -186,9 +187,13 @@ class Shipper:
             self._changed.wait_for(lambda: self._closing or self._draining, max(0.0, seconds))
 
 
-def _identity(ledger: Ledger, sweep_id: str) -> dict[str, str]:
-    """Return what tells the sweep from another of the same file, and its experiment: the task's."""
+def _identity(ledger: Ledger, sweep_id: str) -> dict[str, Any]:
+    """Return what tells the sweep from another of the same file, and where it stands: under its task."""
     record = ledger.sweep(sweep_id)
     if record is None:
         raise LookupError(f"the ledger knows no sweep {sweep_id}")
-    return {"experiment": record.task, "sweep_created": repr(record.created_at)}
+    return {
+        "experiment": record.task,
+        "sweep_created": repr(record.created_at),
+        "minimize": record.facts.get("direction") == "minimize",
+    }

@@ -22,6 +22,11 @@ _FLAGS = (
     *("--window-size=1400,900", "--hide-scrollbars"),
 )
 PATIENCE_SECONDS = 60.0
+_HIDE_PATHS = """
+document.querySelectorAll('div,span').forEach(each => {
+  if (each.children.length === 0 && each.textContent.includes('file:///')) each.style.visibility = 'hidden';
+});
+"""
 
 _Found = TypeVar("_Found")
 
@@ -76,6 +81,7 @@ def picture(chrome: webdriver.Chrome, name: str) -> None:
     folder = os.environ.get("SWEEP_SCREENSHOTS")
     if folder is None:
         return
+    chrome.execute_script(_HIDE_PATHS)
     file = Path(folder) / f"{name}.png"
     file.parent.mkdir(parents=True, exist_ok=True)
     chrome.save_screenshot(str(file))

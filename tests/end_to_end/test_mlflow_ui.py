@@ -30,6 +30,9 @@ pytestmark = pytest.mark.end_to_end
 _OF_MLFLOW_ITSELF = ("/users/current", "ResizeObserver", "favicon")
 """Console messages of MLflow 3.17's own pages."""
 
+_TRAINING = "?workflowType=machine_learning"
+"""MLflow 3 opens on its pages for chats unless told otherwise."""
+
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Paths:
@@ -70,13 +73,15 @@ def test_a_sweep_on_mlflows_pages(delivered: Paths, commands: Commands, tmp_path
 
 def _look_around(chrome: Chrome, root: str, runs: dict[str, str]) -> None:
     experiment = f"{root}/{runs['experiment']}/runs"
-    _open(chrome, f"{experiment}?workflowType=machine_learning", sweeps.SWEEP_ID[:12])
+    _open(chrome, f"{experiment}{_TRAINING}", sweeps.SWEEP_ID[:12])
     _runs_are_listed(chrome)
-    _open(chrome, f"{experiment}/{runs['0007']}/model-metrics", "hidden_norm")
+    _open(chrome, f"{experiment}/{runs['0007']}/model-metrics{_TRAINING}", "hidden_norm")
     _hidden_norms_are_charted(chrome)
-    _open(chrome, f"{experiment}/{runs[sweeps.SWEEP_ID]}", "Trial 7 reaches")
+    sweep = f"{experiment}/{runs[sweeps.SWEEP_ID]}"
+    _open(chrome, f"{sweep}{_TRAINING}", "Trial 7 reaches")
     picture(chrome, "sweep")
-    _open(chrome, f"{experiment}/{runs[sweeps.SWEEP_ID]}/artifacts/hidden_norms.html", "leaderboard.csv")
+    _follow_the_link_to_the_curves(chrome)
+    _open(chrome, f"{sweep}/artifacts/hidden_norms.html{_TRAINING}", "leaderboard.csv")
     _the_figure_is_drawn(chrome)
     assert browser.errors(chrome, allowed=_OF_MLFLOW_ITSELF) == []
 
@@ -114,6 +119,25 @@ def _hidden_norms_are_charted(chrome: Chrome) -> None:
     assert "layer_0" in text
     assert "layer_1" in text
     picture(chrome, "trial")
+
+
+def _follow_the_link_to_the_curves(chrome: Chrome) -> None:
+    for more in chrome.find_elements(By.XPATH, "//*[text()='Show more']"):
+        more.click()
+    here = chrome.current_window_handle
+    until("the link", lambda: chrome.find_elements(By.LINK_TEXT, "Curves of its trials"))[0].click()
+    chrome.switch_to.window(until("its page", lambda: [h for h in chrome.window_handles if h != here])[0])
+    reports = sum(len(sweeps.reports(trial)) for trial in sweeps.trials())
+
+    def points() -> list[int]:
+        plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
+        return [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .point")) for plot in plots]
+
+    until("every report of every trial", lambda: any(count >= reports for count in points()))
+    _close_assistant(chrome)
+    picture(chrome, "curves")
+    chrome.close()
+    chrome.switch_to.window(here)
 
 
 def _the_figure_is_drawn(chrome: Chrome) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 from mlflow.entities import Run
@@ -13,6 +14,7 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking import events
+from orchestrator.tracking.links import trial_curves
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, sqlite_file
 from tests import sweeps
 
@@ -106,6 +108,17 @@ def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Dest
         assert run.data.params["learning_rate"] == repr(trial.params["learning_rate"])
         assert run.info.status == ("FAILED" if trial.state == "FAILED" else "FINISHED")
     assert points_of(destination) == expected_points()
+
+
+def test_the_note_leads_to_the_curves_of_the_trials(sink: MlflowSink, destination: Destination) -> None:
+    sink.apply(whole_sweep())
+    parent = runs_of(destination)[sweeps.SWEEP_ID]
+    link = trial_curves(parent.info.experiment_id, sweeps.SWEEP_ID, minimize=False)
+    assert parent.data.tags["mlflow.note.content"].endswith(f"[Curves of its trials]({link})")
+    query = dict(parse_qsl(link.partition("?")[2]))
+    found = MlflowClient(destination.uri).search_runs([parent.info.experiment_id], query["searchFilter"])
+    assert len(found) == 8
+    assert query["orderByAsc"] == "false"
 
 
 def test_told_again_by_another_process_nothing_changes(sink: MlflowSink, destination: Destination) -> None:
