@@ -16,7 +16,8 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-ROUNDS = 6
+ROUNDS = 8
+"""With 6, the places of an epoch of 7 examples are visibly uneven; from 16 examples on, 6 would do."""
 
 
 def permuted(positions: Array, size: int, seed: Array, epoch: Array) -> Array:
@@ -43,17 +44,20 @@ def permuted(positions: Array, size: int, seed: Array, epoch: Array) -> Array:
     return inside.astype(jnp.int32)
 
 
-def batch_indices(step: Array, batch: int, size: int, seed: Array) -> Array:
-    """Return the examples of one step, int32 (batch,); a batch may end one epoch and begin the next.
+def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) -> Array:
+    """Return the examples of consecutive steps, int32 (steps, batch); a batch may span two epochs.
 
     Args:
-        step: int32, steps done before this one; `(step + 1) * batch` must stay below 2**32.
+        step: int32, steps done before the first of these; `(step + steps) * batch` must stay below 2**32.
+        steps: how many.
         batch: examples a step.
         size: number of examples n.
         seed: (2,) uint32.
     """
-    positions = step.astype(jnp.uint32) * jnp.uint32(batch) + jnp.arange(batch, dtype=jnp.uint32)
-    return permuted(positions % jnp.uint32(size), size, seed, positions // jnp.uint32(size))
+    first = step.astype(jnp.uint32) * jnp.uint32(batch)
+    positions = first + jnp.arange(steps * batch, dtype=jnp.uint32)
+    order = permuted(positions % jnp.uint32(size), size, seed, positions // jnp.uint32(size))
+    return order.reshape(steps, batch)
 
 
 def _feistel(values: Array, rows: int, columns: int, key: Array) -> Array:

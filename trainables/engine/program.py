@@ -21,7 +21,7 @@ from trainables.layers import LAYERS
 from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
 from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
-from trainables.permutation import batch_indices
+from trainables.permutation import order_of_steps
 from trainables.settings import TrialSettings
 from trainables.tasks.base import Signature
 
@@ -182,10 +182,19 @@ class Program:
 
     def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
+        training = self.settings.training
+        # Here and not step by step: its loop ends when the last value is inside, which a GPU tells the host.
+        order = order_of_steps(
+            slot.trained.step,
+            MOST_STEPS,
+            training.batch_size * training.accumulate,
+            len(train.lengths),
+            slot.free.seed,
+        )
 
         def step(index: Array, carry: tuple[SlotState, Log]) -> tuple[SlotState, Log]:
             slot, log = carry
-            moved, outcome = self._step(slot, train, index == steps - 1)
+            moved, outcome = self._step(slot, train, order[index], index == steps - 1)
             goes = live & slot.finite & moved.finite
             kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
             kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
@@ -194,10 +203,12 @@ class Program:
         moved, log = jax.lax.fori_loop(0, steps, step, (slot, _empty(self.settings.model.depth)))
         return moved, log._replace(step=moved.trained.step, finite=moved.finite)
 
-    def _step(self, slot: SlotState, train: Examples, record: Array) -> tuple[SlotState, Outcome]:
+    def _step(
+        self, slot: SlotState, train: Examples, rows: Array, record: Array
+    ) -> tuple[SlotState, Outcome]:
         """Take one optimiser step."""
         trained, values = slot.trained, slot.free.values
-        gradients, stats, outcome = self._gradients(slot, train, record)
+        gradients, stats, outcome = self._gradients(slot, train, rows, record)
         share = schedule(trained.step, values["steps"], values["warmup"])
         rates = Rates(
             learning_rate=share * values["learning_rate"],
@@ -211,11 +222,10 @@ class Program:
         moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1)
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
-    def _gradients(self, slot: SlotState, train: Examples, record: Array) -> Gathered:
-        """Go through the micro-batches of one step."""
+    def _gradients(self, slot: SlotState, train: Examples, rows: Array, record: Array) -> Gathered:
+        """Go through the micro-batches of one step, of the examples in rows (accumulate * B,)."""
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
-        rows = batch_indices(trained.step, micro * size, len(train.lengths), slot.free.seed)
         key = jax.random.fold_in(_key(slot.free, DROPOUT), trained.step)
         layout = self.layout
         params = layout.params.unpack(trained.params)
