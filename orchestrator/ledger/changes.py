@@ -205,11 +205,21 @@ def add_reading(tx: Transaction, reading: ReadingRecord, events: Sequence[Event]
 
 def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
     """Mark events of one sweep as delivered."""
-    columns = list(OUTBOX.columns)
-    rows = tx.connection.execute(select(*columns).where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
+    rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
     if rows:
         tx.sweep_id = rows[0].sweep_id
-        tx.deliver(rows)
+        tx.mark(rows, delivered=True)
+
+
+def redeliver(tx: Transaction, sweep_id: str) -> int:
+    """Mark every event of a sweep as not delivered; return how many there are."""
+    tx.sweep_id = sweep_id
+    rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.sweep_id == sweep_id, OUTBOX.c.delivered)).all()
+    tx.mark(rows, delivered=False)
+    return len(rows)
+
+
+_EVENTS = select(*OUTBOX.columns)
 
 
 def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:

@@ -193,6 +193,10 @@ class Ledger:
         """Mark events of the outbox as delivered."""
         self._write(lambda tx: changes.deliver(tx, seqs))
 
+    def redeliver(self, sweep_id: str) -> int:
+        """Put the delivered events of a sweep back into the outbox, for a tracker that lost them; count them."""
+        return self._write(lambda tx: changes.redeliver(tx, sweep_id))
+
     def sweep(self, sweep_id: str) -> SweepRecord | None:
         """Return a sweep, or None."""
         return self._one(SWEEPS, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id))

@@ -47,8 +47,8 @@ def patiently(
         except DBAPIError as error:
             met = is_locked(error) or _is_conflict(error)
             busy += met
-            patient = busy < BUSY_TRIES if met else _is_lost(error)
-            if not patient or time.monotonic() + wait > began + reconnect_seconds:
+            in_time = time.monotonic() + wait <= began + reconnect_seconds
+            if not (busy < BUSY_TRIES if met else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
         sleep(wait)
         wait = min(2 * wait, 5.0)

@@ -123,12 +123,12 @@ class Transaction:
             rows = [{"seq": last + place, **row} for place, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
-    def deliver(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Mark selected rows of the outbox as delivered."""
+    def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
+        """Mark selected rows of the outbox as delivered, or as not."""
         for row in rows:
             values = opened(OUTBOX, row)
             old = sealed(OUTBOX, values)
-            self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": True}))
+            self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": delivered}))
 
     def close(self) -> int | None:
         """Write the sweep's tally; return the number of the commit to come, or None if nothing counts it."""

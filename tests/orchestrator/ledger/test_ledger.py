@@ -148,6 +148,17 @@ def test_one_generation_of_checkpoints_is_kept_behind(begun: tuple[Ledger, Attem
     }
 
 
+def test_a_pinned_checkpoint_is_never_superseded(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """What another trial goes on from stays until it is dropped."""
+    ledger, attempt = begun
+    ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "pinned")])
+    for step in (20, 30, 40):
+        assert Path(saved(KEY, 10).path) not in ledger.record_report(attempt.id, step, {}, [saved(KEY, step)])
+    assert [row.step for row in ledger.checkpoints(KEY) if row.kind == "pinned"] == [10]
+    ledger.drop_checkpoint(KEY, Path(saved(KEY, 10).path))
+    assert [row.step for row in ledger.checkpoints(KEY)] == [40, 30]
+
+
 def test_a_damaged_checkpoint_is_forgotten(begun: tuple[Ledger, AttemptRecord]) -> None:
     """After it was dropped the generation behind it is the newest."""
     ledger, attempt = begun
@@ -234,6 +245,8 @@ def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
     ledger.delivered([row.seq for row in rows])
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [4]
     assert (ledger.backlog(SWEEP_ID), ledger.backlog("other")) == (1, 1)
+    assert ledger.redeliver(SWEEP_ID) == 2
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 4]
 
 
 def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
