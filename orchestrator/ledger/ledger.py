@@ -194,7 +194,7 @@ class Ledger:
         self._write(lambda tx: changes.deliver(tx, seqs))
 
     def redeliver(self, sweep_id: str) -> int:
-        """Put the delivered events of a sweep back into the outbox, for a tracker that lost them; count them."""
+        """Put delivered events of a sweep back into the outbox, for a tracker that lost them; count them."""
         return self._write(lambda tx: changes.redeliver(tx, sweep_id))
 
     def sweep(self, sweep_id: str) -> SweepRecord | None:
