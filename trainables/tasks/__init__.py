@@ -7,6 +7,8 @@ from trainables.tasks.base import Task
 from trainables.tasks.copy import Copy
 from trainables.tasks.image import Image
 from trainables.tasks.listops import ListOps
+from trainables.tasks.pathfinder import Pathfinder
+from trainables.tasks.pathx import PathX
 from trainables.tasks.psmnist import PermutedMnist
 from trainables.tasks.retrieval import Retrieval
 from trainables.tasks.smnist import SequentialMnist
@@ -20,6 +22,8 @@ TASKS: dict[str, Task] = {
         Text(),
         Retrieval(),
         Image(),
+        Pathfinder(),
+        PathX(),
         SpeechCommands(),
         SequentialMnist(),
         PermutedMnist(),

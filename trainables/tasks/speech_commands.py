@@ -1,8 +1,8 @@
 """Speech Commands: a spoken word of one second at 16 kHz, 35 classes.
 
-Splits are those of the shipped lists, and each recording is checked against the rule they were made by. Samples
-are standardised by one mean and one deviation of training; S5's code has one a time step. A clip under a second
-is padded with zeros, and its true length is kept.
+Splits are those of the shipped lists, and each recording is checked against the rule they were made by.
+Samples are standardised by one mean and one deviation of training, where S5's code has one a time step. A
+clip under a second is padded with zeros; its true length is kept.
 
 Source: Warden 2018, version 0.02; S5 (Smith et al. 2023) for the task.
 """

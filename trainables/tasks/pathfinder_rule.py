@@ -1,0 +1,231 @@
+"""What a Pathfinder image is made of: the published sizes, and tables of everything that has few values.
+
+A snake is a row of short lines ("paddles"). Seeds have a heading of whole degrees; every further paddle ends
+on one of the few pixels of a circle, so that headings, weights and the drawn paddles come from tables.
+
+Source: Linsley et al. 2018, and its generator as Long Range Arena configured it (contour length 14: hard).
+
+Letters: S side of the image, h headings (360 of seeds, then n of the circle's pixels), k pixels of a paddle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+ANTIALIAS = 2
+BORDER = 1
+SEED_HEADINGS = 360
+
+TAKEN = 77
+"""The least occupancy that stops a seed: above 0.3."""
+
+CROSSING = 459
+"""Two paddles cross where their occupancies add up to 1.8."""
+
+CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
+"""Paddles of each of the two long snakes, by difficulty."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The published numbers of one image size, in pixels.
+
+    Attributes:
+        side: S.
+        margins: free space about a paddle; one is drawn for each image.
+        seed_distance: between the origins of the two long snakes.
+        marker_radius: of the two discs.
+        paddle: length of a paddle.
+        thickness: of a paddle.
+        continuity: how strongly a snake keeps its heading.
+        distractor_paddles: of all distractors together.
+        distractor_contrast: brightness of distractors before the stretch to 0..255; markers have 1.
+        target_contrast: brightness of the two long snakes.
+    """
+
+    side: int
+    margins: tuple[int, ...]
+    seed_distance: int
+    marker_radius: float
+    paddle: int
+    thickness: float
+    continuity: float
+    distractor_paddles: int
+    distractor_contrast: float
+    target_contrast: float
+
+
+SCENES = {
+    32: Scene(32, (1,), 7, 1.5, 2, 0.5, 1.0, 20, 2.0, 1.5),
+    128: Scene(128, (2, 3), 20, 3.0, 5, 1.5, 1.8, 35, 0.9, 0.9),
+}
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """What a paddle of each heading writes: its pixels above some value.
+
+    Attributes:
+        offsets: (h, k, 2) from where it is drawn; shorter lists are filled up by repetition.
+        values: (h, k) uint8.
+    """
+
+    offsets: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All that paddles of one scene and margin have in common; values are uint8, 255 for 1.
+
+    Seeds are drawn from their tail along the heading, all others from their head backwards.
+
+    Attributes:
+        circle: (n, 2) offsets of the candidates from the pivot, row and column.
+        weights: (h, n) how likely each candidate follows a paddle of each heading, if it is free.
+        advance: (h, 2) from one pivot to the next.
+        seed_pivot: (360, 2) from a seed's tail to its pivot.
+        seed_head: (360, 2) from a seed's tail to its head.
+        seed_space: (360, k, 2) offsets from a seed's tail that must be free.
+        lines: the drawn paddles.
+        solid: the space they take, where it is enough to stop a seed.
+        core: the space they take, where it is enough to cross another paddle.
+        wide: the space they take, widened by the margin.
+        radius: the greatest offset of any of these.
+        margin: m.
+    """
+
+    circle: np.ndarray
+    weights: np.ndarray
+    advance: np.ndarray
+    seed_pivot: np.ndarray
+    seed_head: np.ndarray
+    seed_space: np.ndarray
+    lines: Stamps
+    solid: Stamps
+    core: Stamps
+    wide: Stamps
+    radius: int
+    margin: int
+
+
+@cache
+def tables(side: int, margin: int) -> Tables:
+    """Return the tables of a scene's paddles for one margin."""
+    scene = SCENES[side]
+    reach = scene.paddle + margin
+    circle = _circle(reach)
+    seeds = np.radians(np.arange(-180, 180))
+    turns = np.arctan2(circle[:, 0], circle[:, 1])
+    headings = np.concatenate([seeds, turns])
+    drawn = [_paddle(scene, margin, heading) for heading in (*seeds, *_reversed(turns))]
+    masks = [mask for _, mask in drawn]
+    wide = [dilated(np.pad(mask, margin), margin) for mask in masks]
+    head = _moved(seeds, scene.paddle)
+    return Tables(
+        circle=circle,
+        weights=_weights(headings, turns, scene.continuity),
+        advance=_moved(headings, scene.paddle + 2 * margin),
+        seed_pivot=head + _moved(_reversed(seeds), reach),
+        seed_head=head,
+        seed_space=_seed_space(masks[:SEED_HEADINGS], reach),
+        lines=_stamps([line for line, _ in drawn], 1),
+        solid=_stamps(masks, TAKEN),
+        core=_stamps(masks, CROSSING - 255),
+        wide=_stamps(wide, 1),
+        radius=wide[0].shape[0] // 2,
+        margin=margin,
+    )
+
+
+def _stamps(patches: Sequence[np.ndarray], least: int) -> Stamps:
+    """Keep the pixels of patches (2a+1, 2a+1) that are at least `least`."""
+    around = patches[0].shape[0] // 2
+    places = [np.argwhere(patch >= least) for patch in patches]
+    most = max(map(len, places))
+    filled = [np.resize(found, (most, 2)) for found in places]
+    values = [patch[found[:, 0], found[:, 1]] for patch, found in zip(patches, filled, strict=True)]
+    return Stamps(np.array(filled) - around, np.array(values))
+
+
+def _reversed(headings: np.ndarray) -> np.ndarray:
+    return np.where(headings < 0, headings + np.pi, headings - np.pi)
+
+
+def _moved(headings: np.ndarray, distance: float) -> np.ndarray:
+    """Return the pixels (h, 2) moved by `distance` along headings, rounded up."""
+    exact = distance * np.stack([np.sin(headings), np.cos(headings)], axis=-1)
+    # A sine that should be zero is 1e-16; the published code adds it to a coordinate, where it is lost.
+    return np.ceil(exact - 1e-9).astype(np.int64)
+
+
+def _circle(reach: int) -> np.ndarray:
+    """Return the offsets (n, 2) of the pixels on a circle, one for each pixel of its arc, each once."""
+    angles = np.radians(np.arange(0, 360, 360 / (2 * np.pi * reach)))
+    exact = reach * np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return np.unique(np.floor(exact + 1e-9).astype(np.int64), axis=0)
+
+
+def _weights(headings: np.ndarray, turns: np.ndarray, continuity: float) -> np.ndarray:
+    """Return cos^2 of each turn, stretched by the continuity and nothing beyond a right angle; (h, n)."""
+    gap = np.abs(headings[:, None] - turns)
+    turn = np.minimum(continuity * np.minimum(gap, 2 * np.pi - gap), np.pi / 2)
+    return np.maximum(np.cos(turn), 0) ** 2
+
+
+def _paddle(scene: Scene, margin: int, heading: float) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a paddle from the centre of a patch along a heading; return it and its mask (2r+1, 2r+1)."""
+    radius = scene.paddle + math.ceil(scene.thickness) + margin
+    centre = radius * ANTIALIAS
+    row, column = centre + _moved(np.array(heading), scene.paddle * ANTIALIAS)
+    fine = Image.new("L", (2 * centre + 1, 2 * centre + 1))
+    ImageDraw.Draw(fine).line(
+        [(centre, centre), (int(column), int(row))], fill=255, width=round(scene.thickness * ANTIALIAS)
+    )
+    wide = dilated(np.asarray(fine), margin * ANTIALIAS)
+    return _smaller(fine, 2 * radius + 1), _smaller(Image.fromarray(wide), 2 * radius + 1)
+
+
+def _smaller(fine: Image.Image, side: int) -> np.ndarray:
+    return np.asarray(fine.resize((side, side), Image.Resampling.LANCZOS))
+
+
+def dilated(image: np.ndarray, radius: int) -> np.ndarray:
+    """Return the greatest value within `radius` pixels of each pixel of an image (S, S) uint8."""
+    result = image.copy()
+    rows, columns = image.shape
+    for row in range(-radius, radius + 1):
+        for column in range(-radius, radius + 1):
+            if row**2 + column**2 <= radius**2:
+                here = (
+                    slice(max(row, 0), rows + min(row, 0)),
+                    slice(max(column, 0), columns + min(column, 0)),
+                )
+                there = (
+                    slice(max(-row, 0), rows - max(row, 0)),
+                    slice(max(-column, 0), columns - max(column, 0)),
+                )
+                np.maximum(result[here], image[there], out=result[here])
+    return result
+
+
+def _seed_space(masks: Sequence[np.ndarray], reach: int) -> np.ndarray:
+    """Return the offsets (360, k, 2) that a seed needs free: the whole pixels of its mask, one step off."""
+    # The published structuring element starts one pixel beside its anchor.
+    offsets = _stamps(masks, 255).offsets + 1
+    return np.clip(offsets, -reach, reach)
+
+
+@cache
+def marker(radius: float) -> np.ndarray:
+    """Return the disc (2a+1, 2a+1) uint8 that marks the end of a snake; its centre is the end."""
+    around = math.ceil(radius) + 3
+    places = np.arange(-ANTIALIAS * around, ANTIALIAS * (around + 1))
+    disc = places[:, None] ** 2 + places**2 <= (radius * ANTIALIAS) ** 2
+    return _smaller(Image.fromarray((255 * disc).astype(np.uint8)), 2 * around + 1)

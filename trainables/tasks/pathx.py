@@ -1,0 +1,18 @@
+"""Path-X: Pathfinder on 128 x 128 pixels.
+
+Source: Long Range Arena (Tay et al. 2021), section 2.2.6.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trainables.tasks.pathfinder import Pathfinder
+
+
+class PathX(Pathfinder):
+    """Pathfinder's images at sixteen times the length."""
+
+    name = "pathx"
+    title = "Path-X: Pathfinder on 128 x 128 pixels (L = 16,384), 2 classes"
+    side: ClassVar[int] = 128
