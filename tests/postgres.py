@@ -62,7 +62,7 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                psycopg.connect(self._dsn("postgres"), connect_timeout=2).close()
+                psycopg.connect(self._dsn, connect_timeout=2).close()
             except psycopg.OperationalError:
                 assert time.monotonic() < deadline, "the server does not start"
                 time.sleep(0.05)
@@ -80,14 +80,18 @@ class Server:
         self.stop()
         shutil.rmtree(self._folder)
 
-    def database(self, name: str) -> str:
-        """Make an empty database and return its URL, the password in it."""
-        with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return f"postgresql://sweep:{PASSWORD}@127.0.0.1:{self.port}/{name}"
+    def empty_database(self) -> str:
+        """End every connection, empty the one database there is, and return its URL, the password in it."""
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute(f"{others} AND backend_type = 'client backend'")
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+        return f"postgresql://sweep:{PASSWORD}@127.0.0.1:{self.port}/postgres"
 
-    def _dsn(self, name: str) -> str:
-        return f"host=127.0.0.1 port={self.port} user=sweep password={PASSWORD} dbname={name}"
+    @property
+    def _dsn(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=sweep password={PASSWORD} dbname=postgres"
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         as_user = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid} if os.geteuid() == 0 else {}

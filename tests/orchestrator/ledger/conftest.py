@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 @pytest.fixture
 def postgres_url(postgres_server: postgres.Server) -> str:
     """Return the URL of an empty database."""
-    return postgres_server.database(f"ledger-{uuid.uuid4().hex[:8]}")
+    return postgres_server.empty_database()
 
 
 @pytest.fixture
