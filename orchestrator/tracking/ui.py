@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from orchestrator.tracking.environment import environment
@@ -37,13 +38,22 @@ def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[byt
 def stop(server: subprocess.Popen[bytes]) -> None:
     """End the server and everything it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(server.pid, number)
-            server.wait(_GOODBYE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        except ProcessLookupError:
-            return
+        _signal(server.pid, number)
+        deadline = time.monotonic() + _GOODBYE_SECONDS
+        while time.monotonic() < deadline:
+            server.poll()  # reaps the server, which would count as a member of its group
+            if not _signal(server.pid, 0):
+                return
+            time.sleep(0.05)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a process group; tell whether there was anyone to send it to."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def serve(tracking_uri: str, artifacts: Path, port: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import urllib.request
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
 import pytest
@@ -63,7 +63,8 @@ def test_a_sweep_on_mlflows_pages(delivered: Paths, commands: Commands, tmp_path
     port = _free_port()
     server = commands.start("ui", "--port", str(port))
     try:
-        until("a healthy server", lambda: _answers(f"http://127.0.0.1:{port}/health"))
+        until("a healthy server", lambda: _status(f"http://127.0.0.1:{port}/health") == 200)
+        _strangers_are_refused(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments")
         with browser.opened(tmp_path / "profile") as chrome:
             _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", _run_ids(delivered))
     finally:
@@ -187,12 +188,24 @@ def _run_ids(paths: Paths) -> dict[str, str]:
     return {"experiment": experiment.experiment_id, **{run.info.run_name: run.info.run_id for run in runs}}
 
 
-def _answers(url: str) -> bool:
+def _strangers_are_refused(root: str) -> None:
+    found = f"{root}/get?experiment_id=1"
+    assert _status(found) == 200
+    assert _status(found, headers={"Host": "attacker.example"}) == 403
+    made = b'{"name": "theirs"}'
+    assert _status(f"{root}/create", made, {"Origin": "http://attacker.example"}) == 403
+
+
+def _status(url: str, data: bytes | None = None, headers: dict[str, str] | None = None) -> int | None:
+    """Return the status of a request's answer, or None where nobody answers."""
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return int(error.code)
     except (URLError, OSError):
-        return False
+        return None
 
 
 def _free_port() -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import child
 from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
+from tests.orchestrator.tracking.stored import points_by_run
 
 QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
 
@@ -66,17 +66,7 @@ def _children() -> list[psutil.Process]:
 
 
 def _stored(folder: Path) -> dict[str, int]:
-    """Return the number of points of each run, by name."""
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("retrieval")
-    runs = client.search_runs([experiment.experiment_id])
-    assert len({run.info.run_name for run in runs}) == len(runs)
-    return {
-        run.info.run_name: sum(
-            len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics
-        )
-        for run in runs
-    }
+    return points_by_run(f"sqlite:///{folder / 'mlflow.db'}")
 
 
 EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}

@@ -1,0 +1,66 @@
+"""A TCP proxy that behaves as badly as it is told: passes, refuses with 503, swallows, or hangs up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import Literal
+
+Mode = Literal["pass", "503", "swallow", "hang up"]
+
+_UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Proxy:
+    """Listens on a free port of 127.0.0.1 and forwards to another port, as `mode` allows."""
+
+    def __init__(self) -> None:
+        self.mode: Mode = "hang up"
+        self.target = 0
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._kept: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening and drop what was swallowed."""
+        self._listener.close()
+        for each in self._kept:
+            each.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            if self.mode == "pass":
+                self._forward(client)
+            elif self.mode == "swallow":
+                self._kept.append(client)
+            else:
+                if self.mode == "503":
+                    client.recv(65536)
+                    client.sendall(_UNAVAILABLE)
+                client.close()
+
+    def _forward(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self.target))
+        threading.Thread(target=self._copy, args=(server, client), daemon=True).start()
+        self._copy(client, server)
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        """Forward one direction, for as long as the mode lets it through."""
+        with contextlib.suppress(OSError), source, sink:
+            while data := source.recv(65536):
+                while self.mode == "swallow":
+                    time.sleep(0.05)
+                if self.mode != "pass":
+                    return
+                sink.sendall(data)

@@ -1,0 +1,20 @@
+"""What an MLflow store holds."""
+
+from __future__ import annotations
+
+from mlflow.tracking import MlflowClient
+
+
+def points_by_run(uri: str) -> dict[str, int]:
+    """Return the number of points of each run by its name; no name may be there twice."""
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("retrieval")
+    runs = client.search_runs([experiment.experiment_id])
+    found = {
+        run.info.run_name: sum(
+            len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics
+        )
+        for run in runs
+    }
+    assert len(found) == len(runs)
+    return found

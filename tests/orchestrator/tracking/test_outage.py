@@ -1,0 +1,134 @@
+"""A tracking server that is gone, overloaded or silent delays the record and loses nothing of it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.tracking import ui
+from orchestrator.tracking.environment import environment
+from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.shipper import Pace, Shipper
+from tests import sweeps
+from tests.orchestrator.tracking.proxy import Proxy
+from tests.orchestrator.tracking.stored import points_by_run
+
+pytestmark = pytest.mark.end_to_end
+
+PACE = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.2, longest_retry=1.0, goodbye=3.0)
+ALL = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy()
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Return a function that starts a server behind the proxy; it is stopped at the end."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    connect(uri)
+    proxy.target = _free_port()
+    command = ui.command(uri, tmp_path / "artifacts", proxy.target)
+    command[command.index("--allowed-hosts") + 1] = f"127.0.0.1:{proxy.port}"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(command, env=environment(), start_new_session=True))
+        _wait_for(proxy.target)
+        return started[-1]
+
+    yield start
+    for each in started:
+        ui.stop(each)
+
+
+@pytest.fixture
+def shipper(tmp_path: Path, proxy: Proxy) -> Iterator[Shipper]:
+    url = f"sqlite:///{tmp_path / 'sweeps.db'}"
+    ledger = Ledger.open(url)
+    sweeps.fill(ledger, tmp_path / "checkpoints", [sweeps.trial(number) for number in range(3)])
+    ledger.close()
+    shipper = Shipper(url, sweeps.SWEEP_ID, f"http://127.0.0.1:{proxy.port}", None, pace=PACE, batch=4)
+    yield shipper
+    shipper.close()
+
+
+def test_a_server_that_is_gone_refuses_and_dies_is_told_everything_once(
+    shipper: Shipper,
+    server: Callable[[], subprocess.Popen[bytes]],
+    proxy: Proxy,
+    tmp_path: Path,
+) -> None:
+    shipper.start()
+    _meet(proxy, "hang up", 1)
+    _meet(proxy, "503", 2)
+    assert shipper.trouble is not None
+    assert shipper.drain(0.1) == 23
+    running = server()
+    proxy.mode = "pass"
+    _until(lambda: 0 < shipper.lag < 23)
+    running.kill()
+    ui.stop(running)
+    server()
+    assert shipper.drain(120) == 0
+    assert shipper.refused == ()
+    assert points_by_run(f"sqlite:///{tmp_path / 'mlflow.db'}") == ALL
+
+
+@pytest.mark.slow
+def test_a_server_that_says_nothing_is_given_up_and_told_later(
+    shipper: Shipper,
+    server: Callable[[], subprocess.Popen[bytes]],
+    proxy: Proxy,
+    tmp_path: Path,
+) -> None:
+    server()
+    proxy.mode = "pass"
+    shipper.start()
+    _until(lambda: 0 < shipper.lag < 23)
+    proxy.mode = "swallow"
+    _until(lambda: shipper.trouble is not None)
+    began = time.monotonic()
+    assert shipper.drain(2.0) > 0
+    assert time.monotonic() - began < 4.0
+    proxy.mode = "pass"
+    assert shipper.drain(200) == 0
+    assert points_by_run(f"sqlite:///{tmp_path / 'mlflow.db'}") == ALL
+
+
+def _meet(proxy: Proxy, mode: str, count: int) -> None:
+    """Let the shipper run into a mode this many times."""
+    proxy.mode = mode  # type: ignore[assignment]
+    before = proxy.connections
+    _until(lambda: proxy.connections >= before + count)
+
+
+def _until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _wait_for(port: int) -> None:
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    _until(answers)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

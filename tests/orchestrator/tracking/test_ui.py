@@ -1,0 +1,49 @@
+"""The UI's command is careful, and its end leaves nobody behind."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from orchestrator.tracking import ui
+from orchestrator.tracking.environment import environment
+
+
+def test_the_server_stays_on_this_machine() -> None:
+    command = ui.command("sqlite:///mlruns/mlflow.db", Path("mlruns/artifacts"), 5055)
+    options = dict(zip(command[4::2], command[5::2], strict=False))
+    joined = " ".join(command)
+    assert "--host 127.0.0.1 --port 5055 --workers 1" in joined
+    assert "--allowed-hosts 127.0.0.1:5055,localhost:5055" in joined
+    assert "0.0.0.0" not in joined
+    assert options["--backend-store-uri"] == "sqlite:///mlruns/mlflow.db"
+
+
+def test_mlflow_runs_without_jobs_pickles_or_telemetry() -> None:
+    settings = environment()
+    assert settings["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert settings["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
+    assert settings["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+def test_stop_ends_the_whole_group_even_the_deaf() -> None:
+    script = "trap '' TERM; sleep 60 & sleep 60 & wait; wait; sleep 60"
+    server = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    while len(psutil.Process(server.pid).children()) < 2:
+        time.sleep(0.01)
+    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children()]
+    ui.stop(server)
+    assert not [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_stop_ends_workers_that_a_dead_server_left() -> None:
+    server = subprocess.Popen(["sh", "-c", "sleep 60 & exec sleep 60"], start_new_session=True)
+    while not psutil.Process(server.pid).children():
+        time.sleep(0.01)
+    (worker,) = psutil.Process(server.pid).children()
+    server.kill()
+    ui.stop(server)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
