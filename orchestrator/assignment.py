@@ -27,6 +27,8 @@ class Assignment:
         trial_key: `<sweep>-<number>`.
         number: the trial's number in its sweep.
         settings: what is trained.
+        cpu: processors of the attempt.
+        gpu: share of a GPU of the attempt.
         data: folder of the data sets.
         checkpoints: folder of this trial's checkpoints.
         resume: checkpoint folder to go on from, or None to start at step 0.
@@ -39,6 +41,8 @@ class Assignment:
     trial_key: str
     number: int
     settings: TrialSettings
+    cpu: float
+    gpu: float
     data: str
     checkpoints: str
     resume: str | None

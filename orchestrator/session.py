@@ -88,6 +88,7 @@ class Session:
         running: attempts that workers hold, by id.
         stopped: why nothing more is launched, or None.
         capacity: tells how many attempts fit on the cluster now.
+        patience: seconds to wait for a node while there is none that a trial fits on.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class Session:
         self.running: dict[str, Running] = {}
         self.stopped: Stop | None = None
         self.capacity: Callable[[], int] = lambda: 1
+        self.patience = 10.0
+        self._without_nodes: float | None = None
         self._clock, self._began = clock, clock()
         self._states: dict[str, TrialState] = {}
         self._best: tuple[str, float] | None = None
@@ -198,6 +201,8 @@ class Session:
             trial_key=trial.key,
             number=trial.number,
             settings=self.sweep.settings(trial.params, trial.seed),
+            cpu=self.sweep.resources.cpu,
+            gpu=self.sweep.resources.gpu,
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
             resume=last,
@@ -327,10 +332,19 @@ class Session:
             return
         if self.paths.stop_wish(self.sweep.id).exists():
             self.stop("stopped by `stop`", resumable=True)
+        elif self._abandoned():
+            self.stop(f"no node had room for a trial for {self.patience:g} s", resumable=True)
         elif self._hopeless():
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", resumable=False)
         elif over := self._over_budget():
             self.stop(over, resumable=False)
+
+    def _abandoned(self) -> bool:
+        if self.running or self.capacity() > 0:
+            self._without_nodes = None
+        elif self._without_nodes is None:
+            self._without_nodes = self._clock()
+        return self._without_nodes is not None and self._clock() - self._without_nodes > self.patience
 
     def _hopeless(self) -> bool:
         settled = Counter(state for state in self._states.values() if state in SETTLED)

@@ -18,13 +18,13 @@ from orchestrator.session import Session
 
 
 class _SessionStopper(Stopper):
-    """End the experiment once a stopping session has seen its last attempt leave."""
+    """End each attempt of a stopping session at its next report, and the experiment after the last one."""
 
     def __init__(self, sweep_id: str) -> None:
         self._sweep_id = sweep_id
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
+        return search.session_of(self._sweep_id).stopped is not None
 
     def stop_all(self) -> bool:
         session = search.session_of(self._sweep_id)
@@ -49,14 +49,13 @@ def run(
         trainable: what trains; benchmarks of the service hand in one that does nothing.
     """
     sweep = session.sweep
-    resources = tune.PlacementGroupFactory([_bundle(sweep.resources.cpu, sweep.resources.gpu)])
     session.capacity = lambda: cluster.capacity(sweep.resources.cpu, sweep.resources.gpu)
     # Tune keeps one trial of a custom search algorithm pending; a cluster would fill one by one.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.concurrency, 1))
     search.register(session)
     try:
         tune.Tuner(
-            tune.with_resources(trainable, resources),
+            trainable,
             tune_config=tune.TuneConfig(
                 search_alg=search.SessionSearch(sweep.id),
                 scheduler=schedulers.build(sweep, histories(reports)),
@@ -75,7 +74,3 @@ def run(
         ).fit()
     finally:
         search.forget(sweep.id)
-
-
-def _bundle(cpu: float, gpu: float) -> dict[str, float]:
-    return {"CPU": cpu, "GPU": gpu} if gpu else {"CPU": cpu}

@@ -19,6 +19,13 @@ class Worker(tune.Trainable):
     that has already finished elsewhere.
     """
 
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """Ask for what the assignment says."""
+        told = Assignment.from_config(config)
+        bundle = {"CPU": told.cpu, "GPU": told.gpu}
+        return tune.PlacementGroupFactory([{name: share for name, share in bundle.items() if share}])
+
     def setup(self, config: dict[str, Any]) -> None:
         """Note the first assignment."""
         self._bench: Any = None

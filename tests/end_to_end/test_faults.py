@@ -15,6 +15,7 @@ pytestmark = pytest.mark.end_to_end
 
 RANDOM = [*SMALL, "--set", "budget.trials=5", "--set", "sampler={random: {seed: 1}}"]
 LONG = [*RANDOM, "--set", "scheduler={none: {}}", "--set", "training.steps=400"]
+ENDLESS = [*LONG, "--set", "training.steps=100_000"]
 
 
 def settled(ledger: Ledger) -> dict[str, object]:
@@ -56,7 +57,7 @@ def test_killed_and_run_again(commands: Commands) -> None:
 
 def test_sigterm_saves_and_leaves(commands: Commands) -> None:
     """An interrupted sweep says so by its exit code, repeats no step, and can be resumed by its id."""
-    driver = commands.start(*LONG)
+    driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 3)
     os.kill(driver.pid, signal.SIGTERM)
     code, output = finish(driver, timeout=60)
@@ -67,16 +68,21 @@ def test_sigterm_saves_and_leaves(commands: Commands) -> None:
     assert unfinished
     saved = {row.trial_key: row.step for row in commands.ledger.checkpoints(sweep.id) if row.kind == "last"}
     assert all(saved[trial.key] == trial.step for trial in unfinished)
-    code, output = commands.run("resume", sweep.id[:12])
+    resumed = commands.start("resume", sweep.id[:12])
+    wait_for(lambda: all(trial.attempts == 2 for trial in commands.ledger.trials(sweep.id)))
+    code, output = commands.run("stop", sweep.id)
     assert code == 0, output
-    assert commands.ledger.sweep(sweep.id).state == "COMPLETE"
+    code, output = finish(resumed, timeout=60)
+    assert code == 4, output
+    repeated = Counter((report.trial_key, report.step) for report in commands.ledger.reports(sweep.id))
+    assert set(repeated.values()) == {1}
 
 
 def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
     """One driver a sweep; the other exits with a line that says who has it."""
-    driver = commands.start(*LONG)
+    driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 1)
-    code, output = commands.run(*LONG, timeout=30)
+    code, output = commands.run(*ENDLESS, timeout=30)
     assert code == 2, output
     assert str(driver.pid) in output
     code, output = commands.run("stop", commands.ledger.sweeps()[0].id)
@@ -89,7 +95,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None
     """The death of one process costs at most an interval of one trial."""
     driver = commands.start(*LONG)
     wait_for(lambda: reports(commands) >= 6)
-    workers = [process for process in commands.alive() if "Worker" in " ".join(process.cmdline())]
+    workers = [process for process in commands.alive() if process.cmdline()[:1] == ["ray::Worker.train"]]
     assert workers
     workers[0].kill()
     code, output = finish(driver)
