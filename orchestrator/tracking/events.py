@@ -64,6 +64,7 @@ def sweep_started(record: SweepRecord, sweep: Sweep) -> Event:
         "tags": _texts(tags),
         "started_ms": milliseconds(record.created_at),
         "texts": {"search-space.yaml": sweep.source_text},
+        "dataset": {"name": record.task, "digest": record.data_digest, "source": record.data_source},
     }
     return Event("start", record.id, payload, milliseconds(record.created_at))
 
@@ -85,6 +86,7 @@ def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
         "texts": {},
+        "dataset": None,
     }
     return Event("start", trial.key, payload, milliseconds(trial.created_at))
 

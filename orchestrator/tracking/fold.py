@@ -36,6 +36,7 @@ class Change:
         tags: texts; the last one said counts.
         points: points of the curves, in the order said.
         artifacts: payloads of `artifact` events.
+        dataset: name, digest and source of the examples, or None if the batch does not say.
         status: MLflow's status at the end of the batch, or None if the batch does not say.
         ended_ms: when the run ended, if `status` is not RUNNING.
     """
@@ -47,16 +48,29 @@ class Change:
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     artifacts: list[Mapping[str, Any]] = field(default_factory=list)
+    dataset: Mapping[str, str] | None = None
     status: str | None = None
     ended_ms: int | None = None
 
 
-def fold(events: Sequence[Event]) -> list[Change]:
-    """Return one change a run, in the order in which the runs are first named."""
-    changes: dict[str, Change] = {}
+def by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
+    """Return the events of each run, runs in the order in which they are first named."""
+    found: dict[str, list[Event]] = {}
     for event in events:
-        _STEPS[event.kind](changes.setdefault(event.run, Change(event.run)), event)
-    return list(changes.values())
+        found.setdefault(event.run, []).append(event)
+    return found
+
+
+def fold(run: str, events: Sequence[Event]) -> Change:
+    """Return what events of one run say together.
+
+    Raises:
+        KeyError: if an event is of no known kind, or its payload not of the kind's form.
+    """
+    change = Change(run)
+    for event in events:
+        _STEPS[event.kind](change, event)
+    return change
 
 
 def _start(change: Change, event: Event) -> None:
@@ -65,6 +79,7 @@ def _start(change: Change, event: Event) -> None:
     change.parameters |= legal_names(payload["parameters"], PARAMETER_LENGTH)
     change.tags |= legal_names(payload["tags"], TAG_LENGTH)
     change.artifacts += [{"text": text, "name": name} for name, text in payload["texts"].items()]
+    change.dataset = payload["dataset"] or change.dataset
     change.status, change.ended_ms = "RUNNING", None
 
 

@@ -12,6 +12,7 @@ It writes with `MlflowClient`, which keeps no state of its own, and imports no J
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import sqlite3
@@ -23,12 +24,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.fold import Change, fold
+from orchestrator.tracking.fold import Change, by_run, fold
 from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
 from orchestrator.tracking.links import trial_curves
 
@@ -90,25 +91,25 @@ class MlflowSink:
             MlflowException: if MLflow cannot be reached or written now; the batch may be applied again.
         """
         refused: list[Refused] = []
-        for change in fold(events):
-            try:
-                self._write(change)
-            except MlflowException as error:
-                if not _is_refusal(error):
-                    raise
-                refused += self._write_singly([event for event in events if event.run == change.run])
+        for run, told in by_run(events).items():
+            if self._refusal(run, told) is not None:
+                reasons = [(event, self._refusal(run, [event])) for event in told]
+                refused += [
+                    Refused(run, event.kind, reason) for event, reason in reasons if reason is not None
+                ]
         return refused
 
-    def _write_singly(self, events: Sequence[Event]) -> list[Refused]:
-        refused = []
-        for event in events:
-            try:
-                self._write(*fold([event]))
-            except MlflowException as error:
-                if not _is_refusal(error):
-                    raise
-                refused.append(Refused(event.run, event.kind, str(error.message)))
-        return refused
+    def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
+        """Write events of one run together; return why they are refused, or None if they are written."""
+        try:
+            self._write(fold(run, events))
+        except MlflowException as error:
+            if error.error_code not in _REFUSALS:
+                raise
+            return str(error.message)
+        except (KeyError, TypeError, ValueError) as error:
+            return f"not an event: {error!r}"
+        return None
 
     def _write(self, change: Change) -> None:
         if _NOTE in change.tags and change.run == self._to.sweep_id:
@@ -116,6 +117,8 @@ class MlflowSink:
         known = change.run in self._runs
         run_id = self._runs[change.run] if known else self._create(change)
         self._write_values(run_id, change, tags=change.tags if known else {})
+        if change.dataset:
+            self._client.log_inputs(run_id, [_dataset(change.dataset)])
         for payload in change.artifacts:
             self._write_artifact(run_id, payload)
         if change.status == "RUNNING" and known:
@@ -211,6 +214,15 @@ def _experiment_tags(task: str) -> dict[str, str]:
     return {"mlflow.experimentKind": "custom_model_development", _NOTE: note}
 
 
+def _dataset(said: Mapping[str, str]) -> DatasetInput:
+    """Return the examples of a sweep as MLflow's input; a digest there has 36 characters at most."""
+    source = json.dumps({"source": said["source"], "sha256": said["digest"]})
+    return DatasetInput(
+        Dataset(said["name"], said["digest"][:36], source_type="local", source=source),
+        [InputTag("mlflow.data.context", "training, validation and test")],
+    )
+
+
 def connect(uri: str) -> MlflowClient:
     """Return a client whose store exists in the present schema.
 
@@ -245,10 +257,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _is_refusal(error: MlflowException) -> bool:
-    return error.error_code in _REFUSALS
 
 
 def _quotable(value: str) -> str:

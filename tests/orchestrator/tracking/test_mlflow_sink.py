@@ -100,6 +100,9 @@ def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Dest
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["sweep.digest"] == sweeps.sweep_record().digest
     assert (parent.info.start_time, parent.info.end_time) == (1_790_000_000_250, 1_790_000_360_000)
+    (data,) = parent.inputs.dataset_inputs
+    assert data.dataset.name == "retrieval"
+    assert sweeps.sweep_record().data_digest in data.dataset.source
     for trial in sweeps.trials():
         run = runs[f"{trial.number:04d}"]
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
@@ -128,6 +131,7 @@ def test_told_again_by_another_process_nothing_changes(sink: MlflowSink, destina
         MlflowSink(destination).apply(batch)
     assert len(runs_of(destination)) == 9
     assert points_of(destination) == expected_points()
+    assert len(runs_of(destination)[sweeps.SWEEP_ID].inputs.dataset_inputs) == 1
 
 
 def test_interrupted_anywhere_and_told_again_is_told_once(destination: Destination) -> None:
@@ -211,6 +215,14 @@ def test_what_mlflow_refuses_is_named_and_holds_nothing_up(
     runs = runs_of(destination)
     assert runs["0000"].data.metrics == {"val/loss": 0.5}
     assert "0001" in runs
+
+
+def test_what_is_no_event_is_refused(sink: MlflowSink, destination: Destination) -> None:
+    start = events.trial_started(sweeps.trial(0), sweeps.SPECIFICATION)
+    odd = [Event("explode", start.run, {}, 1), Event("metrics", start.run, {"step": 1}, 1)]
+    refused = sink.apply([odd[0], start, odd[1]])
+    assert [row.kind for row in refused] == ["explode", "metrics"]
+    assert runs_of(destination)["0000"].info.status == "RUNNING"
 
 
 def test_an_unreachable_store_is_an_error_not_a_refusal(tmp_path: Path) -> None:
