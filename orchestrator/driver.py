@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator import admission, conclusion, signals
+from orchestrator.errors import Damaged, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.recovery import recover
+from orchestrator.ledger.soundness import verify
 from orchestrator.paths import Paths
 from orchestrator.progress import Progress
 from orchestrator.schedule import environment
@@ -66,29 +70,53 @@ class Run:
 def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
+    A ledger that turns out to be damaged is rebuilt from its backup, said aloud, and gone on with.
+
     Raises:
         BadInput: if the file differs from that of its unfinished sweep.
         Busy: if another driver holds the sweep.
         BadData: if the task's data cannot be read.
+        Damaged: if the ledger is damaged beyond its backup.
     """
     run.paths.create()
-    ledger = Ledger.open(run.paths.ledger_url)
-    if run.known is None:
-        sweep = admission.identify(sweep, ledger, new=run.new)
-    else:
-        sweep = admission.under(sweep, run.known)
-    with Lease(ledger, sweep.id):
-        _begin(sweep, run, ledger, watcher)
-        shipper = Shipper(run.paths.ledger_url, sweep.id, run.paths.tracking_uri, run.paths.artifacts)
-        shipper.start()
-        try:
-            return sweep.id, _continue(sweep, run, ledger, watcher, shipper)
-        finally:
-            watcher.close()
-            left = shipper.drain(run.tracking_patience)
-            shipper.close()
-            if left:
-                watcher.say(f"{left} records wait for MLflow; the next run of this command delivers them.")
+    try:
+        return _drive(sweep, run, watcher)
+    except Damaged as damage:
+        watcher.say(str(damage))
+        rebuilt = recover(run.paths.ledger_url)
+        watcher.say(f"The ledger is rebuilt from its backup; the damaged file is kept as {rebuilt.damaged}.")
+        return _drive(sweep, run, watcher)
+
+
+def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+    with closing(Ledger.open(run.paths.ledger_url)) as ledger:
+        if run.known is None:
+            sweep = admission.identify(sweep, ledger, new=run.new)
+        else:
+            sweep = admission.under(sweep, run.known)
+        with Lease(ledger, sweep.id):
+            for note in verify(ledger, sweep.id):
+                watcher.say(f"Mended: {note}.")
+            _begin(sweep, run, ledger, watcher)
+            return sweep.id, _shipped(sweep, run, ledger, watcher)
+
+
+def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
+    """Run the sweep with somebody beside it who tells MLflow."""
+    shipper = Shipper(run.paths.ledger_url, sweep.id, run.paths.tracking_uri, run.paths.artifacts)
+    shipper.start()
+    try:
+        return _continue(sweep, run, ledger, watcher, shipper)
+    except NoSpace as full:
+        # The state cannot be written either; an unfinished sweep without a driver says enough.
+        watcher.say(f"{full} Everything reported so far stands; the same command goes on from there.")
+        return Exit.RESUMABLE
+    finally:
+        watcher.close()
+        left = shipper.drain(run.tracking_patience)
+        shipper.close()
+        if left:
+            watcher.say(f"{left} records wait for MLflow; the next run of this command delivers them.")
 
 
 def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
@@ -130,13 +158,15 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     from orchestrator.study.study import Study
 
     reports = ledger.reports(sweep.id)
-    study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
+    earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
+    told = [*reports, *(report for name in sweep.warm_start for report in ledger.reports(name))]
+    study = Study(sweep, ledger.trials(sweep.id, role="search"), told, earlier)
     session = Session(sweep, ledger, study, run.paths, run.data.absolute())
     wish = run.paths.stop_wish(sweep.id)
     wish.unlink(missing_ok=True)
 
     def stop(name: str) -> None:
-        session.stop(f"stopped by {name}", resumable=True)
+        session.stop(f"stopped by {name}", "INTERRUPTED")
         watcher.say(f"{name}: saving every running trial; once more to leave at once.")
 
     def evaluate(checkpoint: str) -> dict[str, object]:
@@ -149,8 +179,9 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
         watcher.show(session.progress())
         tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
-        if session.stopped is not None and session.stopped.resumable:
-            conclusion.end(sweep, ledger, run.paths, "INTERRUPTED", session.stopped.reason)
+        stopped = session.stopped
+        if stopped is not None and stopped.state != "COMPLETE":
+            conclusion.end(sweep, ledger, run.paths, stopped.state, stopped.reason)
             return Exit.RESUMABLE
         conclusion.read_test(sweep, ledger, evaluate)
     return conclusion.conclude(sweep, ledger, run.paths, session.stopped.reason if session.stopped else None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.ledger.records import AttemptRecord
 
-UNCHARGED = frozenset({"interrupted", "node lost", "driver lost"})
+UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full"})
 """Causes that say nothing about the trial: re-issued at once and without limit."""
 
 ALLOWED = {"worker lost": 3, "damaged checkpoint": 3, "out of memory": 2, "hung": 1, "error": 1}

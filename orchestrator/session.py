@@ -13,7 +13,7 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from orchestrator.ledger.records import (
     CheckpointKind,
     CheckpointRecord,
     Event,
+    SweepState,
     TrialRecord,
     TrialState,
 )
@@ -53,6 +54,7 @@ class Running:
         step: last step reported.
         best: best validation value so far, or None.
         best_step: its step.
+        best_metrics: all that was reported with it.
         reported_at: time of the last sign of life, by the session's clock.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, if it did.
@@ -64,6 +66,7 @@ class Running:
     best: float | None
     best_step: int | None
     reported_at: float
+    best_metrics: Mapping[str, float] | None = None
     last: Outcome | None = None
     cause: str | None = None
 
@@ -74,11 +77,11 @@ class Stop:
 
     Attributes:
         reason: for people.
-        resumable: whether the sweep is interrupted, or over.
+        state: what the sweep then is: INTERRUPTED, PAUSED until somebody makes room, or COMPLETE.
     """
 
     reason: str
-    resumable: bool
+    state: SweepState
 
 
 class Session:
@@ -195,6 +198,7 @@ class Session:
             best.metrics[self.sweep.metric] if best else None,
             best.step if best else None,
             self._clock(),
+            best.metrics if best else None,
         )
         return Assignment(
             attempt_id=attempt.id,
@@ -247,7 +251,7 @@ class Session:
         self.study.report(run.trial.number, outcome.step, value)
         if run.best is not None and not self._better(value, run.best):
             return False
-        run.best, run.best_step = value, outcome.step
+        run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
         self._note_best(run.trial.key, value)
         return True
 
@@ -281,6 +285,8 @@ class Session:
         if cause == "damaged checkpoint" and run.resumed is not None:
             # The one kept behind it is next; without one the trial starts again.
             self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
+        if cause == "disk full":
+            self.stop(f"a disk is full: {message}", "PAUSED")
         past = [each for each in self.ledger.attempts(run.trial.key) if each.id != attempt_id]
         wait = wait_before_retry(cause, past)
         if wait is None:
@@ -314,14 +320,14 @@ class Session:
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
         self._states[trial.key] = state
-        self.study.tell(trial.number, state, value, run.step)
+        self.study.tell(trial.number, state, value, run.step, run.best_metrics)
 
     # ---------------------------------------------------------------- when it ends early
 
-    def stop(self, reason: str, *, resumable: bool) -> None:
+    def stop(self, reason: str, state: SweepState) -> None:
         """Launch nothing more, and ask every worker to save and leave; the first reason stands."""
         if self.stopped is None:
-            self.stopped = Stop(reason, resumable)
+            self.stopped = Stop(reason, state)
         wish = self.paths.stop_wish(self.sweep.id)
         wish.parent.mkdir(parents=True, exist_ok=True)
         wish.touch()
@@ -331,13 +337,13 @@ class Session:
         if self.stopped:
             return
         if self.paths.stop_wish(self.sweep.id).exists():
-            self.stop("stopped by `stop`", resumable=True)
+            self.stop("stopped by `stop`", "INTERRUPTED")
         elif self._abandoned():
-            self.stop(f"no node had room for a trial for {self.patience:g} s", resumable=True)
+            self.stop(f"no node had room for a trial for {self.patience:g} s", "INTERRUPTED")
         elif self._hopeless():
-            self.stop(f"the first {HOPELESS_AFTER} trials all failed", resumable=False)
+            self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
-            self.stop(over, resumable=False)
+            self.stop(over, "COMPLETE")
 
     def _abandoned(self) -> bool:
         if self.running or self.capacity() > 0:

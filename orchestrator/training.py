@@ -6,6 +6,7 @@ compiles. This module imports JAX; only workers and the `evaluate` verb import i
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -122,6 +123,8 @@ def failure_of(error: Exception) -> tuple[str, str]:
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):
         return "damaged checkpoint", line
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk full", line
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory", line
     return "error", line

@@ -23,6 +23,7 @@ VERBS = {
     "evaluate": "orchestrator.cli.evaluate:evaluate",
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
+    "recover": "orchestrator.cli.control:recover_ledger",
     "ui": "orchestrator.cli.ui:ui",
 }
 """Where each verb stands. A command line imports its own verb only: `status` must not wait for plotly."""

@@ -1,4 +1,4 @@
-"""The verbs `stop`, `validate` and `check`."""
+"""The verbs `stop`, `check`, `recover` and `validate`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
 from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.recovery import recover
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 
@@ -52,6 +53,16 @@ def check(
             found += 1
     console.print(f"{len(records)} sweeps checked, {found} findings")
     return Exit.FINDINGS if found else Exit.COMPLETE
+
+
+def recover_ledger(root: Root = DEFAULT_ROOT) -> None:
+    """Rebuild a damaged ledger from its backup, to the last commit; the damaged file is kept aside."""
+    done = recover(paths(root).ledger_url)
+    console = Console(soft_wrap=True, highlight=False)
+    for sweep_id, commits in done.commits.items():
+        lost = done.lost.get(sweep_id, 0)
+        console.print(f"{sweep_id}: {commits} commits recovered, {lost} lost", markup=False)
+    console.print(f"the damaged ledger is kept as {done.damaged}", markup=False)
 
 
 def validate(

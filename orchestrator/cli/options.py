@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.paths import Paths
 
@@ -37,7 +36,4 @@ def opened(root: Path) -> Ledger:
     Raises:
         BadInput: if there is none; looking must not make one.
     """
-    where = paths(root)
-    if where.database is None and not (where.root / "sweeps.db").exists():
-        raise BadInput(str(root), "must hold a ledger (sweeps.db)", "none", "Run a sweep, or name --root.")
-    return Ledger.open(where.ledger_url)
+    return Ledger.open(paths(root).ledger_url, create=False)

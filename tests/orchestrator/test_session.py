@@ -198,7 +198,7 @@ def test_an_interrupted_trial_is_resumed_by_the_next_driver(desk: Desk) -> None:
     sweep = desk.sweep(1)
     session = desk.open(sweep)
     told = launch(session)
-    session.stop("stopped by SIGTERM", resumable=True)
+    session.stop("stopped by SIGTERM", "INTERRUPTED")
     left = outcome(told, 7, 0.0, done=True, metrics={}, interrupted=True)
     session.reported(told.attempt_id, left)
     session.completed(told.attempt_id)
@@ -257,7 +257,7 @@ def test_a_sweep_in_which_everything_fails_stops_early(desk: Desk) -> None:
         session.completed(told.attempt_id)
         session.look_around()
     assert session.stopped is not None
-    assert not session.stopped.resumable
+    assert session.stopped.state == "COMPLETE"
     assert session.next_assignment() is None
 
 
@@ -269,7 +269,7 @@ def test_a_wish_from_another_terminal_stops(desk: Desk) -> None:
     wish.touch()
     session.look_around()
     assert session.stopped is not None
-    assert session.stopped.resumable
+    assert session.stopped.state == "INTERRUPTED"
 
 
 def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: Path) -> None:
@@ -285,3 +285,23 @@ def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: P
             launch(session)
         seen.append(launch(session).settings)
     assert seen == wanted
+
+
+def test_a_full_disk_pauses_the_sweep_and_charges_nobody(desk: Desk) -> None:
+    session = desk.open(desk.sweep(3))
+    told = launch(session)
+    session.reported(told.attempt_id, failure(0, "disk full"))
+    session.completed(told.attempt_id)
+    assert session.stopped is not None
+    assert session.stopped.state == "PAUSED"
+    assert desk.ledger.trial(told.trial_key).state == "PREEMPTED"
+
+
+def test_without_any_node_it_stops_after_a_while(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1), capacity=0)
+    session.look_around()
+    assert session.stopped is None
+    desk.clock.now += session.patience + 1
+    session.look_around()
+    assert session.stopped is not None
+    assert session.stopped.state == "INTERRUPTED"
