@@ -74,9 +74,41 @@ class Encoder(nnx.Module):
     def __call__(self, inputs: Array) -> Array:
         """Encode (B, L) tokens, or (B, L, F) numbers as they are stored, to (B, L, D)."""
         if self.vocabulary is not None:
-            return self.kernel[...][inputs.astype(jnp.int32)] + self.bias[...]
+            return _rows(self.kernel[...], inputs.astype(jnp.int32)) + self.bias[...]
         shift, factor = (jnp.asarray(part) for part in self.scale)
         return (inputs.astype(jnp.float32) - shift) * factor @ self.kernel[...] + self.bias[...]
+
+
+@jax.custom_vjp
+def _rows(kernel: Array, tokens: Array) -> Array:
+    """Return the rows (..., D) of a kernel (V, D): the product with one-hot tokens (...,)."""
+    return kernel[tokens]
+
+
+def _rows_forward(kernel: Array, tokens: Array) -> tuple[Array, tuple[Array, Array]]:
+    return kernel[tokens], (kernel, tokens)
+
+
+def _rows_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
+    """Sum the cotangents of each token.
+
+    A CPU adds them up one by one (0.05 ms against 0.5 ms for the product at 4,096 tokens of 100). A GPU would
+    do so in any order, so that no two runs would be equal; there the product is taken.
+    """
+    kernel, tokens = kept
+    rows, flat = tokens.reshape(-1), cotangent.reshape(-1, kernel.shape[1])
+
+    def added(rows: Array, flat: Array) -> Array:
+        return jnp.zeros_like(kernel).at[rows].add(flat)
+
+    def multiplied(rows: Array, flat: Array) -> Array:
+        hot = jax.nn.one_hot(rows, kernel.shape[0], dtype=flat.dtype)
+        return jnp.matmul(hot.T, flat, precision=jax.lax.Precision.HIGHEST)
+
+    return jax.lax.platform_dependent(rows, flat, cpu=added, default=multiplied), None
+
+
+_rows.defvjp(_rows_forward, _rows_backward)
 
 
 class Block(nnx.Module):
@@ -117,8 +149,8 @@ class Block(nnx.Module):
         hidden = jax.nn.gelu(out)
         if kept is not None:
             hidden = hidden * kept[0]
-        # Flat, for with two axes to sum over XLA for CPU takes 4 times as long over the gradient of the weights
-        # (1.1 ms against 0.26 ms at (16, 256, 32)).
+        # Flat, for the weights' gradient takes a CPU 4 times as long when it sums over two axes (1.1 ms against
+        # 0.26 ms at (16, 256, 32)).
         value, gate = jnp.split(self.mix(hidden.reshape(-1, hidden.shape[-1])), 2, axis=-1)
         mixed = (value * jax.nn.sigmoid(gate)).reshape(x.shape)
         if kept is not None:

@@ -36,12 +36,13 @@ def permuted(positions: Array, size: int, seed: Array, epoch: Array) -> Array:
     columns = -(-size // rows)
     key = _mixed(_mixed(seed[0] ^ _mixed(epoch.astype(jnp.uint32))) ^ seed[1])
 
-    def walk(values: Array) -> Array:
-        return jnp.where(values < size, values, _feistel(values, rows, columns, key))
+    def walk(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        values, outside = carry
+        values = jnp.where(outside, _feistel(values, rows, columns, key), values)
+        return values, values >= size
 
-    first = _feistel(positions.astype(jnp.uint32), rows, columns, key)
-    inside = jax.lax.while_loop(lambda values: jnp.any(values >= size), walk, first)
-    return inside.astype(jnp.int32)
+    start = positions.astype(jnp.uint32), jnp.ones(positions.shape, bool)
+    return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), walk, start)[0].astype(jnp.int32)
 
 
 def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) -> Array:
@@ -62,15 +63,20 @@ def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) 
 
 def _feistel(values: Array, rows: int, columns: int, key: Array) -> Array:
     """Permute [0, rows * columns): rounds add a keyed hash of one half to the other, modulo its size."""
-    left, right = values // jnp.uint32(columns), values % jnp.uint32(columns)
-    for turn in range(0, ROUNDS, 2):
-        left = (left + _hash(right, key, turn) % jnp.uint32(rows)) % jnp.uint32(rows)
-        right = (right + _hash(left, key, turn + 1) % jnp.uint32(columns)) % jnp.uint32(columns)
+
+    def two_rounds(turn: Array, halves: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = halves
+        left = (left + _hash(right, key, 2 * turn) % jnp.uint32(rows)) % jnp.uint32(rows)
+        right = (right + _hash(left, key, 2 * turn + 1) % jnp.uint32(columns)) % jnp.uint32(columns)
+        return left, right
+
+    halves = values // jnp.uint32(columns), values % jnp.uint32(columns)
+    left, right = jax.lax.fori_loop(0, ROUNDS // 2, two_rounds, halves)
     return left * jnp.uint32(columns) + right
 
 
-def _hash(half: Array, key: Array, turn: int) -> Array:
-    return _mixed(half ^ _mixed(key + jnp.uint32(0x9E3779B9 * (turn + 1) % 2**32)))
+def _hash(half: Array, key: Array, turn: Array) -> Array:
+    return _mixed(half ^ _mixed(key + jnp.uint32(0x9E3779B9) * (turn.astype(jnp.uint32) + 1)))
 
 
 def _mixed(word: Array) -> Array:

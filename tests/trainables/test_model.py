@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -10,17 +11,45 @@ import pytest
 from flax import nnx
 from jax import numpy as jnp
 
-from tests.trainables.toy import CLASSES, LENGTH, VOCABULARY, split, toy_trial
-from trainables.model import Model, Training
+from tests.trainables.toy import CLASSES, LENGTH, UNOPTIMISED, VOCABULARY, split, toy_trial
+from trainables.model import Encoder, Model, Training
 from trainables.tasks.base import Scale, Signature
 
 TOKENS = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
 BATCH = 4
+LONGER = 9
 
 
-def _model(signature: Signature = TOKENS, **options: Any) -> Model:
-    trial = toy_trial(model={"depth": 2})
-    return Model(trial.model, trial.ranges(), signature, rngs=nnx.Rngs(0), **options)
+def _model(signature: Signature = TOKENS, **network: Any) -> Model:
+    trial = toy_trial(model=network)
+    return Model(trial.model, trial.ranges(), signature, rngs=nnx.Rngs(0))
+
+
+@cache
+def _parts(signature: Signature) -> tuple[Any, Any, Any]:
+    graph = nnx.split(nnx.eval_shape(lambda: _model(signature)), nnx.Param, nnx.BatchStat)[0]
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def drawn() -> list[Any]:
+        states = nnx.split(_model(signature), nnx.Param, nnx.BatchStat)[1:]
+        return [nnx.to_pure_dict(state) for state in states]
+
+    return graph, *drawn()
+
+
+def _answer(signature: Signature, params: Any, inputs: jax.Array, lengths: Any, training: Any) -> Any:
+    """Return logits, hidden-state norms and running statistics."""
+    graph, _, stats = _parts(signature)
+    model = nnx.merge(graph, nnx.State(params), nnx.State(stats))
+    logits, norms = model(inputs, lengths, training)
+    return logits, norms, nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+
+
+_compiled = jax.jit(_answer, static_argnums=0, compiler_options=UNOPTIMISED)
+
+
+def _ask(inputs: jax.Array, lengths: Any, training: Any = None, signature: Signature = TOKENS) -> Any:
+    return _compiled(signature, _parts(signature)[1], inputs, lengths, training)
 
 
 def _batch() -> tuple[jax.Array, jax.Array]:
@@ -28,82 +57,77 @@ def _batch() -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(examples.inputs), jnp.asarray(examples.lengths)
 
 
-def _training(rate: float = 0.3, record: bool = True) -> Training:
-    return Training(jnp.float32(rate), jax.random.key(1), jnp.asarray(record))
+def _training(rate: float = 0.3, key: int = 1, record: bool = True) -> Training:
+    return Training(jnp.float32(rate), jax.random.key(key), jnp.asarray(record))
 
 
-def _longer(inputs: jax.Array, by: int) -> jax.Array:
+def _longer(inputs: jax.Array) -> jax.Array:
     """Pad the time axis with what no model may see: token 5, not the padding token."""
-    return jnp.pad(inputs, ((0, 0), (0, by)), constant_values=5)
+    return jnp.pad(inputs, ((0, 0), (0, LONGER)), constant_values=5)
+
+
+def _assert_close(one: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    for here, there in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(here, there, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("training", [None, _training()], ids=["evaluation", "training"])
 def test_padding_does_not_reach_the_answer(training: Training | None) -> None:
     """The same sequences in longer arrays, filled with anything, give the same answers and statistics."""
     inputs, lengths = _batch()
-    short, long = _model(), _model()
-    one = short(inputs, lengths, training)
-    other = long(_longer(inputs, 9), lengths, training)
-    np.testing.assert_allclose(one[0], other[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(one[1], other[1], rtol=1e-5)
-    for here, there in zip(
-        *(jax.tree.leaves(nnx.state(m, nnx.BatchStat)) for m in (short, long)), strict=True
-    ):
-        np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-7)
+    _assert_close(_ask(inputs, lengths, training), _ask(_longer(inputs), lengths, training))
 
 
 def test_full_length_needs_no_lengths() -> None:
     """Without padding, giving no lengths is the same as giving L for each."""
     inputs, _ = _batch()
-    lengths = jnp.full(BATCH, LENGTH)
-    for training in (None, _training()):
-        one, other = _model()(inputs, None, training), _model()(inputs, lengths, training)
-        np.testing.assert_allclose(one[0], other[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(one[1], other[1], rtol=1e-5)
+    _assert_close(_ask(inputs, None, _training()), _ask(inputs, jnp.full(BATCH, LENGTH), _training()))
 
 
 def test_gradients_do_not_see_padding() -> None:
     """Parameters get the same gradients in longer arrays."""
-    inputs, lengths = _batch()
-    graph, params, stats = nnx.split(_model(), nnx.Param, nnx.BatchStat)
+    _, lengths = _batch()
+    params = _parts(TOKENS)[1]
 
-    def loss(params: Any, inputs: jax.Array) -> jax.Array:
-        fresh = nnx.State(nnx.to_pure_dict(stats))
-        logits, _ = nnx.merge(graph, params, fresh)(inputs, lengths, _training())
-        return jnp.sum(logits**2)
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.grad
+    def gradient(params: Any, inputs: jax.Array) -> jax.Array:
+        return jnp.sum(_answer(TOKENS, params, inputs, lengths, _training())[0] ** 2)
 
-    one, other = jax.grad(loss)(params, inputs), jax.grad(loss)(params, _longer(inputs, 5))
-    for here, there in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-4)
+    inputs, _ = _batch()
+    _assert_close(gradient(params, inputs), gradient(params, _longer(inputs)), rtol=1e-3, atol=1e-4)
 
 
 def test_hidden_norms_are_of_true_steps() -> None:
-    """The norm recorded of the first layer is that of its states, averaged over true steps."""
+    """The norm recorded is that of the layer's states, averaged over true steps."""
     inputs, lengths = _batch()
-    model = _model()
-    _, norms = model(inputs, lengths, _training(rate=0.0))
-    probe = _model()
     mask = jnp.arange(LENGTH) < lengths[:, None]
-    x = jnp.where(mask[..., None], probe.encoder(inputs), 0)
-    normal = probe.blocks[0].norm(x, mask[..., None], jnp.sum(lengths).astype(jnp.float32), training=True)
-    states = jnp.stack([probe.blocks[0].layer.run(normal[b], lengths[b])[1] for b in range(BATCH)])
-    expected = np.mean(np.linalg.norm(np.abs(states), axis=-1)[np.asarray(mask)])
-    assert float(norms[0]) == pytest.approx(float(expected), rel=1e-5)
-    np.testing.assert_array_equal(_model()(inputs, lengths, _training(record=False))[1], np.zeros(2))
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def states() -> jax.Array:
+        model = _model()
+        block = model.blocks[0]
+        x = jnp.where(mask[..., None], model.encoder(inputs), 0)
+        normal = block.norm(x, mask[..., None], jnp.sum(lengths).astype(jnp.float32), training=True)
+        return jax.vmap(block.layer.run)(normal, lengths)[1]
+
+    expected = np.mean(np.linalg.norm(np.abs(states()), axis=-1)[np.asarray(mask)])
+    assert float(_ask(inputs, lengths, _training())[1][0]) == pytest.approx(float(expected), rel=1e-5)
+    np.testing.assert_array_equal(_ask(inputs, lengths, _training(record=False))[1], np.zeros(1))
 
 
-def test_dropout_drops_whole_channels_of_a_sequence() -> None:
-    """A traced rate of 0 drops nothing; a rate of 0.3 changes the answer with the key alone."""
+def test_dropout_has_a_traced_rate() -> None:
+    """A rate of 0 drops nothing; with a rate of 0.3 the answer depends on the key, for every sequence."""
     inputs, lengths = _batch()
 
-    @jax.jit
-    def answer(rate: jax.Array, key: jax.Array) -> jax.Array:
-        return _model()(inputs, lengths, Training(rate, key, jnp.asarray(False)))[0]
+    def answer(rate: float, key: int) -> np.ndarray:
+        return np.asarray(_ask(inputs, lengths, _training(rate, key))[0])
 
-    keys = jax.random.split(jax.random.key(0), 2)
-    np.testing.assert_array_equal(answer(0.0, keys[0]), answer(0.0, keys[1]))
-    np.testing.assert_array_equal(answer(0.3, keys[0]), answer(0.3, keys[0]))
-    assert np.all(np.max(np.abs(answer(0.3, keys[0]) - answer(0.3, keys[1])), axis=1) > 0)
+    np.testing.assert_array_equal(answer(0.0, 1), answer(0.0, 2))
+    np.testing.assert_array_equal(answer(0.3, 1), answer(0.3, 1))
+    assert np.all(np.max(np.abs(answer(0.3, 1) - answer(0.3, 2)), axis=1) > 1e-3)
+    mean = np.mean([answer(0.3, key) for key in range(200)], axis=0)
+    assert np.max(np.abs(mean - answer(0.0, 0))) < 0.5 * np.std([answer(0.3, key) for key in range(20)])
 
 
 def test_two_towers_share_an_encoder() -> None:
@@ -112,11 +136,10 @@ def test_two_towers_share_an_encoder() -> None:
     examples = split(2 * BATCH, 0)
     inputs = jnp.asarray(examples.inputs).reshape(BATCH, 2, LENGTH)
     lengths = jnp.asarray(examples.lengths).reshape(BATCH, 2)
-    model = _model(signature)
-    logits, _ = model(inputs, lengths)
+    logits = _ask(inputs, lengths, signature=signature)[0]
     assert logits.shape == (BATCH, 2)
-    np.testing.assert_allclose(model(inputs[::-1], lengths[::-1])[0], logits[::-1], rtol=1e-5, atol=1e-6)
-    swapped = model(inputs[:, ::-1], lengths[:, ::-1])[0]
+    _assert_close(_ask(inputs[::-1], lengths[::-1], signature=signature)[0], logits[::-1])
+    swapped = _ask(inputs[:, ::-1], lengths[:, ::-1], signature=signature)[0]
     assert np.max(np.abs(swapped - logits)) > 1e-3
 
 
@@ -127,13 +150,31 @@ def test_numbers_are_scaled_and_steps_are_answered() -> None:
     scaled = (stored.astype(jnp.float32) - 128.0) * jnp.array([0.1, 0.2, 0.3])
     raw = Signature("steps", CLASSES, None, 3, LENGTH, scale=Scale((128.0,), (0.1, 0.2, 0.3)))
     plain = Signature("steps", CLASSES, None, 3, LENGTH)
-    one, other = _model(raw)(stored, None)[0], _model(plain)(scaled, None)[0]
+    one, other = _ask(stored, None, signature=raw)[0], _ask(scaled, None, signature=plain)[0]
     assert one.shape == (BATCH, LENGTH, CLASSES)
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    _assert_close(one, other, atol=1e-5)
 
 
 def test_blocks_start_apart() -> None:
     """Blocks drawn together are drawn differently."""
-    first, second = _model().blocks
-    for one, other in ((first.layer.C, second.layer.C), (first.mix.kernel, second.mix.kernel)):
-        assert np.max(np.abs(one[...] - other[...])) > 0.1
+    draw = jax.jit(lambda: nnx.to_pure_dict(nnx.state(_model(depth=2))), compiler_options=UNOPTIMISED)
+    first, second = draw()["blocks"].values()
+    for path in (("layer", "C"), ("mix", "kernel")):
+        assert np.max(np.abs(first[path[0]][path[1]] - second[path[0]][path[1]])) > 0.1
+
+
+def test_tokens_are_looked_up_as_one_hot_products() -> None:
+    """The encoder of tokens is a dense layer of one-hot vectors, its gradient included."""
+    inputs, _ = _batch()
+    graph, params = nnx.split(Encoder(TOKENS, 8, rngs=nnx.Rngs(0)))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 8)), jnp.float32)
+
+    def looked_up(params: Any) -> jax.Array:
+        return jnp.sum(weights * nnx.merge(graph, params)(inputs))
+
+    def multiplied(params: Any) -> jax.Array:
+        hot = jax.nn.one_hot(inputs, VOCABULARY)
+        return jnp.sum(weights * (hot @ params["kernel"][...] + params["bias"][...]))
+
+    both = jax.jit(lambda params: [jax.value_and_grad(rule)(params) for rule in (looked_up, multiplied)])
+    _assert_close(*both(params), rtol=1e-4, atol=1e-5)

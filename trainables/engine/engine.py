@@ -17,13 +17,16 @@ from trainables.engine.report import TrainReport, joined, taken
 from trainables.engine.state import SlotState, Trained, blank, free_of, put, take
 from trainables.errors import Refusal
 from trainables.settings import TrialSettings
-from trainables.tasks.base import Split, TaskData
+from trainables.tasks.base import Signature, Split, TaskData
 
 CALL_SECONDS = 1.5
 """What one device call aims at, so that a signal or an eviction never waits long."""
 
 BLOCK = 8
 """Batches an evaluation hands to the device at once."""
+
+EVALUATED_STEPS = 2**20
+"""Steps of sequences that a GPU evaluates at once: what one trial's batch leaves idle, many batches fill."""
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
@@ -51,7 +54,7 @@ class Engine:
         self._settings, self._data = settings, data
         splits = (data.train, data.validation)
         padded = any(bool(np.any(split.lengths < data.signature.length)) for split in splits)
-        self._program = Program(settings, data.signature, padded)
+        self._program = Program(settings, data.signature, padded, _evaluated(settings, data.signature))
         self._names = Names(self._program.layout.params, self._program.layout.stats)
         self._compiler = Compiler()
         self._train = on_device(data.train)
@@ -215,6 +218,15 @@ class Engine:
         if self._validation[0] != count:
             self._validation = count, list(blocks(split, count, rows))
         return self._validation[1]
+
+
+def _evaluated(settings: TrialSettings, signature: Signature) -> int:
+    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU."""
+    batch = settings.training.batch_size
+    if jax.default_backend() == "cpu":
+        return batch
+    fitting = max(1, min(EVALUATED_STEPS // (batch * signature.length * signature.towers), BLOCK))
+    return batch << (fitting.bit_length() - 1)
 
 
 def bucket(active: int, slots: int) -> int:

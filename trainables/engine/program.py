@@ -30,7 +30,7 @@ Tree = Any
 MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
 
-INITIALISATION, DROPOUT = 0, 1
+INITIALISATION, DROPOUT = 0, 2**31
 
 
 class Outcome(NamedTuple):
@@ -99,11 +99,13 @@ class Program:
         settings: any trial's; only the static part is read.
         signature: of the task's arrays.
         padded: whether any sequence is shorter than L.
+        evaluated: examples an evaluation takes at once.
     """
 
     settings: TrialSettings
     signature: Signature
     padded: bool
+    evaluated: int
 
     def initialise(self, free: Free) -> SlotState:
         """Return a slot at step 0."""
@@ -142,26 +144,25 @@ class Program:
         return put(slots, picks, moved), log
 
     def evaluate(self, trained: Trained, examples: Examples, count: Array) -> Sums:
-        """Sum loss and metric over the first `count` of some examples, batch by batch.
+        """Sum loss and metric over the first `count` of some examples, `evaluated` at a time.
 
         Args:
             trained: one slot's.
-            examples: a multiple of the batch size; none is read from `count` on.
+            examples: a multiple of `evaluated`; none counts from `count` on.
             count: int32 scalar.
         """
-        batch = self.settings.training.batch_size
         layout = self.layout
         model = layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
 
         def add(index: Array, total: Sums) -> Sums:
-            rows = index * batch + jnp.arange(batch)
+            rows = index * self.evaluated + jnp.arange(self.evaluated)
             chosen = examples.at(rows)
             logits, _ = model(chosen.inputs, self._lengths(chosen))
             sums = self._sums(logits, chosen, (rows < count).astype(jnp.float32))
             return jax.tree.map(jnp.add, total, sums)
 
         zero = jnp.float32(0)
-        return jax.lax.fori_loop(0, -(-count // batch), add, Sums(zero, zero, zero))
+        return jax.lax.fori_loop(0, -(-count // self.evaluated), add, Sums(zero, zero, zero))
 
     @cached_property
     def layout(self) -> Layout:
@@ -226,7 +227,7 @@ class Program:
         """Go through the micro-batches of one step, of the examples in rows (accumulate * B,)."""
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
-        key = jax.random.fold_in(_key(slot.free, DROPOUT), trained.step)
+        key = _key(slot.free, DROPOUT)
         layout = self.layout
         params = layout.params.unpack(trained.params)
 
@@ -234,7 +235,7 @@ class Program:
             gradients, stats, outcome = carry
             noise = Training(
                 rate=slot.free.values["dropout"],
-                key=jax.random.fold_in(key, index),
+                key=jax.random.fold_in(key, trained.step * micro + index),
                 record=record & (index == micro - 1),
             )
             chosen = train.at(jax.lax.dynamic_slice(rows, (index * size,), (size,)))
@@ -284,8 +285,9 @@ def _apart(model: Model) -> tuple[Any, Tree, Tree]:
 
 
 def _key(free: Free, stream: int) -> Array:
-    """Return a random key of one stream of a trial's seed."""
-    return jax.random.fold_in(jax.random.wrap_key_data(free.seed, impl="threefry2x32"), stream)
+    """Return a random key of one stream of a trial's seed; no two seeds below 2**63 share one."""
+    words = free.seed.at[0].set(free.seed[0] ^ jnp.uint32(stream))
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 def _nothing(depth: int) -> Outcome:
