@@ -99,8 +99,8 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
         yield "source must be said, and a note why it does not compare if it does not"
     if set(data.chance) != {"validation", "test"} or not all(np.isfinite(list(data.chance.values()))):
         yield "chance must name validation and test"
-    if data.trivial_loss <= 0:
-        yield "trivial_loss must be positive"
+    if data.trivial_loss < 0:
+        yield "trivial_loss must not be negative"
 
 
 def _values(signature: Signature, split: Split) -> Iterator[str]:

@@ -191,7 +191,7 @@ def _published(folder: Path) -> Source:
     paths = tuple(folder / name for name in _FILES.values())
     for path in paths:
         if not path.is_file():
-            remedy = "Fetch it (`data fetch listops`), or set `task_options: {source: generated}`."
+            remedy = "Fetch it (`data fetch listops`), or set `data: {source: generated}`."
             raise BadData(str(path), "must be LRA's ListOps file", "no such file", remedy)
         with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
             header = file.readline().rstrip("\r\n")

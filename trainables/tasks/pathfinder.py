@@ -67,7 +67,7 @@ class Pathfinder(Task):
     def _published(self, found: Path | None, difficulty: str) -> Source:
         name = f"pathfinder{self.side}/{pathfinder_archive.FOLDERS[difficulty]}"
         if found is None:
-            remedy = f"Fetch it (`data fetch {self.name}`), or set `task_options: {{source: generated}}`."
+            remedy = f"Fetch it (`data fetch {self.name}`), or set `data: {{source: generated}}`."
             raise BadData(
                 name, "must be a folder of LRA's images in the data folder", "no such folder", remedy
             )

@@ -126,7 +126,7 @@ def _aan(folder: Path) -> Source:
     paths = tuple(folder / name for name in _FILES.values())
     for path in paths:
         if not path.is_file():
-            remedy = "Fetch it (`data fetch retrieval`), or set `task_options: {source: pydoc}`."
+            remedy = "Fetch it (`data fetch retrieval`), or set `data: {source: pydoc}`."
             raise BadData(str(path), "must be LRA's file of AAN pairs", "no such file", remedy)
         if next(_rows(path), None) is None:
             raise BadData(str(path), "must hold pairs", "zero rows", _AGAIN)

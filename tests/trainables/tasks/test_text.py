@@ -1,0 +1,97 @@
+"""Text: all labelled IMDB reviews where they are, a tree made to the format, and trees that are not in it."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.data import shared_file
+from tests.published import imdb
+from trainables.errors import BadData
+from trainables.tasks.base import END, PAD, UNKNOWN
+from trainables.tasks.text import Text
+
+TASK = Text()
+
+
+def test_all_published_reviews_are_read(tmp_path: Path) -> None:
+    with tarfile.open(shared_file("imdb/aclImdb_v1_labelled.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    data = TASK.load({}, tmp_path)
+    assert (len(data.train), len(data.validation), len(data.test)) == (22_500, 2500, 25_000)
+    assert data.comparable
+    assert "held out of the 25,000 training reviews by seed" in data.note
+    assert data.chance["test"] == 0.5
+    # The published counts of characters seen 15 times or more are 129 to 135, special tokens included.
+    assert 129 <= (data.signature.vocabulary or 0) <= 135
+    assert 0.02 < (data.train.lengths == 4096).mean() < 0.03
+
+
+def test_reviews_are_characters(tmp_path: Path) -> None:
+    root = imdb(tmp_path)
+    data = TASK.load({"length": 40}, tmp_path)
+    assert (len(data.train), len(data.validation), len(data.test)) == (22, 2, 24)
+    assert "24 + 24 reviews instead of 25,000 + 25,000" in data.note
+    # Negative reviews come first, in the order of their names.
+    texts = [path.read_text() for path in sorted((root / "test" / "neg").iterdir())]
+    assert data.test.targets.tolist() == [0] * 12 + [1] * 12
+    for text, row, length in zip(texts, data.test.inputs[:12], data.test.lengths[:12], strict=True):
+        assert length == min(len(text), 39) + 1
+        assert row[length - 1] == END
+        assert (row[length:] == PAD).all()
+        # One character is one number, and only rare characters are unknown.
+        numbers: dict[str, int] = {}
+        for character, token in zip(text[: length - 1], row.tolist(), strict=False):
+            assert numbers.setdefault(character, token) == token
+        known = [token for token in numbers.values() if token != UNKNOWN]
+        assert len(set(known)) == len(known) > 10
+
+
+def test_the_vocabulary_is_of_the_reviews_kept_for_training(tmp_path: Path) -> None:
+    """Characters of validation and test alone are unknown, and so are rare ones."""
+    root = imdb(tmp_path)
+    for path in (root / "test" / "pos").iterdir():
+        path.write_text("ZZZZ" * 20)
+    (root / "train" / "pos" / "0_9.txt").write_text("QQQQ good")
+    data = TASK.load({"length": 64}, tmp_path)
+    assert (data.test.inputs[12:, :63] == UNKNOWN).all()
+    assert data.signature.vocabulary == data.train.inputs.max() + 1
+
+
+def first(root: Path) -> Path:
+    return root / "train" / "neg" / "0_2.txt"
+
+
+@pytest.mark.parametrize(
+    ("damage", "must"),
+    [
+        (lambda root: first(root).write_text(" \n"), "0_2.txt: must hold a review, got an empty file"),
+        (lambda root: first(root).write_bytes(b"caf\xe9 \xff"), "0_2.txt: must be UTF-8"),
+        (
+            lambda root: first(root).rename(root / "train" / "neg" / "0.txt"),
+            "must be named <id>_<rating>.txt",
+        ),
+        (lambda root: first(root).rename(root / "train" / "neg" / "0_2.bak"), "must be named <id>_<rating>"),
+        (lambda root: first(root).rename(root / "train" / "neg" / "0_8.txt"), "a rating of 1 to 4.*, got 8"),
+        (
+            lambda root: [path.unlink() for path in (root / "test" / "pos").iterdir()],
+            "test/pos: .*zero files",
+        ),
+    ],
+)
+def test_bad_reviews_are_refused(tmp_path: Path, damage: Callable[[Path], object], must: str) -> None:
+    damage(imdb(tmp_path))
+    with pytest.raises(BadData, match=must):
+        TASK.load({}, tmp_path)
+
+
+def test_a_tree_without_a_folder_is_refused_by_check(tmp_path: Path) -> None:
+    root = imdb(tmp_path)
+    for path in (root / "test" / "neg").iterdir():
+        path.unlink()
+    (root / "test" / "neg").rmdir()
+    with pytest.raises(BadData, match=r"test/neg: must be a folder of IMDB reviews.*data fetch text"):
+        TASK.check({}, tmp_path)
