@@ -102,13 +102,15 @@ class MlflowSink:
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
         """Write events of one run together; return why they are refused, or None if they are written."""
         try:
-            self._write(fold(run, events))
+            change = fold(run, events)
+        except (KeyError, TypeError, ValueError) as error:
+            return f"not an event: {error!r}"
+        try:
+            self._write(change)
         except MlflowException as error:
             if error.error_code not in _REFUSALS:
                 raise
             return str(error.message)
-        except (KeyError, TypeError, ValueError) as error:
-            return f"not an event: {error!r}"
         return None
 
     def _write(self, change: Change) -> None:
