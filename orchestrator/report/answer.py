@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.report import words
+from orchestrator.report.significance import Verdict, against_figure, between_accuracies, spread
 from orchestrator.report.summary import Chosen, Summary
 
 
@@ -31,6 +32,48 @@ def beside(summary: Summary, split: str) -> str:
 def baseline(metric: str) -> str:
     """Return what the chance level of a metric is called."""
     return "always the most frequent class" if metric.endswith("accuracy") else "always the mean"
+
+
+def notes(summary: Summary) -> list[str]:
+    """Return the lines below the answer: findings, where the numbers come from, what they do not say."""
+    return [*findings(summary), *context(summary), *caveats(summary)]
+
+
+def findings(summary: Summary) -> list[str]:
+    """Return what the differences mean: over fresh seeds to the published figure, and to the second best."""
+    return [*_confirmed(summary), *_ahead(summary)]
+
+
+def _confirmed(summary: Summary) -> list[str]:
+    values = [row.test for row in summary.confirmations if row.test is not None]
+    if not values:
+        return []
+    seen = spread(values)
+    deviation = "" if seen.deviation is None else f" ± {words.number(seen.deviation)} (standard deviation)"
+    told = [f"Over {seen.count} fresh seeds {summary.test_metric} is {words.number(seen.mean)}{deviation}."]
+    figure = summary.published.get(summary.test_metric)
+    test = None if figure is None else against_figure(values, figure)
+    if summary.comparable and test is not None:
+        told.append(f"Against the published {words.number(figure)}: {_verdict(test)}.")
+    return told
+
+
+def _ahead(summary: Summary) -> list[str]:
+    ranked = [row for row in summary.rows if row.rank is not None and row.value is not None]
+    if len(ranked) < 2 or summary.examples is None or not summary.metric.endswith("accuracy"):
+        return []
+    first, second = ranked[0], ranked[1]
+    assert first.value is not None
+    assert second.value is not None
+    test = between_accuracies(first.value, second.value, summary.examples)
+    ahead = words.number(abs(first.value - second.value))
+    where = f"on {summary.examples:,} validation examples"
+    return [f"Trial {first.number} is {ahead} ahead of trial {second.number} {where}: {_verdict(test)}."]
+
+
+def _verdict(test: Verdict) -> str:
+    meaning = "a difference" if test.differs else "no more than chance explains"
+    return f"{meaning} ({test.name}, p = {test.p:.2g})"
 
 
 def context(summary: Summary) -> list[str]:

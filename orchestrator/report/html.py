@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from orchestrator.report import words
-from orchestrator.report.answer import answer, baseline, caveats, context
+from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.figures import curves, landscape, parallel, progress, surface
 from orchestrator.report.figures.axes import Axis, axes, valued
 from orchestrator.report.history import History
@@ -57,7 +57,7 @@ def _lead(summary: Summary) -> str:
             *items,
         ]
     told = html.escape(answer(summary).replace("**", ""))
-    notes = "".join(f"<p>{html.escape(line)}</p>" for line in context(summary))
+    notes = "".join(f"<p>{html.escape(line)}</p>" for line in [*findings(summary), *context(summary)])
     cautions = "".join(f'<p class="warn">{html.escape(line)}</p>' for line in caveats(summary))
     return f"<p>{told}</p>{cards(items)}{cautions}{notes}"
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from orchestrator.report import words
-from orchestrator.report.answer import answer, caveats, context
+from orchestrator.report.answer import answer, notes
 from orchestrator.report.summary import Row, Summary
 
 
@@ -16,7 +16,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
     parts = [
         f"# {summary.layer} on {summary.task}: `{summary.sweep_id}`",
         answer(summary),
-        "\n".join(f"- {line}" for line in [*context(summary), *caveats(summary)]),
+        "\n".join(f"- {line}" for line in notes(summary)),
         "## Leaderboard",
         leaderboard(summary, summary.rows[:rows]),
         *_failures(summary),

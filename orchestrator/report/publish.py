@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.ledger.records import Event
-from orchestrator.report.answer import answer, caveats, context
+from orchestrator.report.answer import answer, notes
 from orchestrator.report.summary import Summary
 from orchestrator.tracking import events
 
@@ -20,7 +20,12 @@ def publication(summary: Summary, files: Sequence[Path], at_ms: int) -> list[Eve
         at_ms: when the sweep ended, in milliseconds since 1970.
     """
     run = summary.sweep_id
-    note = "\n\n".join([answer(summary), *(f"- {line}" for line in [*context(summary), *caveats(summary)])])
+    note = "\n\n".join(
+        [
+            answer(summary),
+            *(f"- {line}" for line in notes(summary)),
+        ]
+    )
     told = [
         events.tags(run, {"mlflow.note.content": note, "sweep.trials": _states(summary)}, at_ms),
         *(events.artifact(run, file, "", at_ms) for file in files),

@@ -64,6 +64,7 @@ class Summary:
         test_metric: the same on the test split, such as `test/accuracy`.
         comparable: whether the numbers may stand beside published ones; `note` says why not.
         chance: what always answering the same scores, by split.
+        examples: validation examples that an evaluation reads, or None for all there are.
         chosen: the recommended trial, or None while no trial is complete.
         rows: the search's trials, best first; then the pruned, the running, the failed.
         confirmations: rows of the retrainings of the chosen hyperparameters.
@@ -87,6 +88,7 @@ class Summary:
     comparable: bool
     note: str
     chance: Mapping[str, float]
+    examples: int | None
     chosen: Chosen | None
     rows: tuple[Row, ...]
     confirmations: tuple[Row, ...]
@@ -145,6 +147,7 @@ def summarise(history: History) -> Summary:
         comparable=bool(facts.get("comparable", False)),
         note=str(facts.get("note", "")),
         chance=dict(facts.get("chance", {})),
+        examples=document.get("evaluate", {}).get("examples"),
         chosen=_chosen(history),
         rows=_leaderboard(history, search),
         confirmations=tuple(_row(history, trial, None) for trial in history.trials if trial.role != "search"),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.report import words
-from orchestrator.report.answer import beside, caveats, context
+from orchestrator.report.answer import beside, notes
 from orchestrator.report.summary import Row, Summary
 
 _ROWS = 10
@@ -103,7 +103,7 @@ def _answer(summary: Summary) -> list[Text]:
             _score(summary, summary.metric, chosen.row.value, "validation"),
             _score(summary, summary.test_metric, chosen.row.test, "test"),
         ]
-    lines += [Text(f"  {line}") for line in [*context(summary), *caveats(summary)]]
+    lines += [Text(f"  {line}") for line in notes(summary)]
     for cause, count in summary.failures.items():
         lines.append(Text(f"Failed: {count} × {cause}", style="red"))
     return lines

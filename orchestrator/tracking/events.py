@@ -81,7 +81,7 @@ def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
         "layer": sweep.model.layer,
     }
     payload = {
-        "name": trial.key.removeprefix(f"{trial.sweep_id}-").rjust(4, "0"),
+        "name": f"{trial.number:04d}" if trial.role == "search" else f"confirmation {trial.number}",
         "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}),
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
