@@ -2,5 +2,6 @@
 
 from trainables.engine.engine import Engine
 from trainables.engine.report import TrainReport
+from trainables.engine.size import Size, choose_slots
 
-__all__ = ["Engine", "TrainReport"]
+__all__ = ["Engine", "Size", "TrainReport", "choose_slots"]

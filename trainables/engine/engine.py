@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -169,8 +171,8 @@ class Engine:
             steps = min(remaining[slot] for slot in group)
             try:
                 logs = self._together(group, steps)
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or len(group) == 1:
+            except (jax.errors.JaxRuntimeError, MemoryError) as error:
+                if len(group) == 1 or not out_of_memory(error):
                     raise
                 self.width = bucket(len(group), self.slots) // 2
                 continue
@@ -190,11 +192,11 @@ class Engine:
         key = ("advance", size)
         try:
             call = self._compiler.get(key, self._program.advance, arguments, donate=(0,))
-            state = self._state if size in self._step_seconds else jax.tree.map(jnp.copy, self._state)
+            state = self._state if size in self._step_seconds else self._copied(call)
             began = time.perf_counter()
             moved, stacked = call(state, *arguments[1:])
             stacked = jax.device_get(stacked)
-        except jax.errors.JaxRuntimeError:
+        except (jax.errors.JaxRuntimeError, MemoryError):
             self._compiler.drop(key)
             raise
         self._state = moved
@@ -202,6 +204,18 @@ class Engine:
         logs = [taken(stacked, row, self._steps[slot]) for row, slot in enumerate(group)]
         self._steps.update({slot: int(log.step) for slot, log in zip(group, logs, strict=True)})
         return logs
+
+    def _copied(self, call: Any) -> SlotState:
+        """Return a copy of the state for a program's first call.
+
+        Raises:
+            MemoryError: if the program needs more than the device has free.
+        """
+        stats = jax.devices()[0].memory_stats() or {}
+        free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
+        if (needed := call.memory_analysis().temp_size_in_bytes) > free:
+            raise MemoryError(f"the program needs {needed} bytes and the device has {free} free")
+        return jax.tree.map(jnp.copy, self._state)
 
     def _chunk(self, size: int) -> int:
         """Return how many steps fit into one call; one, until a step has been timed."""
@@ -232,6 +246,11 @@ def _evaluated(settings: TrialSettings, signature: Signature) -> int:
 def bucket(active: int, slots: int) -> int:
     """Return the size of the program that serves `active` of K slots: a power of two, or all K."""
     return min(slots, 1 << (active - 1).bit_length())
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Tell whether an error says that the device's memory is too small."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _filled(group: Sequence[int], size: int, slots: int) -> np.ndarray:

@@ -1,0 +1,47 @@
+"""The number of slots is the one that was measured to be the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.trainables.toy import toy_data, toy_trial
+from trainables.engine import Engine, choose_slots, size
+from trainables.engine.size import steps_per_second
+
+
+@pytest.mark.parametrize(
+    ("rates", "chosen", "tried"),
+    [
+        ([10.0, 9.0, 50.0], 1, 2),
+        ([10.0, 10.2, 50.0], 2, 2),
+        ([10.0, 19.0, 35.0, 36.0, 99.0], 8, 4),
+        ([10.0, 19.0, 35.0], 4, 3),
+    ],
+)
+def test_stops_where_more_is_not_worth_it(
+    monkeypatch: pytest.MonkeyPatch, rates: list[float], chosen: int, tried: int
+) -> None:
+    """Doubling goes on while it gains, and the fastest number tried is chosen."""
+    asked: list[int] = []
+
+    def measured(*_: object) -> Iterator[tuple[int, float]]:
+        for power, rate in enumerate(rates):
+            asked.append(2**power)
+            yield 2**power, rate
+
+    monkeypatch.setattr(size, "_measured", measured)
+    found = choose_slots(toy_trial(), toy_data())
+    assert found.slots == chosen
+    assert list(found.rates) == asked == [2**power for power in range(tried)]
+
+
+def test_measures_a_real_engine(single: Engine) -> None:
+    """A rate is steps of all slots a second, and one slot has one."""
+    found = choose_slots(toy_trial(), toy_data(), most=1, seconds=0.05)
+    assert found.slots == 1
+    assert found.rates[1] > 0
+    single.admit(0, toy_trial())
+    assert steps_per_second(single, 1, 0.05) == pytest.approx(found.rates[1], rel=0.9)
+    single.evict(0)
