@@ -1,8 +1,8 @@
 """Every layer that a search-space file can name, under one contract (`trainables.layers.layer.Layer`)."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
+from trainables.extensions import Registry
 from trainables.layers.dense import LinearRNN, ReluRNN, TanhRNN
 from trainables.layers.layer import Layer
 from trainables.layers.lds import LDS
@@ -13,7 +13,14 @@ from trainables.layers.rotrnn import RotRNN
 from trainables.layers.s4d import S4D
 from trainables.layers.s5 import S5
 
-LAYERS: Mapping[str, type[Layer]] = MappingProxyType(
+
+def _layer(found: object) -> type[Layer]:
+    if not (isinstance(found, type) and issubclass(found, Layer)):
+        raise TypeError("it must be a subclass of trainables.layers.Layer")
+    return found
+
+
+LAYERS: Mapping[str, type[Layer]] = Registry(
     {
         "rotrnn": RotRNN,
         "lru": LRU,
@@ -25,7 +32,9 @@ LAYERS: Mapping[str, type[Layer]] = MappingProxyType(
         "lstm": LSTM,
         "lds": LDS,
         "ldstack": LDStack,
-    }
+    },
+    "trainables.layers",
+    _layer,
 )
 """Layer classes by name: `LAYERS[name](d_model, d_state, *, rngs, bidirectional=False, **options)`."""
 

@@ -1,4 +1,8 @@
-"""Prefixes of a linear, time-invariant recurrence by halving: O(log L) depth, any L."""
+"""Prefixes of a linear, time-invariant recurrence by halving: O(log L) depth, any L.
+
+Neighbours lie on an axis of their own, so that cutting and joining are reshapes. With strided slices and
+interleaving, XLA for CPU fuses the levels into one another and compiles for minutes at L 1,024.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,12 @@ def prefixes(advances: Sequence[Advance], series: Array) -> Array:
         advances: number k advances by 2^k steps; ceil(log2 L) of them or more.
         series: (L, ...).
     """
-    length = series.shape[0]
+    length, rest = len(series), series.shape[1:]
     if length == 1:
         return series
-    even, odd = series[0::2], series[1::2]
-    at_odd = prefixes(advances[1:], advances[0](even[: length // 2], odd))
-    gaps = advances[0](at_odd[: (length - 1) // 2], even[1:])
-    return _interleave(jnp.concatenate([even[:1], gaps]), at_odd)
-
-
-def _interleave(even: Array, odd: Array) -> Array:
-    length = len(even) + len(odd)
-    filled = odd if len(odd) == len(even) else jnp.concatenate([odd, odd[:1]])
-    return jnp.stack([even, filled], axis=1).reshape(-1, *even.shape[1:])[:length]
+    even_length = jnp.concatenate([series, jnp.zeros_like(series[:1])]) if length % 2 else series
+    pairs = even_length.reshape(-1, 2, *rest)
+    second = prefixes(advances[1:], advances[0](pairs[:, 0], pairs[:, 1]))
+    before = jnp.concatenate([jnp.zeros_like(second[:1]), second[:-1]])
+    first = advances[0](before, pairs[:, 0])
+    return jnp.stack([first, second], axis=1).reshape(-1, *rest)[:length]
