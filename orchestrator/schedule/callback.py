@@ -14,7 +14,11 @@ from orchestrator.assignment import Outcome
 from orchestrator.schedule.search import session_of
 from orchestrator.session import Session
 
-_LOST = "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RayActorError"
+_PHRASES = {
+    "out of memory": ("running low on memory", "memory pressure"),
+    "node lost": ("node has died", "node died", "node was dead", "NODE_DIED", "preempted"),
+    "worker lost": ("The actor died", "The actor is dead", "worker process has died", "actor is unavailable"),
+}
 
 
 class SessionCallback(Callback):
@@ -78,13 +82,13 @@ def _error_text(trial: Trial) -> str:
 
 
 def cause_of(text: str) -> tuple[str, str]:
-    """Return the cause and one line of Ray's description of a dead attempt."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    message = lines[-1] if lines else "no error was recorded"
-    if "OutOfMemoryError" in text or "memory pressure" in text:
-        return "out of memory", message
-    if "node" in text and ("died" in text or "preempted" in text) and "The node" in text:
-        return "node lost", message
-    if any(name in text for name in _LOST):
-        return "worker lost", message
+    """Return the cause and one line of Ray's description of a dead attempt.
+
+    The phrases are those of Ray 2.60; its general advice names the OOM killer whatever has happened.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")]
+    message = lines[0] if lines else "no error was recorded"
+    for cause, phrases in _PHRASES.items():
+        if any(phrase in text for phrase in phrases):
+            return cause, message
     return "error", message
