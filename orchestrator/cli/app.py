@@ -21,6 +21,8 @@ VERBS = {
     "show": "orchestrator.cli.look:show",
     "logs": "orchestrator.cli.look:logs",
     "evaluate": "orchestrator.cli.evaluate:evaluate",
+    "report": "orchestrator.cli.reports:report",
+    "compare": "orchestrator.cli.reports:compare",
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
     "recover": "orchestrator.cli.control:recover_ledger",

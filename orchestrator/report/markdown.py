@@ -21,7 +21,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
         leaderboard(summary, summary.rows[:rows]),
         *_failures(summary),
         "## Where the time went",
-        _table(["part", "time", "share"], _spending(summary)),
+        table(["part", "time", "share"], _spending(summary)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -29,7 +29,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
 def leaderboard(summary: Summary, rows: Sequence[Row]) -> str:
     """Return lines of the leaderboard as a table."""
     header = ["#", "trial", summary.metric, summary.test_metric, "steps", "state", *summary.parameters]
-    return _table(header, [_cells(summary, row) for row in rows])
+    return table(header, [_cells(summary, row) for row in rows])
 
 
 def leaderboard_csv(summary: Summary) -> str:
@@ -65,7 +65,7 @@ def _cells(summary: Summary, row: Row) -> list[str]:
 def _failures(summary: Summary) -> list[str]:
     if not summary.failures:
         return []
-    return ["## Failures", _table(["cause", "trials"], [[c, str(n)] for c, n in summary.failures.items()])]
+    return ["## Failures", table(["cause", "trials"], [[c, str(n)] for c, n in summary.failures.items()])]
 
 
 def _spending(summary: Summary) -> list[list[str]]:
@@ -74,7 +74,8 @@ def _spending(summary: Summary) -> list[list[str]]:
     return [[name, words.duration(spent), words.share(spent, total)] for name, spent in parts if spent]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; what a cell says cannot break it."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
 

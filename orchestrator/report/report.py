@@ -12,7 +12,7 @@ from rich.console import Console
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Event, SweepState
 from orchestrator.paths import Paths
-from orchestrator.report import html, terminal
+from orchestrator.report import html, terminal, words
 from orchestrator.report.history import History, read
 from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
@@ -97,10 +97,11 @@ def _replace(file: Path, content: str) -> None:
 
 def _places(summary: Summary, paths: Paths) -> terminal.Places:
     command = "python -m orchestrator.sweep"
-    root = "" if paths.root == Path("mlruns") else f" --root {paths.root}"
+    usual = paths.root.absolute() == Path("mlruns").absolute()
+    root = "" if usual else f" --root {words.near(paths.root)}"
     report = paths.report(summary.sweep_id) / REPORT
     return terminal.Places(
         tracking=paths.tracking or f"{command} ui{root}, then http://127.0.0.1:5000",
-        report=report if report.exists() else None,
+        report=words.near(report) if report.exists() else None,
         evaluate=f"{command} evaluate {summary.chosen.row.key if summary.chosen else ''}{root}",
     )

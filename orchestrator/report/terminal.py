@@ -28,7 +28,7 @@ class Places:
     """
 
     tracking: str
-    report: Path | None
+    report: str | None
     evaluate: str
 
 
@@ -118,9 +118,10 @@ def _score(summary: Summary, metric: str, value: float | None, split: str) -> Te
 def _where_next(summary: Summary, places: Places) -> list[Text]:
     rows = [("MLflow", f'{places.tracking} (experiment "{summary.task}")')]
     if places.report is not None:
-        rows.append(("Report", str(places.report)))
+        rows.append(("Report", places.report))
     if summary.chosen is not None:
-        rows += [("Checkpoint", summary.chosen.checkpoint), ("Evaluate", places.evaluate)]
+        checkpoint = words.near(Path(summary.chosen.checkpoint))
+        rows += [("Checkpoint", checkpoint), ("Evaluate", places.evaluate)]
     if summary.state in ("INTERRUPTED", "PAUSED"):
         rows.append(("Resume", "run the same command again"))
     return [Text(""), Text("Where to look next", style="bold"), *(Text(f"  {a:<10} {b}") for a, b in rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -27,3 +28,9 @@ def duration(seconds: float) -> str:
 def share(part: float, whole: float) -> str:
     """Write a part of a whole in percent."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def near(path: Path) -> str:
+    """Write a path from here, if it lies below here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -13,9 +12,7 @@ from orchestrator.report import terminal
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
 
-PLACES = terminal.Places(
-    "sweep ui, then http://127.0.0.1:5000", Path("reports/report.html"), "sweep evaluate x"
-)
+PLACES = terminal.Places("sweep ui, then http://127.0.0.1:5000", "reports/report.html", "sweep evaluate x")
 
 
 def shown(summary: Summary, **options: object) -> str:

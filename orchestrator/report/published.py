@@ -1,0 +1,149 @@
+"""Published test accuracies on the long-sequence tasks, kept as data, each with its source.
+
+Sources: RotRNN, Tables 1 and 2; LRU, Tables 3 and 6. A value in brackets there is a standard error over three
+seeds. Image is grey in one paper and colour in the other: the note says which, and the two never compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published test accuracy.
+
+    Attributes:
+        layer: a name of `trainables.settings.LAYER_SETTINGS`.
+        task: a name of `trainables.tasks.TASKS`.
+        accuracy: share of correct answers.
+        error: standard error, or None where the paper prints none.
+        source: paper and table.
+        note: what the number must not be compared without, or ''.
+    """
+
+    layer: str
+    task: str
+    accuracy: float
+    error: float | None
+    source: str
+    note: str = ""
+
+
+_ROTRNN = "RotRNN, Table 1"
+_ROTRNN_SPEECH = "RotRNN, Table 2"
+_LRU = "LRU, Table 3"
+_DENSE = "LRU, Table 6"
+_AGAIN = "reproduced by RotRNN's authors"
+_BY_LRU = "reproduced by LRU's authors"
+_COLOUR = "colour"
+_GREY = "grey"
+
+
+def _figures(
+    layer: str, source: str, percents: dict[str, float | tuple[float, float]], **notes: str
+) -> list[Figure]:
+    found = []
+    for task, printed in percents.items():
+        value, error = printed if isinstance(printed, tuple) else (printed, None)
+        note = "; ".join(part for part in (notes.get("every", ""), notes.get(task, "")) if part)
+        figure = Figure(layer, task, value / 100, None if error is None else error / 100, source, note)
+        found.append(figure)
+    return found
+
+
+FIGURES: tuple[Figure, ...] = (
+    *_figures(
+        "rotrnn",
+        _ROTRNN,
+        {"listops": 61.1, "text": 89.6, "retrieval": 89.9, "image": 85.9, "pathfinder": 93.0, "pathx": 89.2},
+        image=_GREY,
+    ),
+    *_figures("rotrnn", _ROTRNN_SPEECH, {"speech_commands": 95.2}),
+    *_figures(
+        "lru",
+        _LRU,
+        {
+            "listops": (60.2, 0.8),
+            "text": (89.4, 0.1),
+            "retrieval": (89.9, 0.1),
+            "image": (89.0, 0.1),
+            "pathfinder": (95.1, 0.1),
+            "pathx": (94.2, 0.4),
+        },
+        image=_COLOUR,
+    ),
+    *_figures(
+        "lru",
+        _ROTRNN,
+        {"listops": 57.9, "text": 89.4, "retrieval": 89.4, "image": 85.2, "pathfinder": 90.0, "pathx": 92.8},
+        every=_AGAIN,
+        image=_GREY,
+    ),
+    *_figures("lru", _ROTRNN_SPEECH, {"speech_commands": 95.2}, every=_AGAIN),
+    *_figures(
+        "s5",
+        _LRU,
+        {"listops": 62.2, "text": 89.3, "retrieval": 91.4, "pathfinder": 95.3, "pathx": 98.6},
+        every="as S5's paper prints it",
+    ),
+    *_figures(
+        "s5",
+        _LRU,
+        {
+            "listops": (58.5, 0.3),
+            "text": (86.2, 0.1),
+            "retrieval": (88.9, 0.0),
+            "image": (88.8, 0.1),
+            "pathfinder": (95.7, 0.1),
+            "pathx": (96.0, 0.1),
+        },
+        every=_BY_LRU,
+        image=_COLOUR,
+    ),
+    *_figures("s5", _ROTRNN_SPEECH, {"speech_commands": 96.8}),
+    *_figures(
+        "s4d",
+        _ROTRNN,
+        {"listops": 60.5, "text": 86.2, "retrieval": 89.5, "image": 88.2, "pathfinder": 93.1, "pathx": 92.0},
+        image=_GREY,
+    ),
+    *_figures(
+        "s4d",
+        _LRU,
+        {
+            "listops": (60.2, 0.3),
+            "text": (86.4, 0.0),
+            "retrieval": (89.5, 0.0),
+            "image": (91.5, 0.2),
+            "pathfinder": (94.2, 0.3),
+            "pathx": (97.5, 0.0),
+        },
+        every=_BY_LRU,
+        image=_COLOUR,
+    ),
+    *_figures("s4d", _ROTRNN_SPEECH, {"speech_commands": 95.8}),
+    *_figures(
+        "linear_rnn",
+        _DENSE,
+        {"listops": (50.4, 0.2), "text": (89.1, 0.1), "retrieval": (89.1, 0.1), "image": (72.2, 0.2)},
+        image=_COLOUR,
+    ),
+    *_figures(
+        "tanh_rnn",
+        _DENSE,
+        {"listops": (43.9, 0.1), "text": (87.2, 0.1), "retrieval": (88.9, 0.2), "image": (69.9, 0.3)},
+        image=_COLOUR,
+    ),
+    *_figures(
+        "relu_rnn",
+        _DENSE,
+        {"listops": (37.6, 8.0), "text": (88.0, 0.1), "retrieval": (88.5, 0.1), "image": (69.7, 0.2)},
+        image=_COLOUR,
+    ),
+)
+
+
+def figures(layer: str, task: str) -> list[Figure]:
+    """Return what is published for a layer on a task, in the order above."""
+    return [figure for figure in FIGURES if (figure.layer, figure.task) == (layer, task)]

@@ -1,0 +1,39 @@
+"""The verbs `report` and `compare` on a real ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.paths import Paths
+from tests import sweeps
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a root whose ledger holds a running sweep."""
+    paths = Paths(tmp_path / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.fill(ledger, tmp_path / "checkpoints")
+    ledger.close()
+    return paths.root
+
+
+def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["report", "retrieval", "--root", str(root)]) == 0
+    assert "Chosen: retrieval-laptop-0123abcd-7" in capsys.readouterr().out
+    assert (root / "reports" / sweeps.SWEEP_ID / "report.html").stat().st_size > 1_000_000
+
+
+def test_compare(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["compare", "retrieval", "--root", str(root)]) == 0
+    assert "| rotrnn | 0.6359 *; published 0.899 [3] |" in capsys.readouterr().out
+
+
+def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["report", "nothing", "--root", str(root)]) == 2
+    assert "must be one sweep's id" in capsys.readouterr().err
