@@ -94,18 +94,24 @@ def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
 
 def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None:
     """The death of one process costs at most an interval of one trial."""
-    driver = commands.start(*LONG)
+    driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 6)
     workers = [process for process in commands.alive() if process.cmdline()[:1] == ["ray::Worker.train"]]
     assert workers
     workers[0].kill()
-    code, output = finish(driver)
-    assert code == 0, output
     ledger = commands.ledger
     (sweep,) = ledger.sweeps()
-    lost = [each for each in ledger.attempts(sweep.id) if each.cause == "worker lost"]
-    assert len(lost) == 1
-    assert all(trial.state == "COMPLETE" for trial in ledger.trials(sweep.id))
+    wait_for(lambda: any(attempt.number == 2 for attempt in ledger.attempts(sweep.id)), seconds=60)
+    (again,) = [attempt for attempt in ledger.attempts(sweep.id) if attempt.number == 2]
+    wait_for(lambda: again.id in {report.attempt_id for report in ledger.reports(again.trial_key)})
+    code, output = commands.run("stop", sweep.id)
+    assert code == 0, output
+    code, output = finish(driver, timeout=60)
+    assert code == 4, output
+    causes = [attempt.cause for attempt in ledger.attempts(sweep.id) if attempt.cause != "interrupted"]
+    assert causes == ["worker lost"]
+    curve = [report.step for report in ledger.reports(again.trial_key)]
+    assert curve == list(range(10, 10 * len(curve) + 1, 10))
 
 
 def test_mlflow_that_is_gone_costs_no_trial(commands: Commands) -> None:

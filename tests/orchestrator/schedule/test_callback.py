@@ -6,13 +6,12 @@ import pytest
 
 from orchestrator.schedule.callback import cause_of
 
-
 KILLED = """Failure # 1 (occurred at 2026-11-21_12-43-04)
 The actor died unexpectedly before finishing this task.
 	class_name: Worker
-The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker
-unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the process was
-killed by the OOM killer due to high memory usage, (2) ray stop --force was called
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail:
+Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the
+process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called
 """
 
 
