@@ -18,6 +18,11 @@ def trial_key_of(attempt_id: str) -> str:
     return attempt_id.rpartition(".")[0]
 
 
+def is_confirmation(trial_key: str) -> bool:
+    """Tell whether a key is that of a confirmation, `<sweep>-c<k>`, and not of a trial of the search."""
+    return trial_key.rpartition("-")[2].startswith("c")
+
+
 @dataclass(frozen=True)
 class Assignment:
     """One attempt of one trial, complete: a worker needs nothing else.

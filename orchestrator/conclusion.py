@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.choice import choose
 from orchestrator.exits import Exit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReadingRecord, SweepState, TrialRecord
@@ -18,33 +19,26 @@ Evaluate = Callable[[str], Mapping[str, Any]]
 """Evaluates the checkpoint in a folder on test: `{"step": ..., "metrics": {...}}`."""
 
 
-def choose(sweep: Sweep, trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Return the complete trial with the best validation value; the lower number wins a tie."""
-    complete = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
-    sign = 1.0 if sweep.direction == "maximize" else -1.0
-    return max(complete, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
-
-
-def unread(sweep: Sweep, ledger: Ledger) -> TrialRecord | None:
-    """Return the chosen trial if test has not been read for it."""
-    chosen = choose(sweep, ledger.trials(sweep.id, role="search"))
+def unread(sweep: Sweep, ledger: Ledger) -> list[TrialRecord]:
+    """Return the chosen trial and the complete confirmations for which test has not been read."""
+    trials = ledger.trials(sweep.id)
+    chosen = choose(sweep, trials)
+    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
     read = {reading.trial_key for reading in ledger.readings(sweep.id)}
-    return None if chosen is None or chosen.key in read else chosen
+    return [trial for trial in [chosen, *confirmed] if trial is not None and trial.key not in read]
 
 
 def read_test(sweep: Sweep, ledger: Ledger, evaluate: Evaluate) -> None:
-    """Read test for the chosen checkpoint, unless that was done, and write the reading down."""
-    chosen = unread(sweep, ledger)
-    if chosen is None:
-        return
-    best = next(row for row in ledger.checkpoints(chosen.key) if row.kind == "best")
-    answer = evaluate(best.path)
-    metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-    now = time.time()
-    ledger.add_reading(
-        ReadingRecord(trial_key=chosen.key, step=answer["step"], split="test", metrics=metrics, at=now),
-        events=[events.metrics(chosen.key, answer["step"], metrics, events.milliseconds(now))],
-    )
+    """Read test once for the chosen checkpoint and once for each confirmation; every reading is a row."""
+    for trial in unread(sweep, ledger):
+        best = next(row for row in ledger.checkpoints(trial.key) if row.kind == "best")
+        answer = evaluate(best.path)
+        metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
+        now = time.time()
+        ledger.add_reading(
+            ReadingRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
+            events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
+        )
 
 
 def conclude(sweep: Sweep, ledger: Ledger, paths: Paths, reason: str | None = None) -> Exit:

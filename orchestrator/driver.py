@@ -137,10 +137,10 @@ def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
 
 
 def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
-    trials = ledger.trials(sweep.id, role="search")
+    trials = ledger.trials(sweep.id)
     unfinished = [trial for trial in trials if trial.state in ("WAITING", "RUNNING", "PREEMPTED")]
     known = ledger.sweep(sweep.id)
-    asked_all = len(trials) >= sweep.budget.trials
+    asked_all = len(trials) >= sweep.budget.trials + sweep.confirm.seeds
     if known and known.finished_at and asked_all and not unfinished and not conclusion.unread(sweep, ledger):
         watcher.say(f"{sweep.id} is finished. `--extend trials=N` goes on with it, `--new` starts another.")
         return conclusion.outcome(sweep, ledger)

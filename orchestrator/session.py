@@ -16,16 +16,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.budget import spent
+from orchestrator.choice import choose
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
     CheckpointKind,
     CheckpointRecord,
     Event,
+    Role,
     SweepState,
     TrialRecord,
     TrialState,
@@ -71,6 +73,13 @@ class Running:
     cause: str | None = None
 
 
+class Proposed(NamedTuple):
+    """Hyperparameters to train with, and what the sampler must find again."""
+
+    params: Mapping[str, Any]
+    system_attrs: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Stop:
     """Why a session launches nothing more.
@@ -114,19 +123,23 @@ class Session:
         self._best: tuple[str, float] | None = None
         self._waiting: list[tuple[float, str]] = []
         self._next_number, self._exhausted = 0, False
+        self._confirmations = 0
         self._settled_before = 0
-        for trial in ledger.trials(sweep.id, role="search"):
+        for trial in ledger.trials(sweep.id):
             self._adopt(trial)
         self._settled_before = self.progress().settled
 
     def _adopt(self, trial: TrialRecord) -> None:
         """Take a trial of an earlier driver over: an unfinished one waits for its next attempt."""
-        self._next_number = max(self._next_number, trial.number + 1)
+        if trial.role == "search":
+            self._next_number = max(self._next_number, trial.number + 1)
+        else:
+            self._confirmations = max(self._confirmations, trial.number + 1)
         self._states[trial.key] = trial.state
         if trial.state in UNFINISHED_TRIAL:
             self._states[trial.key] = "WAITING"
             heapq.heappush(self._waiting, (0.0, trial.key))
-        elif trial.state == "COMPLETE":
+        elif trial.state == "COMPLETE" and trial.role == "search":
             self._note_best(trial.key, trial.value)
 
     # ---------------------------------------------------------------- what is next
@@ -138,7 +151,7 @@ class Session:
         if self._waiting and self._waiting[0][0] <= self._clock():
             _, key = heapq.heappop(self._waiting)
             return self._launch(self.ledger.trial(key))
-        return None if self._asked_all else self._ask()
+        return self._confirm() if self._asked_all else self._ask()
 
     @property
     def concurrency(self) -> int:
@@ -151,11 +164,30 @@ class Session:
         """Tell whether no attempt is running and none will ever be launched again."""
         if self.running:
             return False
-        return self.stopped is not None or (not self._waiting and self._asked_all)
+        return self.stopped is not None or not (self._waiting or not self._asked_all or self._unconfirmed)
 
     @property
     def _asked_all(self) -> bool:
         return self._exhausted or self._next_number >= self.sweep.budget.trials
+
+    @property
+    def _unconfirmed(self) -> bool:
+        """Tell whether the chosen hyperparameters are still to be trained with another fresh seed."""
+        return self._best is not None and self._confirmations < self.sweep.confirm.seeds
+
+    def _confirm(self) -> Assignment | None:
+        """Launch the next confirmation, once no trial of the search can change the choice any more."""
+        searching = any(run.trial.role == "search" for run in self.running.values())
+        if searching or self._waiting or not self._unconfirmed:
+            return None
+        chosen = choose(self.sweep, self.ledger.trials(self.sweep.id, role="search"))
+        if chosen is None:
+            return None
+        number = self._confirmations
+        key = f"{self.sweep.id}-c{number}"
+        seed = self.sweep.confirmation_seed(number)
+        self._confirmations += 1
+        return self._enter(key, number, "confirmation", Proposed(chosen.params, {}), seed)
 
     def _ask(self) -> Assignment | None:
         number = self._next_number
@@ -163,26 +195,31 @@ class Session:
         if proposal is None:
             self._exhausted = True
             return None
-        seed = self.sweep.trial_seed(number)
+        self._next_number = number + 1
+        key = f"{self.sweep.id}-{number}"
+        drawn = Proposed(proposal.params, proposal.system_attrs)
+        return self._enter(key, number, "search", drawn, self.sweep.trial_seed(number))
+
+    def _enter(self, key: str, number: int, role: Role, drawn: Proposed, seed: int) -> Assignment:
+        """Commit a new trial, then launch it."""
         trial = TrialRecord(
-            key=f"{self.sweep.id}-{number}",
+            key=key,
             sweep_id=self.sweep.id,
             number=number,
-            role="search",
+            role=role,
             state="WAITING",
             cause=None,
-            params=dict(proposal.params),
-            system_attrs=dict(proposal.system_attrs),
+            params=dict(drawn.params),
+            system_attrs=dict(drawn.system_attrs),
             seed=seed,
             value=None,
             best_step=None,
             step=0,
-            total_steps=self.sweep.settings(proposal.params, seed).training.steps,
+            total_steps=self.sweep.settings(drawn.params, seed).training.steps,
             attempts=0,
             created_at=time.time(),
         )
         self.ledger.add_trial(trial, events=[events.trial_started(trial, self.sweep)])
-        self._next_number = number + 1
         return self._launch(trial)
 
     def _launch(self, trial: TrialRecord) -> Assignment:
@@ -248,11 +285,13 @@ class Session:
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
         value = outcome.metrics[self.sweep.metric]
-        self.study.report(run.trial.number, outcome.step, value)
+        if run.trial.role == "search":
+            self.study.report(run.trial.number, outcome.step, value)
         if run.best is not None and not self._better(value, run.best):
             return False
         run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
-        self._note_best(run.trial.key, value)
+        if run.trial.role == "search":
+            self._note_best(run.trial.key, value)
         return True
 
     def _points(self, run: Running, outcome: Outcome) -> list[Event]:
@@ -320,7 +359,8 @@ class Session:
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
         self._states[trial.key] = state
-        self.study.tell(trial.number, state, value, run.step, run.best_metrics)
+        if trial.role == "search":
+            self.study.tell(trial.number, state, value, run.step, run.best_metrics)
 
     # ---------------------------------------------------------------- when it ends early
 
@@ -389,7 +429,8 @@ class Session:
     def progress(self) -> Progress:
         """Return the counts, the best so far and an estimate of the time left."""
         key, value = self._best or (None, None)
-        now = Progress(dict(Counter(self._states.values())), self.sweep.budget.trials, key, value)
+        wanted = self.sweep.budget.trials + self.sweep.confirm.seeds
+        now = Progress(dict(Counter(self._states.values())), wanted, key, value)
         elapsed = self._clock() - self._began
         return replace(now, seconds_left=seconds_left(now.settled, self._settled_before, now.wanted, elapsed))
 

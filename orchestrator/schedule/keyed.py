@@ -13,7 +13,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from orchestrator.assignment import trial_key_of
+from orchestrator.assignment import is_confirmation, trial_key_of
 from orchestrator.ledger.records import ReportRecord
 
 
@@ -52,7 +52,8 @@ def histories(reports: Iterable[ReportRecord]) -> list[History]:
     """Return what earlier runs of a sweep reported, trial by trial, in the order it was reported."""
     curves: dict[str, list[dict[str, float]]] = {}
     for report in sorted(reports, key=lambda report: report.at):
-        curves.setdefault(report.trial_key, []).append({"step": report.step, **report.metrics})
+        if not is_confirmation(report.trial_key):
+            curves.setdefault(report.trial_key, []).append({"step": report.step, **report.metrics})
     return [History(key, tuple(results)) for key, results in curves.items()]
 
 
@@ -96,14 +97,17 @@ class KeyedScheduler(TrialScheduler):
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Introduce the trial, unless an earlier attempt did."""
-        self._of(trial)
+        """Introduce a trial of the search, unless an earlier attempt did."""
+        if not is_confirmation(trial_key_of(trial.trial_id)):
+            self._of(trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Ask the rule whether the trial goes on."""
+        """Ask the rule whether the trial goes on; a confirmation always does."""
+        if is_confirmation(trial_key_of(trial.trial_id)):
+            return str(TrialScheduler.CONTINUE)
         return str(self._rule.on_trial_result(_NOBODY, self._of(trial), result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:

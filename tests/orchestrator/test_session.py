@@ -70,7 +70,7 @@ class Desk:
             0.0,
         )
         self.ledger.create_sweep(record)
-        study = Study(sweep, self.ledger.trials(sweep.id), self.ledger.reports(sweep.id))
+        study = Study(sweep, self.ledger.trials(sweep.id, role="search"), self.ledger.reports(sweep.id))
         session = Session(sweep, self.ledger, study, self.paths, self.folder, self.clock)
         session.capacity = lambda: capacity
         return session
@@ -305,3 +305,36 @@ def test_without_any_node_it_stops_after_a_while(desk: Desk) -> None:
     session.look_around()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"
+
+
+CONFIRM = "confirm: {seeds: 2}\n"
+
+
+def test_the_chosen_hyperparameters_are_confirmed_with_fresh_seeds(desk: Desk) -> None:
+    session = desk.open(desk.sweep(2, CONFIRM))
+    first, second = launch(session), launch(session)
+    train(session, first, value=0.6)
+    assert session.next_assignment() is None
+    train(session, second, value=0.9)
+    again = [launch(session), launch(session)]
+    chosen = desk.ledger.trial(second.trial_key)
+    for told in again:
+        assert told.settings.seed not in (first.settings.seed, second.settings.seed)
+        assert desk.ledger.trial(told.trial_key).params == chosen.params
+        train(session, told, value=0.99)
+    assert again[0].settings.seed != again[1].settings.seed
+    assert session.finished
+    assert session.progress().best_value == 0.9
+
+
+def test_confirmations_go_on_with_the_next_driver(desk: Desk) -> None:
+    sweep = desk.sweep(1, CONFIRM)
+    session = desk.open(sweep)
+    train(session, launch(session), value=0.6)
+    told = launch(session)
+    session.reported(told.attempt_id, outcome(told, 10, 0.5))
+    after = desk.open(sweep)
+    again = launch(after)
+    assert again.trial_key == told.trial_key == f"{sweep.id}-c0"
+    assert again.resume is not None
+    assert launch(after).trial_key == f"{sweep.id}-c1"
