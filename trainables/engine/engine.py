@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -54,9 +55,8 @@ class Engine:
         """
         self.slots = self.width = slots
         self._settings, self._data = settings, data
-        splits = (data.train, data.validation)
-        padded = any(bool(np.any(split.lengths < data.signature.length)) for split in splits)
-        self._program = Program(settings, data.signature, padded, _evaluated(settings, data.signature))
+        evaluated = _evaluated(settings, data.signature)
+        self._program = Program(settings, data.signature, self._padded(data.train), evaluated)
         self._names = Names(self._program.layout.params, self._program.layout.stats)
         self._compiler = Compiler()
         self._train = on_device(data.train)
@@ -128,9 +128,11 @@ class Engine:
             examples: how many; None for those of the settings.
         """
         trained, parts = self._trained(slot), []
+        program = replace(self._program, padded=self._padded(getattr(self._data, split)))
         for block, count in self._blocks(split, examples or self._settings.evaluate_examples):
             arguments = (trained, block, np.int32(count))
-            parts.append(self._compiler.get("evaluate", self._program.evaluate, arguments)(*arguments))
+            call = self._compiler.get(("evaluate", program.padded), program.evaluate, arguments)
+            parts.append(call(*arguments))
         loss, metric, counted = np.sum(np.asarray(jax.device_get(parts), np.float64), axis=0)
         mean = float(loss / counted)
         # Of logits that are no numbers, the first class would be "predicted", and sometimes be right.
@@ -140,6 +142,9 @@ class Engine:
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
         """Return what `restore` needs to go on from here, by name, on the host."""
         return self._names.apart(self._trained(slot))
+
+    def _padded(self, split: Split) -> bool:
+        return bool(np.any(split.lengths < self._data.signature.length))
 
     def _check(self, settings: TrialSettings) -> None:
         if settings.static() != self._settings.static():
