@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
+from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.fold import Change, by_run, fold
 from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
 from orchestrator.tracking.links import trial_curves
@@ -231,9 +231,10 @@ def connect(uri: str) -> MlflowClient:
     MLflow migrates on first use without a lock, and two first users destroy each other's work: for SQLite the
     migration runs under a file lock. The file is put in WAL mode, or a reader in the UI stops the writer.
     """
-    file = sqlite_file(uri)
-    if file is None:
+    path = sqlite_path(uri)
+    if path is None:
         return MlflowClient(uri)
+    file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with _locked(file.with_name(f"{file.name}.lock")):
         client = MlflowClient(uri)
@@ -242,13 +243,6 @@ def connect(uri: str) -> MlflowClient:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.close()
     return client
-
-
-def sqlite_file(uri: str) -> Path | None:
-    """Return the file of an SQLite URI, or None for any other kind of store."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return Path(unquote(urlsplit(uri).path[1:]))
 
 
 @contextmanager

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from orchestrator.errors import BadInput
+from orchestrator.tracking.address import is_server, shown
 from orchestrator.tracking.environment import environment
 
 _GOODBYE_SECONDS = 5.0
@@ -47,6 +50,16 @@ def stop(server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def _signal(group: int, number: int) -> bool:
     """Send a signal to a process group; tell whether there was anyone to send it to."""
     try:
@@ -57,7 +70,18 @@ def _signal(group: int, number: int) -> bool:
 
 
 def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
-    """Serve until the server ends or a signal asks for its end; return the exit code."""
+    """Serve until the server ends or a signal asks for its end; return the exit code.
+
+    Raises:
+        BadInput: if the port is taken, or MLflow is a server already.
+    """
+    if is_server(tracking_uri):
+        where = shown(tracking_uri)
+        raise BadInput(
+            "MLFLOW_TRACKING_URI", "must name a database to serve", where, f"Open {where} instead."
+        )
+    if not _is_free(port):
+        raise BadInput("--port", "must be free on 127.0.0.1", str(port), f"Try --port {port + 1}.")
     server = start(tracking_uri, artifacts, port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

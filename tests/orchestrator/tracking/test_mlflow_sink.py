@@ -14,8 +14,9 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking import events
+from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.links import trial_curves
-from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, sqlite_file
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 
 
@@ -63,7 +64,7 @@ def runs_of(destination: Destination) -> dict[str, Run]:
 def points_of(destination: Destination) -> list[tuple[str, str, int, float, int]]:
     """Return every stored point of the experiment, straight from the table."""
     experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
-    file = sqlite_file(destination.uri)
+    file = sqlite_path(destination.uri)
     assert file is not None
     with sqlite3.connect(file) as connection:
         rows = connection.execute(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
+import pytest
 
+from orchestrator.errors import BadInput
 from orchestrator.tracking import ui
 from orchestrator.tracking.environment import environment
 
@@ -20,6 +23,19 @@ def test_the_server_stays_on_this_machine() -> None:
     assert "--allowed-hosts 127.0.0.1:5055,localhost:5055" in joined
     assert "0.0.0.0" not in joined
     assert options["--backend-store-uri"] == "sqlite:///mlruns/mlflow.db"
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=f"--port: must be free on 127.0.0.1, got {port}"):
+            ui.serve(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, port)
+
+
+def test_a_server_is_not_served_again(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="Open http://host:5000 instead") as refused:
+        ui.serve("http://me:canary@host:5000", tmp_path, 5055)
+    assert "canary" not in str(refused.value)
 
 
 def test_mlflow_runs_without_jobs_pickles_or_telemetry() -> None:
