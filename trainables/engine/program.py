@@ -312,11 +312,15 @@ def _empty(depth: int) -> Log:
 
 def _noted(log: Log, index: Array, outcome: Outcome) -> Log:
     """Return the log with one step's outcome."""
+
+    def noted(column: Array, value: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(column, value, index, axis=0)
+
     return log._replace(
-        loss=log.loss.at[index].set(outcome.loss),
-        metric=log.metric.at[index].set(outcome.metric),
-        counted=log.counted.at[index].set(outcome.counted),
-        tokens=log.tokens.at[index].set(outcome.tokens),
+        loss=noted(log.loss, outcome.loss),
+        metric=noted(log.metric, outcome.metric),
+        counted=noted(log.counted, outcome.counted),
+        tokens=noted(log.tokens, outcome.tokens),
         norms=outcome.norms,
         rate=outcome.rate,
     )
