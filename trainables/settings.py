@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
+
+from trainables.extensions import Registry
 
 Interval = tuple[float, float]
 
@@ -103,7 +104,14 @@ STEPS = Range((0.001, 0.1), (0.0, 1e3), True, "Step of the discretisation, log-u
 DISCRETISATION = Option("zoh", "From continuous time to steps.", choices=("zoh", "bilinear"))
 EVEN = Need(("d_state",), lambda n: n % 2 == 0, "d_state must be even")
 
-LAYER_SETTINGS: Mapping[str, LayerSettings] = MappingProxyType(
+
+def _layer_settings(found: object) -> LayerSettings:
+    if not isinstance(found, LayerSettings):
+        raise TypeError("it must be a LayerSettings")
+    return found
+
+
+LAYER_SETTINGS: Mapping[str, LayerSettings] = Registry(
     {
         "rotrnn": LayerSettings(
             summary="RotRNN: H heads of rotations with one decay each (RotRNN, section 3).",
@@ -209,7 +217,9 @@ LAYER_SETTINGS: Mapping[str, LayerSettings] = MappingProxyType(
             },
             needs=(EVEN,),
         ),
-    }
+    },
+    "trainables.layer_settings",
+    _layer_settings,
 )
 """One entry a layer of `trainables.layers.LAYERS`; a contract test holds the two together."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from trainables.extensions import Registry
 from trainables.tasks.adding import Adding
 from trainables.tasks.base import Task
 from trainables.tasks.copy import Copy
@@ -15,19 +18,33 @@ from trainables.tasks.smnist import SequentialMnist
 from trainables.tasks.speech_commands import SpeechCommands
 from trainables.tasks.text import Text
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        ListOps(),
-        Text(),
-        Retrieval(),
-        Image(),
-        Pathfinder(),
-        PathX(),
-        SpeechCommands(),
-        SequentialMnist(),
-        PermutedMnist(),
-        Copy(),
-        Adding(),
-    )
-}
+
+def _task(found: object) -> Task:
+    if isinstance(found, type) and issubclass(found, Task):
+        return found()
+    if isinstance(found, Task):
+        return found
+    raise TypeError("it must be a trainables.tasks.base.Task")
+
+
+TASKS: Mapping[str, Task] = Registry(
+    {
+        task.name: task
+        for task in (
+            ListOps(),
+            Text(),
+            Retrieval(),
+            Image(),
+            Pathfinder(),
+            PathX(),
+            SpeechCommands(),
+            SequentialMnist(),
+            PermutedMnist(),
+            Copy(),
+            Adding(),
+        )
+    },
+    "trainables.tasks",
+    _task,
+)
+"""Every task that a search-space file can name, those of installed packages included."""

@@ -21,6 +21,7 @@ import numpy as np
 from trainables.settings import Option
 from trainables.tasks.cache import Cache, Writer, fingerprint
 from trainables.tasks.options import completed
+from trainables.tasks.remote import Remote
 
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""
@@ -177,6 +178,7 @@ class Task(ABC):
         title: one line for `data list` and the reference page.
         metric: what its splits are scored by.
         options: the options a search-space file may give.
+        remotes: the published files that it reads.
         version: of the encoding; raise it when `encode` writes other arrays than before.
     """
 
@@ -184,6 +186,7 @@ class Task(ABC):
     title: ClassVar[str]
     metric: ClassVar[Metric] = "accuracy"
     options: ClassVar[Mapping[str, Option]] = {}
+    remotes: ClassVar[tuple[Remote, ...]] = ()
     version: ClassVar[int] = 1
 
     @property

@@ -19,6 +19,7 @@ from trainables.tasks.base import Encoding, Progress, Scale, Signature, Source, 
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
 from trainables.tasks.held_out import divided
+from trainables.tasks.remote import Remote
 
 _LENGTH = 1024
 _PUBLISHED_BYTES = 6 * 10_000 * (1 + cifar.IMAGE_BYTES)
@@ -33,6 +34,17 @@ class Image(Task):
 
     name = "image"
     title = "Image: CIFAR-10 pixel by pixel (L = 1,024), grey or colour, 10 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        Remote(
+            url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            place="cifar-10-batches-bin",
+            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            size=170_052_171,
+            inside="cifar-10-batches-bin",
+            unpacked=200_000_000,
+            members=20,
+        ),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "colour": Option(False, "Three features a pixel (as LRU) instead of their luma (as RotRNN, S5, S4)."),
         "validation_share": Option(

@@ -30,6 +30,7 @@ from trainables.tasks.listops_rule import (
     generated,
 )
 from trainables.tasks.parallel import cores, in_order
+from trainables.tasks.remote import Remote, long_range_arena
 
 _FOLDERS = ("listops-1000", "lra_release/lra_release/listops-1000", "lra_release/listops-1000")
 _FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -51,6 +52,9 @@ class ListOps(Task):
 
     name = "listops"
     title = "ListOps: the value of a nested list expression, 10 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDERS[1], _FOLDERS[1], unpacked=2_000_000_000, members=20),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",

@@ -22,11 +22,13 @@ from trainables.tasks.chance import entropy, majority
 from trainables.tasks.parallel import cores, in_order
 from trainables.tasks.pathfinder_rule import CONTOURS
 from trainables.tasks.pathfinder_snakes import drawn
+from trainables.tasks.remote import Remote, long_range_arena
 
 _PUBLISHED = 200_000
 _HELD_OUT = 10
 """One in so many published images is of validation, and as many of test."""
 
+_FOLDER = "lra_release/lra_release/pathfinder32"
 _PIXELS_A_CHUNK = 1_024_000
 _SEED_OF_THE_SPLIT = 42
 _NOTE = "drawn by LRA's rule, not LRA's own images"
@@ -38,6 +40,9 @@ class Pathfinder(Task):
     name = "pathfinder"
     title = "Pathfinder: are two discs joined by a dashed line? (L = 1,024), 2 classes"
     side: ClassVar[int] = 32
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDER, _FOLDER, unpacked=6_000_000_000, members=800_000),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",

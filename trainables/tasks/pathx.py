@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from trainables.tasks.pathfinder import Pathfinder
+from trainables.tasks.remote import Remote, long_range_arena
+
+_FOLDER = "lra_release/lra_release/pathfinder128"
 
 
 class PathX(Pathfinder):
@@ -16,3 +19,6 @@ class PathX(Pathfinder):
     name = "pathx"
     title = "Path-X: Pathfinder on 128 x 128 pixels (L = 16,384), 2 classes"
     side: ClassVar[int] = 128
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDER, _FOLDER, unpacked=16_000_000_000, members=800_000),
+    )

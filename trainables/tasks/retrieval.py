@@ -22,6 +22,7 @@ from trainables.tasks.base import SPLITS, Encoding, Progress, Signature, Source,
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
 from trainables.tasks.characters import Characters, write
+from trainables.tasks.remote import Remote, long_range_arena
 
 _FOLDERS = ("tsv_data", "lra_release/lra_release/tsv_data", "lra_release/tsv_data")
 _FILES = {
@@ -43,6 +44,9 @@ class Retrieval(Task):
 
     name = "retrieval"
     title = "Retrieval: are two documents related? Character level, 2 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDERS[1], _FOLDERS[1], unpacked=16_000_000_000, members=20),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",

@@ -18,17 +18,25 @@ from trainables.tasks.base import Encoding, Progress, Scale, Signature, Source, 
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
 from trainables.tasks.held_out import divided
+from trainables.tasks.remote import Remote
 
 PIXELS = 784
 _CLASSES = 10
 _PUBLISHED = (60_000, 10_000)
 _FOLDERS = ("mnist", "MNIST/raw")
-_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+_FILES = {
+    "train-images-idx3-ubyte": (
+        9_912_422,
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "train-labels-idx1-ubyte": (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    "t10k-images-idx3-ubyte": (
+        1_648_877,
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    "t10k-labels-idx1-ubyte": (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+}
+"""Each file with the size and the sum of its packed form."""
 
 
 class SequentialMnist(Task):
@@ -36,6 +44,15 @@ class SequentialMnist(Task):
 
     name = "smnist"
     title = "Sequential MNIST: digits pixel by pixel (L = 784), 10 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = tuple(
+        Remote(
+            url=f"https://storage.googleapis.com/cvdf-datasets/mnist/{name}.gz",
+            place=f"{_FOLDERS[0]}/{name}.gz",
+            sha256=sha256,
+            size=size,
+        )
+        for name, (size, sha256) in _FILES.items()
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0

@@ -23,6 +23,7 @@ from trainables.settings import Option
 from trainables.tasks.base import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
+from trainables.tasks.remote import Remote
 
 RATE = 16_000
 """Samples a second, and the longest clip."""
@@ -49,6 +50,17 @@ class SpeechCommands(Task):
 
     name = "speech_commands"
     title = "Speech Commands: one-second words at 16 kHz (L = 16,000), 35 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        Remote(
+            url="http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+            place=_FOLDER,
+            sha256="af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
+            size=2_428_923_189,
+            inside="",
+            unpacked=4_500_000_000,
+            members=120_000,
+        ),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "every": Option(
             1, "Keep the mean of every so many samples: 1 is the published 16 kHz.", choices=(1, 2, 4, 8, 16)

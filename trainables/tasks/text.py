@@ -22,6 +22,7 @@ from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
 from trainables.tasks.characters import Characters, write
 from trainables.tasks.held_out import divided
+from trainables.tasks.remote import Remote
 
 _FOLDER = "aclImdb"
 _LABELS = {"neg": 0, "pos": 1}
@@ -41,6 +42,17 @@ class Text(Task):
 
     name = "text"
     title = "Text: IMDB reviews, character by character (L = 4,096), 2 classes"
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        Remote(
+            url="https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+            place=_FOLDER,
+            sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+            size=84_125_825,
+            inside="aclImdb",
+            unpacked=1_000_000_000,
+            members=110_000,
+        ),
+    )
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(4096, "Padded characters of a review; longer ones are cut off.", at_least=16),
         "validation_share": Option(

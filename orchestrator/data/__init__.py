@@ -1,0 +1,1 @@
+"""Fetching published data sets: download, verify, unpack, move into place."""

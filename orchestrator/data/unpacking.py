@@ -1,0 +1,123 @@
+"""Unpack an archive of unknown intent: regular files and folders only, inside one folder, up to a cap."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from trainables.errors import BadData
+from trainables.tasks.base import Progress
+
+_COPY_BYTES = 1 << 20
+_MEMBERS_A_REPORT = 1000
+_DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def unpack(
+    archive: Path, inside: str, target: Path, progress: Progress, *, most_bytes: int, most_members: int
+) -> None:
+    """Unpack one folder of a tar archive into an empty folder.
+
+    Modes, owners and times of the archive are not taken over.
+
+    Args:
+        archive: a tar file, packed with gzip, bzip2, xz or not.
+        inside: the folder of the archive that becomes `target`; "" for all.
+        target: does not exist yet.
+        progress: in bytes of the archive read, of all.
+        most_bytes: refuse more than this in all.
+        most_members: refuse more files and folders than this.
+
+    Raises:
+        BadData: the archive is damaged, lacks the folder, is larger than the caps, or has a member that is
+            a link, a device, absolute, above its folder, or there twice.
+    """
+    target.mkdir(parents=True)
+    try:
+        members = _unpack(archive, inside, target, progress, most_bytes, most_members)
+    except _DAMAGED as error:
+        got = str(error) or "an early end"
+        raise BadData(
+            str(archive), "must be a whole tar archive", got, "Remove it and fetch again."
+        ) from error
+    if not members:
+        must = f"must hold the folder {inside or '.'}"
+        raise BadData(str(archive), must, "nothing of it", "Is it the published archive?")
+
+
+def _unpack(
+    archive: Path, inside: str, target: Path, progress: Progress, most_bytes: int, most_members: int
+) -> int:
+    """Unpack, and return how many members there were."""
+    total, members = 0, 0
+    for member, source in _members(archive, progress):
+        name = _safe(archive, member, inside)
+        if name is None:
+            continue
+        members, total = members + 1, total + member.size
+        if members > most_members or total > most_bytes:
+            must = f"must hold at most {most_members:,} members and {most_bytes:,} bytes"
+            raise BadData(str(archive), must, f"more at {member.name}", "Is it the published archive?")
+        _write(archive, member, source, target / name)
+    return members
+
+
+def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield each member while the archive stands at it."""
+    size = archive.stat().st_size
+    # A stream: one pass, and no list of millions of members is kept.
+    with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as source:
+        number = 0
+        while (member := source.next()) is not None:
+            if number % _MEMBERS_A_REPORT == 0:
+                progress(f"unpacking {archive.name}", file.tell(), size)
+            yield member, source
+            source.members.clear()  # type: ignore[attr-defined]
+            number += 1
+    progress(f"unpacking {archive.name}", size, size)
+
+
+def _safe(archive: Path, member: tarfile.TarInfo, inside: str) -> PurePosixPath | None:
+    """Return the member's name below `inside`, or None if it does not lie there.
+
+    Raises:
+        BadData: it is nothing that may be unpacked.
+    """
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
+        _refuse(archive, member, "must stay inside the folder it is unpacked in")
+    if not name.is_relative_to(inside):
+        return None
+    below = name.relative_to(inside)
+    if not (member.isreg() or member.isdir()):
+        _refuse(archive, member, "must be a regular file or a folder")
+    return below if below.parts else None
+
+
+def _write(archive: Path, member: tarfile.TarInfo, source: tarfile.TarFile, path: Path) -> None:
+    try:
+        if member.isdir():
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = source.extractfile(member)
+        assert content is not None, "it is a regular file"
+        with path.open("xb") as file:
+            shutil.copyfileobj(content, file, _COPY_BYTES)
+    except (FileExistsError, NotADirectoryError):
+        _refuse(archive, member, "must be there once")
+
+
+def _refuse(archive: Path, member: tarfile.TarInfo, must: str) -> None:
+    remedy = "Nothing was put in place. Is it the published archive?"
+    raise BadData(f"{archive}: member {member.name!r}", must, _kind(member), remedy)
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.issym() or member.islnk():
+        return f"a link to {member.linkname!r}"
+    return "a device" if member.isdev() else "this one"
