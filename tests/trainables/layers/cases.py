@@ -1,0 +1,57 @@
+"""Small layers of every kind, built once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax import Array
+from numpy.typing import NDArray
+
+from trainables.layers import LAYERS, Layer
+from trainables.settings import LAYER_SETTINGS
+
+D, N = 4, 16
+OPTIONS: dict[str, dict[str, Any]] = {"rotrnn": {"heads": 4}, "s5": {"blocks": 2}}
+NAMES = tuple(LAYERS)
+
+Floats = NDArray[np.float64]
+
+
+def build(name: str, *, seed: Any = 0, **options: Any) -> Layer:
+    """Build a small layer; options go over those of `OPTIONS`."""
+    merged: dict[str, Any] = {"d_model": D, "d_state": N, **OPTIONS.get(name, {}), **options}
+    make: Any = LAYERS[name]
+    return make(rngs=nnx.Rngs(seed), **merged)
+
+
+@cache
+def built(name: str, bidirectional: bool = False) -> Layer:
+    """Return the one small layer of a name that tests share."""
+    return build(name, bidirectional=bidirectional)
+
+
+def forms(name: str) -> tuple[str, ...]:
+    """Return the forms of a layer that can be forced."""
+    option = LAYER_SETTINGS[name].options.get("form")
+    return () if option is None or option.choices is None else tuple(f for f in option.choices if f != "auto")
+
+
+def sequence(length: int, width: int = D, seed: int = 1) -> Array:
+    """Return u (L, D), standard normal."""
+    return jax.random.normal(jax.random.key(seed), (length, width))
+
+
+def exact(layer: Layer) -> dict[str, Floats]:
+    """Return a layer's arrays in float64."""
+    return {name: np.asarray(value, np.float64) for name, value in nnx.to_pure_dict(nnx.state(layer)).items()}
+
+
+def apart(found: Any, expected: Any) -> float:
+    """Return the largest difference, relative to the largest expected number."""
+    found, expected = np.asarray(found, np.complex128), np.asarray(expected, np.complex128)
+    assert found.shape == expected.shape
+    return float(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1e-30))

@@ -1,0 +1,138 @@
+"""Every form of the diagonal recurrence against float64 loops, in value and gradient."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import Array
+from jax import numpy as jnp
+from numpy.typing import NDArray
+
+from tests.trainables.layers.cases import apart
+from trainables.layers.recurrence import FORMS, planar, recurrence, varying_recurrence
+
+N = 6
+Complex = NDArray[np.complex128]
+
+
+def _problem(length: int, moduli: tuple[float, float] = (0.1, 0.9999)) -> tuple[Array, Array, Array]:
+    """Return decays (2, N) spread over the moduli, inputs and cotangents (L, 2, N)."""
+    draw = np.random.default_rng(length)
+    moduli_of = 1 - np.geomspace(1 - moduli[0], 1 - moduli[1], N)
+    decays = moduli_of * np.exp(1j * draw.uniform(0, 2 * np.pi, N))
+    inputs, cotangents = draw.standard_normal((2, length, 2, N), np.float32)
+    return (
+        planar(jnp.float32(decays.real), jnp.float32(decays.imag)),
+        jnp.array(inputs),
+        jnp.array(cotangents),
+    )
+
+
+def _complex(planes: Any) -> Complex:
+    exact = np.asarray(planes, np.float64)
+    return exact[..., 0, :] + 1j * exact[..., 1, :]
+
+
+def _reference(decays: Complex, inputs: Complex, cotangents: Complex) -> tuple[Complex, Complex, Complex]:
+    """Return states, gradients by the decay of every step and by the inputs; decays (L, N)."""
+    states, state = [], np.zeros(N, np.complex128)
+    for decay, now in zip(decays, inputs, strict=True):
+        state = decay * state + now
+        states.append(state)
+    gradients = np.zeros_like(inputs)
+    later = np.zeros(N, np.complex128)
+    for t in range(len(inputs) - 1, -1, -1):
+        gradients[t] = later = cotangents[t] + later
+        later = decays[t].conj() * later
+    before = np.array([np.zeros(N), *states[:-1]])
+    return np.array(states), before.conj() * gradients, gradients
+
+
+@partial(jax.jit, static_argnames=("form", "reverse"))
+def _found(
+    decay: Array, inputs: Array, cotangents: Array, form: str, reverse: bool
+) -> tuple[Array, tuple[Array, Array]]:
+    states, pull = jax.vjp(
+        lambda decay, inputs: recurrence(decay, inputs, form=form, reverse=reverse), decay, inputs
+    )
+    return states, pull(cotangents)
+
+
+@pytest.mark.parametrize(
+    ("length", "reverse"), [(1, False), (7, False), (7, True), (1024, True), (4096, False)]
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_invariant(form: str, length: int, reverse: bool) -> None:
+    """States and gradients equal those of a float64 loop, in both directions."""
+    moduli, tolerance = ((0.1, 0.999), 1e-5) if length < 4096 else ((0.1, 0.9999), 1e-4)
+    decay, inputs, cotangents = _problem(length, moduli)
+    states, (of_decay, of_inputs) = _found(decay, inputs, cotangents, form, reverse)
+    turn = slice(None, None, -1) if reverse else slice(None)
+    expected, of_decays, gradients = _reference(
+        np.broadcast_to(_complex(decay), (length, N)), _complex(inputs)[turn], _complex(cotangents)[turn]
+    )
+    assert apart(_complex(states)[turn], expected) < tolerance
+    assert apart(_complex(of_inputs)[turn], gradients) < tolerance
+    assert apart(_complex(of_decay), of_decays.sum(axis=0)) < tolerance
+
+
+@pytest.mark.parametrize("form", ["sequential", "associative", "chunked"])
+@pytest.mark.parametrize("length", [1, 100])
+def test_varying(form: str, length: int) -> None:
+    """The same where the decay differs from step to step."""
+    _, inputs, cotangents = _problem(length)
+    decays = _problem(length + 1)[1][:length] * 0.5
+    states, pull = jax.vjp(partial(varying_recurrence, form=form), decays, inputs)
+    of_decays, of_inputs = pull(cotangents)
+    expected = _reference(_complex(decays), _complex(inputs), _complex(cotangents))
+    assert apart(_complex(states), expected[0]) < 1e-5
+    assert apart(_complex(of_decays), expected[1]) < 1e-5
+    assert apart(_complex(of_inputs), expected[2]) < 1e-5
+    turned = varying_recurrence(decays, inputs, form=form, reverse=True)
+    assert apart(turned[::-1], varying_recurrence(decays[::-1], inputs[::-1])) < 1e-5
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_initial_state(reverse: bool) -> None:
+    """A run in two pieces, the state carried over, equals one run."""
+    decay, inputs, _ = _problem(20)
+    whole = recurrence(decay, inputs, reverse=reverse)
+    cut, carried = (inputs[:8], whole[8]) if reverse else (inputs[12:], whole[11])
+    piece = recurrence(decay, cut, initial=carried, reverse=reverse)
+    assert apart(piece, whole[:8] if reverse else whole[12:]) < 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_and_slots(form: str) -> None:
+    """`vmap` over a batch and over slots, decays shared or not, equals loops, gradients included."""
+    decay, inputs, _ = _problem(3 * 2 * 24)
+    batches = inputs.reshape(3, 2, 24, 2, N)
+    decays = decay * jnp.array([1.0, 0.9, 0.5])[:, None, None]
+
+    def loss(decay: Array, batch: Array) -> Array:
+        return jnp.sum(jnp.sin(jax.vmap(lambda one: recurrence(decay, one, form=form))(batch)))
+
+    def loop(decay: Array, batch: Array) -> Array:
+        return sum((jnp.sum(jnp.sin(recurrence(decay, one, form=form))) for one in batch), jnp.float32(0))
+
+    together = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))(decays, batches)
+    alone = jax.jit(jax.value_and_grad(loop, argnums=(0, 1)))
+    for slot in range(3):
+        expected = jax.tree.leaves(alone(decays[slot], batches[slot]))
+        for one, other in zip(jax.tree.leaves(together), expected, strict=True):
+            assert apart(one[slot], other) < 1e-5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bfloat16(form: str) -> None:
+    """Activations in bfloat16 are read and written, the state is carried in float32: 2^-8 relative."""
+    decay, inputs, _ = _problem(512, (0.1, 0.999))
+    narrow = inputs.astype(jnp.bfloat16)
+    states = recurrence(decay, narrow, form=form)
+    assert states.dtype == jnp.bfloat16
+    wide = recurrence(decay, narrow.astype(jnp.float32))
+    assert apart(states, wide) < 2**-8

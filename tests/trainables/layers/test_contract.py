@@ -1,0 +1,154 @@
+"""What every layer of the registry promises."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from tests.trainables.layers.cases import NAMES, D, apart, build, built, forms, sequence
+from trainables.errors import Refusal
+from trainables.layers import LAYERS
+from trainables.settings import LAYER_SETTINGS
+
+L, TRUE = 33, 20
+WITH_FORMS = [(name, form) for name in NAMES for form in forms(name) if form != "sequential"]
+
+
+@cache
+def _run(name: str, bidirectional: bool) -> Any:
+    """Return the compiled (u, length) -> (outputs, states) of a shared layer, padding and all."""
+    return jax.jit(built(name, bidirectional).run)
+
+
+def test_registry_matches_settings() -> None:
+    """Layers and their settings have the same names, options and ranges."""
+    assert set(LAYERS) == set(LAYER_SETTINGS)
+    own = {"self", "d_model", "d_state", "rngs", "bidirectional"}
+    for name, layer in LAYERS.items():
+        settings = LAYER_SETTINGS[name]
+        accepted = set(inspect.signature(layer.__init__).parameters) - own
+        declared = set(settings.options) | set(settings.ranges)
+        # A dense nonlinear recurrence has one form alone.
+        assert accepted - declared <= {"form"}, name
+        assert declared <= accepted, name
+        assert settings.summary.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_match_settings(name: str) -> None:
+    """The defaults that a file gets are those of the class."""
+    parameters = inspect.signature(LAYERS[name].__init__).parameters
+    for option, spec in (LAYER_SETTINGS[name].options | LAYER_SETTINGS[name].ranges).items():
+        assert parameters[option].default == pytest.approx(spec.default), option
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
+    """(L, D) -> (L, D); what stands behind the true end changes nothing before it."""
+    run, u = _run(name, bidirectional), sequence(L)
+    outputs, states = run(u, TRUE)
+    assert outputs.shape == (L, D)
+    assert states.shape[0] == L
+    assert outputs.dtype == states.dtype == jnp.float32
+    loud, loud_states = run(u.at[TRUE:].set(1e3), TRUE)
+    np.testing.assert_array_equal(loud[:TRUE], outputs[:TRUE])
+    np.testing.assert_array_equal(loud_states[:TRUE], states[:TRUE])
+    short = built(name, bidirectional)(u[:TRUE])
+    assert apart(short, outputs[:TRUE]) < 3e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_causality(name: str) -> None:
+    """One direction reads nothing ahead; two directions do, and both ends then matter everywhere."""
+    u = sequence(L)
+    later = u.at[TRUE:].add(1.0)
+    one, two = _run(name, False), _run(name, True)
+    assert apart(one(later, L)[0][:TRUE], one(u, L)[0][:TRUE]) < 3e-6
+    assert apart(two(later, L)[0][:TRUE], two(u, L)[0][:TRUE]) > 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters(name: str) -> None:
+    """Parameters are float32, the recurrent ones exist, a second direction adds readouts alone."""
+    one, two = (nnx.to_pure_dict(nnx.state(built(name, both), nnx.Param)) for both in (False, True))
+    assert all(value.dtype == jnp.float32 for value in two.values())
+    assert built(name).recurrent & set(one)
+    assert not built(name).recurrent & {"C", "C_re", "C_im", "D"}
+    added = {key: value.shape for key, value in two.items() if key not in one}
+    assert added
+    assert all(shape == one[key.replace("C_backward", "C")].shape for key, shape in added.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stepping(name: str) -> None:
+    """One token at a time from a carried state equals the whole sequence."""
+    layer, u = built(name), sequence(L)
+    stepped = jax.jit(lambda u: jax.lax.scan(layer.step, layer.initial_state(), u)[1])(u)
+    assert apart(stepped, _run(name, False)(u, L)[0]) < 1e-5
+    with pytest.raises(Refusal, match="must only look back"):
+        built(name, True).step(layer.initial_state(), u[0])
+
+
+@cache
+def _graded(name: str, form: str) -> tuple[Array, dict[str, Array]]:
+    """Return the outputs of 1,000 steps, and the gradients of their product with fixed numbers."""
+    u, weights = sequence(1000), sequence(1000, seed=2)
+
+    def loss(layer: Any) -> tuple[Array, Array]:
+        outputs = layer(u)
+        return jnp.sum(outputs * weights), outputs
+
+    gradients, outputs = nnx.jit(nnx.grad(loss, has_aux=True))(build(name, form=form))
+    return outputs, nnx.to_pure_dict(nnx.state(gradients, nnx.Param))
+
+
+@pytest.mark.parametrize(("name", "form"), WITH_FORMS)
+def test_forms_agree(name: str, form: str) -> None:
+    """Every form gives the sequential one's outputs and gradients, at a length that is no power of two."""
+    outputs, gradients = _graded(name, "sequential")
+    found, found_gradients = _graded(name, form)
+    assert apart(found, outputs) < 1e-5
+    for path, value in gradients.items():
+        assert apart(found_gradients[path], value) < 1e-5, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_finite_gradients_of_long_sequences(name: str) -> None:
+    """Nothing overflows in 16,384 steps, forward or back."""
+    layer, u = build(name, d_model=2, d_state=8), sequence(16_384, 2)
+    gradients, of_u = nnx.jit(nnx.grad(lambda layer, u: jnp.mean(layer(u) ** 2), argnums=(0, 1)))(layer, u)
+    for path, value in nnx.to_pure_dict(nnx.state(gradients, nnx.Param)).items():
+        assert np.isfinite(value).all(), path
+        assert np.any(value != 0), path
+    assert np.isfinite(of_u).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slots_equal_a_loop(name: str) -> None:
+    """Drawing and running several trials at once, their ranges traced, equals one after the other."""
+    u = sequence(2 * L).reshape(2, L, D)
+    lengths = jnp.array([L, TRUE])
+    shrunk = {
+        range_name: jnp.array([[low, (low + high) / 2], [low, high]])
+        for range_name, spec in LAYER_SETTINGS[name].ranges.items()
+        for low, high in [spec.default]
+    }
+
+    def trial(seed: Array, ranges: dict[str, Array]) -> Array:
+        layer = build(name, seed=jax.random.key(seed), **{key: (v[0], v[1]) for key, v in ranges.items()})
+        return jax.vmap(layer)(u, lengths)
+
+    together = jax.jit(jax.vmap(trial))(jnp.arange(2), shrunk)
+    alone = jax.jit(trial)
+    for slot in range(2):
+        expected = alone(jnp.int32(slot), {key: values[slot] for key, values in shrunk.items()})
+        assert apart(together[slot], expected) < 1e-5
