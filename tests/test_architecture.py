@@ -21,7 +21,12 @@ DOORS = {
     "flax": ("trainables/",),
     "optax": ("trainables/",),
 }
-WITHOUT_JAX = ("trainables/settings.py", "trainables/errors.py", "trainables/checkpoint.py", "trainables/tasks/")
+WITHOUT_JAX = (
+    "trainables/settings.py",
+    "trainables/errors.py",
+    "trainables/checkpoint.py",
+    "trainables/tasks/",
+)
 
 
 def _files() -> list[Path]:
@@ -50,8 +55,12 @@ def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     for node in tree.body:
         names = list(_imports(node)) if isinstance(node, ast.Import | ast.ImportFrom) else []
         submodules = {name for name in names[1:] if name in modules}
-        # `from package import module` needs the module; the package itself only if a name of its own is meant.
-        found |= submodules if len(submodules) == len(names) - 1 > 0 else {name for name in names if name in modules}
+        # `from package import module` needs the module; the package only if a name of its own is meant.
+        found |= (
+            submodules
+            if len(submodules) == len(names) - 1 > 0
+            else {name for name in names if name in modules}
+        )
     return found - {_name(path)}
 
 
@@ -69,7 +78,9 @@ def test_vendor_doors(path: Path) -> None:
 def test_science_does_not_know_the_service() -> None:
     """`trainables` never imports `orchestrator`."""
     for path in (ROOT / "trainables").rglob("*.py"):
-        assert not any(name.startswith("orchestrator") for name in _imports(ast.parse(path.read_text()))), path
+        assert not any(name.startswith("orchestrator") for name in _imports(ast.parse(path.read_text()))), (
+            path
+        )
 
 
 def test_no_import_cycles() -> None:

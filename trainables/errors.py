@@ -1,8 +1,8 @@
 """What is refused, told so that a person can act on it.
 
-    Refusal                    root: where - what must hold - what we got - what would be right
-    +-- BadData                a data set is missing, truncated or not in its published format
-    +-- DamagedCheckpoint      a checkpoint does not match its manifest
+Refusal                    root: where - what must hold - what we got - what would be right
++-- BadData                a data set is missing, truncated or not in its published format
++-- DamagedCheckpoint      a checkpoint does not match its manifest
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ def test_counts_numbered_devices_only(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("0,1", 2), ("0,1,2,3", 2)])
-def test_respects_visible_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, count: int) -> None:
+def test_respects_visible_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, count: int
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert detect(devices(tmp_path, "nvidia0", "nvidia1")).gpus == count
 
