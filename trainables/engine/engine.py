@@ -104,6 +104,7 @@ class Engine:
             steps: slot -> steps from now, each at least 1.
             stop: asked after every device call; once it says yes, the reports of what was done are returned.
         """
+        assert all(count >= 1 for count in steps.values())
         began, before = time.perf_counter(), self._compiler.seconds
         logs: dict[int, list[Log]] = {slot: [] for slot in steps}
         remaining = dict(steps)
@@ -125,11 +126,11 @@ class Engine:
         Args:
             slot: with a trial.
             split: "train", "validation" or "test"; test is opened at the first such call.
-            examples: how many; None for those of the settings.
+            examples: how many; None for all of them.
         """
         trained, parts = self._trained(slot), []
         program = replace(self._program, padded=self._padded(getattr(self._data, split)))
-        for block, count in self._blocks(split, examples or self._settings.evaluate_examples):
+        for block, count in self._blocks(split, examples):
             arguments = (trained, block, np.int32(count))
             call = self._compiler.get(("evaluate", program.padded), program.evaluate, arguments)
             parts.append(call(*arguments))
@@ -179,7 +180,7 @@ class Engine:
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
                 if len(group) == 1 or not out_of_memory(error):
                     raise
-                self.width = bucket(len(group), self.slots) // 2
+                self.width = _halved(bucket(len(group), self.slots))
                 continue
             waiting = waiting[len(group) :]
             yield from zip(group, logs, strict=True)
@@ -251,6 +252,11 @@ def _evaluated(settings: TrialSettings, signature: Signature) -> int:
 def bucket(active: int, slots: int) -> int:
     """Return the size of the program that serves `active` of K slots: a power of two, or all K."""
     return min(slots, 1 << (active - 1).bit_length())
+
+
+def _halved(size: int) -> int:
+    """Return the largest power of two below a size."""
+    return 1 << ((size - 1).bit_length() - 1)
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -80,7 +80,7 @@ def test_learns(single: Engine) -> None:
     assert 0 < report.learning_rate < 1e-6
 
 
-def test_resumed_equals_undisturbed(single: Engine) -> None:
+def test_resumed_equals_undisturbed(single: Engine, fused: Engine) -> None:
     """Training that goes on from a snapshot, in a new engine, ends bit-equal to training left alone."""
     with _trials(single, {0: _unlike(3)}):
         single.advance({0: 7})
@@ -90,6 +90,9 @@ def test_resumed_equals_undisturbed(single: Engine) -> None:
     other = Engine(toy_trial(), toy_data())
     other.restore(0, _unlike(3), kept)
     assert other.evaluate(0) == scores
+    fused.restore(2, _unlike(3), kept)
+    assert fused.evaluate(2) == scores
+    fused.evict(2)
     first, second = other.advance({0: 5})[0], other.advance({0: 7})[0]
     _assert_equal(other.snapshot(0), undisturbed)
     assert (5 * first.loss + 7 * second.loss) / 12 == pytest.approx(whole.loss, rel=1e-12)
