@@ -25,6 +25,7 @@ VERBS = {
     "compare": "orchestrator.cli.reports:compare",
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
+    "data": "orchestrator.cli.data:data_app",
     "recover": "orchestrator.cli.control:recover_ledger",
     "ui": "orchestrator.cli.ui:ui",
 }
@@ -59,8 +60,12 @@ def build(verbs: Iterable[str]) -> typer.Typer:
     )
     app.callback()(lambda: None)  # a verb stays a word of the command line, even where it is the only one
     for verb in verbs:
-        module, function = VERBS[verb].split(":")
-        app.command(verb)(getattr(import_module(module), function))
+        module, name = VERBS[verb].split(":")
+        found = getattr(import_module(module), name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb)
+        else:
+            app.command(verb)(found)
     return app
 
 
