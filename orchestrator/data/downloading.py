@@ -83,7 +83,7 @@ def by_hand(remote: Remote, path: Path) -> str:
         f"SHA-256 {remote.sha256}" if remote.sha256 else "",
     ]
     said = ", ".join(filter(None, known))
-    return f"Or put that file{f' ({said})' if said else ''} at {path} by hand and run this again."
+    return f"Without a network, put it{f' ({said})' if said else ''} at {path} and run this again."
 
 
 def _receive(remote: Remote, part: Path, progress: Progress, open_url: Open) -> None:

@@ -14,6 +14,9 @@ from trainables.tasks.base import Progress
 
 _COPY_BYTES = 1 << 20
 _MEMBERS_A_REPORT = 1000
+_LEAST_BYTES = 20
+"""No packed archive is smaller; at the header of a shorter one `tarfile` stumbles with a TypeError."""
+
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -36,6 +39,9 @@ def unpack(
         BadData: the archive is damaged, lacks the folder, is larger than the caps, or has a member that is
             a link, a device, absolute, above its folder, or there twice.
     """
+    if (size := archive.stat().st_size) < _LEAST_BYTES:
+        must = "must be a whole tar archive"
+        raise BadData(str(archive), must, f"{size} bytes", "Remove it and fetch again.")
     target.mkdir(parents=True)
     try:
         members = _unpack(archive, inside, target, progress, most_bytes, most_members)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from orchestrator.data.unpacking import unpack
 from tests.data import shared_file
 from tests.published import imdb
 from trainables.errors import BadData
@@ -18,8 +18,9 @@ TASK = Text()
 
 
 def test_all_published_reviews_are_read(tmp_path: Path) -> None:
-    with tarfile.open(shared_file("imdb/aclImdb_v1_labelled.tar.xz")) as archive:
-        archive.extractall(tmp_path, filter="data")
+    archive = shared_file("imdb/aclImdb_v1_labelled.tar.xz")
+    caps = {"most_bytes": 10**9, "most_members": 60_000}
+    unpack(archive, "aclImdb", tmp_path / "aclImdb", lambda *_: None, **caps)
     data = TASK.load({}, tmp_path)
     assert (len(data.train), len(data.validation), len(data.test)) == (22_500, 2500, 25_000)
     assert data.comparable
