@@ -35,18 +35,18 @@ _BOUNDS: tuple[tuple[type, str, Callable[[Any, Any], bool], str], ...] = (
     (annotated_types.Le, "le", operator.le, "at most"),
     (annotated_types.Lt, "lt", operator.lt, "below"),
 )
-# Name, section, kind, whether it is static, whether a running trial can take another value.
-_FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool, bool], ...] = (
-    ("depth", ModelSection, "whole", True, False),
-    ("d_model", ModelSection, "whole", True, False),
-    ("d_state", ModelSection, "whole", True, False),
-    ("bidirectional", ModelSection, "flag", True, False),
-    ("dropout", ModelSection, "real", False, True),
-    ("batch_size", TrainingSection, "whole", True, False),
-    ("learning_rate", TrainingSection, "real", False, True),
-    ("recurrent_learning_rate", TrainingSection, "real", False, True),
-    ("weight_decay", TrainingSection, "real", False, True),
-    ("warmup", TrainingSection, "real", False, False),
+# Name, section, kind, whether a running trial can take another value.
+_FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
+    ("depth", ModelSection, "whole", False),
+    ("d_model", ModelSection, "whole", False),
+    ("d_state", ModelSection, "whole", False),
+    ("bidirectional", ModelSection, "flag", False),
+    ("dropout", ModelSection, "real", True),
+    ("batch_size", TrainingSection, "whole", False),
+    ("learning_rate", TrainingSection, "real", True),
+    ("recurrent_learning_rate", TrainingSection, "real", True),
+    ("weight_decay", TrainingSection, "real", True),
+    ("warmup", TrainingSection, "real", False),
 )
 
 
@@ -56,7 +56,6 @@ class Hyperparameter:
 
     Attributes:
         kind: the type of its values.
-        static: whether another value needs another compiled program.
         mutable: whether a running trial can take another value: free, and not spent at its start.
         must: its type and bounds in words.
         allows: tells whether a value of the right type is within its bounds.
@@ -64,7 +63,6 @@ class Hyperparameter:
     """
 
     kind: Kind
-    static: bool
     mutable: bool
     must: str
     allows: Callable[[Any], bool]
@@ -93,9 +91,7 @@ class Hyperparameter:
 def searchable(layer: str) -> dict[str, Hyperparameter]:
     """Return every hyperparameter of a trial with this layer, by its name in `search`."""
     declared = LAYER_SETTINGS[layer]
-    found = {
-        name: _field(name, section, kind, static, mutable) for name, section, kind, static, mutable in _FIELDS
-    }
+    found = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
     found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYER_SETTINGS)))
     found |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
@@ -109,21 +105,21 @@ def option_hyperparameter(option: Option) -> Hyperparameter:
     kind = _kind_of(option.default)
     if option.choices is not None:
         must = f"one of {', '.join(str(choice) for choice in option.choices)}"
-        return Hyperparameter(kind, True, False, must, option.choices.__contains__, option.default)
+        return Hyperparameter(kind, False, must, option.choices.__contains__, option.default)
     if option.at_least is None:
-        return Hyperparameter(kind, True, False, _WORDS[kind], lambda value: True, option.default)
+        return Hyperparameter(kind, False, _WORDS[kind], lambda value: True, option.default)
     least = option.at_least
     must = f"{_WORDS[kind]}, at least {least:g}"
-    return Hyperparameter(kind, True, False, must, lambda value: bool(value >= least), option.default)
+    return Hyperparameter(kind, False, must, lambda value: bool(value >= least), option.default)
 
 
 def _range_end(spec: Range, default: float) -> Hyperparameter:
     low, high = spec.within
     must = f"a number between {low:g} and {high:g}{', both excluded' if spec.open_ends else ''}"
-    return Hyperparameter("real", False, False, must, spec.holds, f"{default:g}")
+    return Hyperparameter("real", False, must, spec.holds, f"{default:g}")
 
 
-def _field(name: str, section: type[BaseModel], kind: Kind, static: bool, mutable: bool) -> Hyperparameter:
+def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:
     """Read the bounds where they are written once: in the section's field."""
     field = section.model_fields[name]
     bounds = [
@@ -138,7 +134,7 @@ def _field(name: str, section: type[BaseModel], kind: Kind, static: bool, mutabl
     def allows(value: Any) -> bool:
         return all(compare(value, limit) for compare, limit, _ in bounds)
 
-    return Hyperparameter(kind, static, mutable, must, allows, sample)
+    return Hyperparameter(kind, mutable, must, allows, sample)
 
 
 def _kind_of(default: Any) -> Kind:

@@ -56,12 +56,15 @@ def check_installed(root: Node, sampler: Sampler) -> None:
         raise complaint(root, ("sampler",), must, f"pip install {' '.join(missing)}.", "none installed")
 
 
-_KINDS: Mapping[str, Mapping[str, Any]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}
+_OPTIONS: Mapping[str, Mapping[str, type[Section]]] = {
+    "sampler": {name: kind.options for name, kind in SAMPLERS.items()},
+    "scheduler": SCHEDULERS,
+}
 
 
 def _read(root: Node, section: str, value: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and the complete options of `name` or `{name: {options}}`."""
-    known = _KINDS[section]
+    known = _OPTIONS[section]
     given = {value: {}} if isinstance(value, str) else value
     if not isinstance(given, dict) or len(given) != 1:
         must = "must be one name, or {name: {options}}"
@@ -71,11 +74,10 @@ def _read(root: Node, section: str, value: Any) -> tuple[str, dict[str, Any]]:
         raise complaint(root, (section, name), f"must name a {section}", nearest(name, known), f"`{name}`")
     if not isinstance(options, dict):
         raise complaint(root, (section, name), "must be a mapping of options", f"Write {section}: {name}.")
-    model: type[Section] = known[name].options
     try:
-        return name, model.model_validate(options).model_dump(mode="json")
+        return name, known[name].model_validate(options).model_dump(mode="json")
     except ValidationError as error:
-        raise from_pydantic(error, model, root, (section, name)) from None
+        raise from_pydantic(error, known[name], root, (section, name)) from None
 
 
 def _check_sampler(root: Node, file: SpaceFile, space: Space, sampler: Sampler, objectives: int) -> None:

@@ -29,14 +29,12 @@ def _startup(default: int) -> Any:
     return setting("Random trials before the model.", default, default, ge=0, le=100_000)
 
 
-class Seeded(Section):
-    """Options that every sampler has."""
-
+class _Seeded(Section):
     seed: Whole = setting("Seed of the sweep.", 0, 0, ge=0, lt=2**32)
 
 
-class TpeOptions(Seeded):
-    """Optuna's TPESampler."""
+class TpeOptions(_Seeded):
+    """Tree-structured Parzen estimator: Optuna's TPESampler."""
 
     n_startup_trials: Whole = _startup(10)
     n_ei_candidates: Whole = setting("Candidates an ask.", 24, 24, ge=1, le=10_000)
@@ -51,15 +49,15 @@ class TpeOptions(Seeded):
         return self
 
 
-class GpOptions(Seeded):
-    """Optuna's GPSampler."""
+class GpOptions(_Seeded):
+    """Gaussian process: Optuna's GPSampler."""
 
     n_startup_trials: Whole = _startup(10)
     deterministic_objective: Flag = setting("Whether equal trials give equal values.", False, False)
 
 
-class CmaesOptions(Seeded):
-    """Optuna's CmaEsSampler."""
+class CmaesOptions(_Seeded):
+    """CMA-ES, for ranges of numbers: Optuna's CmaEsSampler."""
 
     n_startup_trials: Whole = _startup(1)
     sigma0: Number | None = setting("First step size; by the space if none.", 0.2, None, gt=0, le=100)
@@ -68,15 +66,23 @@ class CmaesOptions(Seeded):
     lr_adapt: Flag = setting("Adapt its learning rate.", True, False)
 
 
-class QmcOptions(Seeded):
-    """Optuna's QMCSampler."""
+class RandomOptions(_Seeded):
+    """Independent draws."""
+
+
+class GridOptions(_Seeded):
+    """Every combination once."""
+
+
+class QmcOptions(_Seeded):
+    """Quasi-random points: Optuna's QMCSampler."""
 
     qmc_type: Literal["sobol", "halton"] = setting("Sequence.", "sobol", "sobol")
     scramble: Flag = setting("Scramble the sequence by the seed.", True, True)
 
 
-class NsgaiiOptions(Seeded):
-    """Optuna's NSGAIISampler."""
+class NsgaiiOptions(_Seeded):
+    """Genetic, for several objectives: Optuna's NSGAIISampler."""
 
     population_size: Whole = setting("Trials a generation.", 50, 50, ge=2, le=10_000)
     mutation_prob: Number | None = setting(
@@ -92,7 +98,6 @@ class SamplerKind:
 
     Attributes:
         options: its options.
-        summary: one sentence for the reference page.
         conditions: whether it takes part in a space with `when:`.
         constraints: whether it learns from `constraints:`.
         objectives: whether it takes more than one objective.
@@ -100,7 +105,6 @@ class SamplerKind:
     """
 
     options: type[Section]
-    summary: str
     conditions: bool = False
     constraints: bool = False
     objectives: bool = False
@@ -108,11 +112,11 @@ class SamplerKind:
 
 
 SAMPLERS: dict[str, SamplerKind] = {
-    "tpe": SamplerKind(TpeOptions, "Tree-structured Parzen estimator.", True, True, True),
-    "gp": SamplerKind(GpOptions, "Gaussian process.", False, True, True, needs=("torch", "scipy")),
-    "cmaes": SamplerKind(CmaesOptions, "CMA-ES, for ranges of numbers.", needs=("cmaes",)),
-    "qmc": SamplerKind(QmcOptions, "Quasi-random points.", objectives=True),
-    "random": SamplerKind(Seeded, "Independent draws.", conditions=True, objectives=True),
-    "grid": SamplerKind(Seeded, "Every combination once.", objectives=True),
-    "nsgaii": SamplerKind(NsgaiiOptions, "Genetic, for several objectives.", False, True, True),
+    "tpe": SamplerKind(TpeOptions, conditions=True, constraints=True, objectives=True),
+    "gp": SamplerKind(GpOptions, constraints=True, objectives=True, needs=("torch", "scipy")),
+    "cmaes": SamplerKind(CmaesOptions, needs=("cmaes",)),
+    "qmc": SamplerKind(QmcOptions, objectives=True),
+    "random": SamplerKind(RandomOptions, conditions=True, objectives=True),
+    "grid": SamplerKind(GridOptions, objectives=True),
+    "nsgaii": SamplerKind(NsgaiiOptions, constraints=True, objectives=True),
 }

@@ -26,7 +26,7 @@ def _reduction(default: float) -> Any:
 
 
 class NoOptions(Section):
-    """Nothing to set."""
+    """Every trial runs to its end: nothing to set."""
 
 
 class AshaOptions(Section):
@@ -63,23 +63,10 @@ class PbtOptions(Section):
     factors: Pair = setting("What a step multiplies by.", [0.8, 1.2], (0.8, 1.2))
 
 
-@dataclass(frozen=True)
-class SchedulerKind:
-    """What a scheduler accepts.
-
-    Attributes:
-        options: its options.
-        summary: one sentence for the reference page.
-    """
-
-    options: type[Section]
-    summary: str
-
-
-SCHEDULERS: dict[str, SchedulerKind] = {
-    "asha": SchedulerKind(AshaOptions, "Asynchronous successive halving."),
-    "hyperband": SchedulerKind(HyperbandOptions, "Asynchronous Hyperband."),
-    "median": SchedulerKind(MedianOptions, "Stop what is below the running median."),
-    "none": SchedulerKind(NoOptions, "Every trial runs to its end."),
-    "pbt": SchedulerKind(PbtOptions, "Population based training."),
+SCHEDULERS: dict[str, type[Section]] = {
+    "asha": AshaOptions,
+    "hyperband": HyperbandOptions,
+    "median": MedianOptions,
+    "none": NoOptions,
+    "pbt": PbtOptions,
 }

@@ -40,7 +40,7 @@ def schema() -> dict[str, Any]:
     properties["search"] |= {"propertyNames": {"enum": _searchable()}}
     sections["Expression"] = _EXPRESSION
     sections["Sampler"] = _named({name: kind.options for name, kind in SAMPLERS.items()})
-    sections["Scheduler"] = _named({name: kind.options for name, kind in SCHEDULERS.items()})
+    sections["Scheduler"] = _named(SCHEDULERS)
     sections["ModelSection"] = _model(sections["ModelSection"])
     sections["PublishedSection"] |= _published()
     for direction in ("maximize", "minimize"):

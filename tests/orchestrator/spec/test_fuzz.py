@@ -26,14 +26,15 @@ SCALARS = st.one_of(
     st.sampled_from(
         ["~", "on", "012", "pi/10", "2*pi", "1/0", ".inf", "-.nan", "1e400", "1_0", "!!str x", "&a 1",
          "*a", "<<", "[", "{", "}", "- ", ": ", "#", "|", ">", "%", "@", "`", "'", '"', "\x00", "\ud7ff",
-         "\u2028", "rotrnn", "listops", "tpe", "grid", "cmaes", "pbt", "asha", "none", "val/loss"]
+         "\u2028", "rotrnn", "lru", "listops", "tpe", "grid", "cmaes", "pbt", "asha", "none", "val/loss"]
     ),
 )  # fmt: skip
 KEYS = st.one_of(
     st.sampled_from(
         [*SpaceFile.model_fields, "profiles", "laptop", "layer", "heads", "depth", "uniform", "int", "choice",
          "when", "step", "gamma_init", "gamma_init.min", "gamma_init.max", "theta_init.max", "dropout",
-         "seed", "steps", "values", "test/accuracy", "maximize", "mutations", "at_least", "gpu", "length"]
+         "seed", "steps", "values", "test/accuracy", "maximize", "mutations", "at_least",
+         "gpu", "length", "blocks", "projections", "r_init", "r_init.min", "form"]
     ),
     st.text(max_size=8),
 )  # fmt: skip

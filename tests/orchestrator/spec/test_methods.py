@@ -119,7 +119,7 @@ def test_several_objectives_are_not_pruned(tmp_path: Path) -> None:
 def test_schedulers_by_name(tmp_path: Path, name: str) -> None:
     """A bare name means all defaults, written out."""
     scheduler = loaded(tmp_path, _with("tpe", scheduler=name)).scheduler
-    assert (scheduler.name, set(scheduler.options)) == (name, set(SCHEDULERS[name].options.model_fields))
+    assert (scheduler.name, set(scheduler.options)) == (name, set(SCHEDULERS[name].model_fields))
 
 
 def test_population_based_training(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.spec import from_document
-from tests.orchestrator.spec.files import VALID, edited, loaded
+from tests.orchestrator.spec.files import VALID, edited, loaded, refused
 
 
 def test_reads_the_whole_file(tmp_path: Path) -> None:
@@ -159,3 +159,32 @@ def test_files_of_several_encodings_are_one_sweep(tmp_path: Path) -> None:
     windows = b"\xef\xbb\xbf" + VALID.replace("\n", "\r\n").encode()
     from_windows = loaded(tmp_path, windows.decode("utf-8"))
     assert from_windows.id == loaded(tmp_path).id
+
+
+def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
+    """Each layer takes the options, ranges and hyperparameters that are its own."""
+    head, _, _ = VALID.partition("search:")
+    text = edited("heads: 8,", "heads: 8, r_init: [0.2, 0.9],", head) + (
+        "search:\n"
+        "  layer: {choice: [rotrnn, lru]}\n"
+        "  heads: {choice: [4, 16], when: {layer: rotrnn}}\n"
+        "  r_init.max: {uniform: [0.95, 0.99], when: {layer: lru}}\n"
+        "  learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+        "  recurrent_learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+        "budget: {trials: 8}\n"
+    )
+    sweep = loaded(tmp_path, text)
+    rates = {"learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}
+    rotrnn = sweep.settings({"layer": "rotrnn", "heads": 16, **rates}, 0).model
+    assert (rotrnn.layer, rotrnn.options["heads"], set(rotrnn.ranges)) == (
+        "rotrnn",
+        16,
+        {"gamma_init", "theta_init"},
+    )
+    lru = sweep.settings({"layer": "lru", "r_init.max": 0.97, **rates}, 0).model
+    assert (lru.layer, lru.ranges["r_init"], "heads" in lru.options) == ("lru", (0.2, 0.97), False)
+    error = refused(tmp_path, edited(", when: {layer: lru}", "", text))
+    assert error.where.endswith(": search.r_init.max")
+    assert "with the layer rotrnn" in error.must
+    assert "every draw" in refused(tmp_path, edited("[0.95, 0.99]", "[0.1, 0.99]", text)).must
+    assert "divisible" in refused(tmp_path, edited("[4, 16]", "[4, 12]", text)).must
