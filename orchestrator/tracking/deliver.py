@@ -15,7 +15,6 @@ it too.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.ledger.records import Event
+from orchestrator.tracking.locks import locked
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
 
@@ -33,14 +33,13 @@ def main() -> None:
     """Serve one sweep until stdin ends."""
     answers = _own_stdout()
     destination = Destination(**json.loads(sys.stdin.readline()))
-    held = _sole_writer(destination)
-    sink = MlflowSink(destination)
-    _answer(answers, {"ready": True})
-    for line in sys.stdin:
-        batch = json.loads(line)
-        refused = sink.apply([Event(**event) for event in batch["events"]])
-        _answer(answers, {"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
-    os.close(held)
+    with locked(_lock_of(destination), 0o600):  # an orphan of an earlier driver ends its batch first
+        sink = MlflowSink(destination)
+        _answer(answers, {"ready": True})
+        for line in sys.stdin:
+            batch = json.loads(line)
+            refused = sink.apply([Event(**event) for event in batch["events"]])
+            _answer(answers, {"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
 
 
 def _own_stdout() -> IO[str]:
@@ -54,13 +53,10 @@ def _answer(answers: IO[str], document: dict[str, Any]) -> None:
     print(json.dumps(document), file=answers, flush=True)
 
 
-def _sole_writer(destination: Destination) -> int:
-    """Wait until no other process of this machine writes this sweep's runs (an orphan ends its batch)."""
+def _lock_of(destination: Destination) -> Path:
+    """Return the file that the one writer of a sweep's runs on this machine holds."""
     name = hashlib.sha256(f"{destination.uri} {destination.sweep_id}".encode()).hexdigest()[:16]
-    path = Path(tempfile.gettempdir()) / f"sweep-deliver-{os.getuid()}-{name}.lock"
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    return handle
+    return Path(tempfile.gettempdir()) / f"sweep-deliver-{os.getuid()}-{name}.lock"
 
 
 if __name__ == "__main__":

@@ -11,13 +11,10 @@ It writes with `MlflowClient`, which keeps no state of its own, and imports no J
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +29,7 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.fold import Change, by_run, fold
 from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
 from orchestrator.tracking.links import trial_curves
+from orchestrator.tracking.locks import locked, migration_of
 
 _log = logging.getLogger(__name__)
 
@@ -236,23 +234,13 @@ def connect(uri: str) -> MlflowClient:
         return MlflowClient(uri)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(file.with_name(f"{file.name}.lock")):
+    with locked(migration_of(file)):
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
         with sqlite3.connect(file) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.close()
     return client
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _quotable(value: str) -> str:

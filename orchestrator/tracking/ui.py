@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from orchestrator.errors import BadInput
-from orchestrator.tracking.address import is_server, shown
+from orchestrator.tracking.address import is_server, shown, sqlite_path
 from orchestrator.tracking.environment import environment
+from orchestrator.tracking.locks import locked, migration_of
 
 _GOODBYE_SECONDS = 5.0
 
@@ -33,8 +34,9 @@ def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
 
 def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server in a process group of its own, for it starts workers that would outlive it."""
-    prepare = [sys.executable, "-m", "orchestrator.tracking.prepare", tracking_uri]
-    subprocess.run(prepare, env=environment(), check=True)
+    if not _is_there(tracking_uri):
+        prepare = [sys.executable, "-m", "orchestrator.tracking.prepare", tracking_uri]
+        subprocess.run(prepare, env=environment(), check=True)
     return subprocess.Popen(command(tracking_uri, artifacts, port), env=environment(), start_new_session=True)
 
 
@@ -48,6 +50,17 @@ def stop(server: subprocess.Popen[bytes]) -> None:
             if not _signal(server.pid, 0):
                 return
             time.sleep(0.05)
+
+
+def _is_there(tracking_uri: str) -> bool:
+    """Tell whether a database has been made; one that is being made is waited for."""
+    path = sqlite_path(tracking_uri)
+    if path is None:
+        return True
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with locked(migration_of(file)):
+        return file.exists()
 
 
 def _is_free(port: int) -> bool:

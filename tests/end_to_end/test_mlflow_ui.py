@@ -1,12 +1,16 @@
 """What a person sees: MLflow's own pages and the report, in a real browser.
 
-With `SWEEP_SCREENSHOTS=docs/screenshots` the pictures of the documentation are made again.
+The pictures of the documentation are made by the same walk through a sweep that was really run:
+`SWEEP_SCREENSHOTS=docs/screenshots SWEEP_SCREENSHOTS_OF=mlruns pytest tests/end_to_end/test_mlflow_ui.py`.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -19,6 +23,9 @@ from selenium.webdriver.common.by import By
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.paths import Paths
 from orchestrator.report import report
+from orchestrator.report.figures.curves import layers
+from orchestrator.report.history import History, read
+from orchestrator.report.summary import Summary, summarise
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 from tests.end_to_end import browser
@@ -34,120 +41,148 @@ _TRAINING = "?workflowType=machine_learning"
 """MLflow 3 opens on its pages for chats unless told otherwise."""
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A sweep that has ended, and what its ledger says."""
+
+    paths: Paths
+    history: History
+    summary: Summary
+
+    @property
+    def chosen(self) -> str:
+        """Return the name of the chosen trial's run."""
+        assert self.summary.chosen is not None
+        return f"{self.summary.chosen.row.number:04d}"
+
+    @property
+    def layers(self) -> int:
+        """Return how many layers report their hidden norm."""
+        assert self.summary.chosen is not None
+        return len(layers(self.history, [self.summary.chosen.row.key]))
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Paths:
-    """Return the folders of a finished sweep and its report; MLflow has not been told."""
+def finished(tmp_path: Path) -> Finished:
+    """Return a finished sweep and its report: a sample, or a copy of the newest one of another root."""
     browser.require()
     paths = Paths(tmp_path / "mlruns")
-    paths.create()
+    shown = os.environ.get("SWEEP_SCREENSHOTS_OF")
+    if shown is None:
+        paths.create()
+        _sample(paths, tmp_path / "checkpoints")
+    else:
+        shutil.copytree(shown, paths.root)
     ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, tmp_path / "checkpoints")
+    history = read(ledger, ledger.sweeps()[-1].id)
+    ledger.close()
+    return Finished(paths, history, summarise(history))
+
+
+def _sample(paths: Paths, checkpoints: Path) -> None:
+    """Write a small sweep to the ledger and tell MLflow of it."""
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.fill(ledger, checkpoints)
     told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
     ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
-    ledger.close()
-    return paths
-
-
-@pytest.fixture
-def delivered(finished: Paths) -> Paths:
-    """Return the folders of a finished sweep that MLflow has been told of."""
-    ledger = Ledger.open(finished.ledger_url)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
-    to = Destination(finished.tracking_uri, str(finished.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
+    to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
     assert MlflowSink(to).apply([row.event for row in pending]) == []
     ledger.close()
-    return finished
 
 
-def test_a_sweep_on_mlflows_pages(delivered: Paths, commands: Commands, tmp_path: Path) -> None:
+def test_a_sweep_on_mlflows_pages(finished: Finished, commands: Commands, tmp_path: Path) -> None:
     port = _free_port()
     server = commands.start("ui", "--port", str(port))
     try:
         until("a healthy server", lambda: _status(f"http://127.0.0.1:{port}/health") == 200)
         _strangers_are_refused(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments")
         with browser.opened(tmp_path / "profile") as chrome:
-            _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", _run_ids(delivered))
+            _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", finished)
     finally:
         server.terminate()
         server.wait(15)
 
 
-def _look_around(chrome: Chrome, root: str, runs: dict[str, str]) -> None:
+def _look_around(chrome: Chrome, root: str, finished: Finished) -> None:
+    runs = _run_ids(finished)
+    sweep_id = finished.history.sweep.id
     experiment = f"{root}/{runs['experiment']}/runs"
-    _open(chrome, f"{experiment}{_TRAINING}", sweeps.SWEEP_ID[:12])
-    _runs_are_listed(chrome)
-    _open(chrome, f"{experiment}/{runs['0007']}/model-metrics{_TRAINING}", "hidden_norm")
-    _hidden_norms_are_charted(chrome)
-    sweep = f"{experiment}/{runs[sweeps.SWEEP_ID]}"
-    _open(chrome, f"{sweep}{_TRAINING}", "Trial 7 reaches")
+    _open(chrome, f"{experiment}{_TRAINING}", sweep_id[:12])
+    _runs_are_listed(chrome, finished)
+    _open(chrome, f"{experiment}/{runs[finished.chosen]}/model-metrics{_TRAINING}", "hidden_norm")
+    _hidden_norms_are_charted(chrome, finished)
+    sweep = f"{experiment}/{runs[sweep_id]}"
+    _open(chrome, f"{sweep}{_TRAINING}", f"Trial {int(finished.chosen)} reaches")
     picture(chrome, "sweep")
-    _follow_the_link_to_the_curves(chrome)
+    _follow_the_link_to_the_curves(chrome, finished)
     _open(chrome, f"{sweep}/artifacts/hidden_norms.html{_TRAINING}", "leaderboard.csv")
-    _the_figure_is_drawn(chrome)
+    _the_figure_is_drawn(chrome, finished)
     assert browser.errors(chrome, allowed=_OF_MLFLOW_ITSELF) == []
 
 
 def _open(chrome: Chrome, url: str, text: str) -> None:
     chrome.get("about:blank")  # the pages share one address before the #, and would not be loaded again
     chrome.get(url)
-    until(f"`{text}` on {url}", lambda: text in chrome.find_element(By.TAG_NAME, "body").text)
+    until(f"`{text}` on {url}", lambda: text in _text(chrome))
     _close_assistant(chrome)
 
 
+def _text(chrome: Chrome) -> str:
+    return str(chrome.find_element(By.TAG_NAME, "body").text)
+
+
 def _close_assistant(chrome: Chrome) -> None:
-    for button in chrome.find_elements(
-        By.CSS_SELECTOR, "[data-component-id='mlflow.assistant.chat_panel.close']"
-    ):
+    close = "[data-component-id='mlflow.assistant.chat_panel.close']"
+    for button in chrome.find_elements(By.CSS_SELECTOR, close):
         button.click()
 
 
-def _runs_are_listed(chrome: Chrome) -> None:
-    until("nine runs", lambda: "9 matching runs" in chrome.find_element(By.TAG_NAME, "body").text)
+def _runs_are_listed(chrome: Chrome, finished: Finished) -> None:
+    count = len(finished.history.trials) + 1
+    until(f"{count} runs", lambda: f"{count} matching runs" in _text(chrome))
     expander = "button[data-component-id*='runnamecellrenderer']"
     until("a sweep to unfold", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
-    body = chrome.find_element(By.TAG_NAME, "body")
-    until("the trials below it", lambda: all(f"000{number}" in body.text for number in range(8)))
+    newest = [f"{trial.number:04d}" for trial in finished.history.search()[-8:]]
+    until("the trials below it", lambda: all(name in _text(chrome) for name in newest))
     picture(chrome, "runs")
 
 
-def _hidden_norms_are_charted(chrome: Chrome) -> None:
-    def drawn() -> list[int]:
-        plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
-        return [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .point")) for plot in plots]
+def _points(chrome: Chrome) -> list[int]:
+    """Return the number of points in each chart on the page."""
+    plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
+    return [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .point")) for plot in plots]
 
-    until("a chart a layer, a point a report", lambda: drawn()[: sweeps.LAYERS] == [5] * sweeps.LAYERS)
-    text = chrome.find_element(By.TAG_NAME, "body").text
-    assert "layer_0" in text
-    assert "layer_1" in text
+
+def _hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
+    assert finished.summary.chosen is not None
+    expected = [len(finished.history.reports[finished.summary.chosen.row.key])] * finished.layers
+    until("a chart a layer, a point a report", lambda: _points(chrome)[: finished.layers] == expected)
+    assert all(f"layer_{layer}" in _text(chrome) for layer in range(finished.layers))
     picture(chrome, "trial")
 
 
-def _follow_the_link_to_the_curves(chrome: Chrome) -> None:
+def _follow_the_link_to_the_curves(chrome: Chrome, finished: Finished) -> None:
     for more in chrome.find_elements(By.XPATH, "//*[text()='Show more']"):
         more.click()
     here = chrome.current_window_handle
     until("the link", lambda: chrome.find_elements(By.LINK_TEXT, "Curves of its trials"))[0].click()
     chrome.switch_to.window(until("its page", lambda: [h for h in chrome.window_handles if h != here])[0])
-    reports = sum(len(sweeps.reports(trial)) for trial in sweeps.trials())
-
-    def points() -> list[int]:
-        plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
-        return [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .point")) for plot in plots]
-
-    until("every report of every trial", lambda: any(count >= reports for count in points()))
+    reports = sum(len(finished.history.reports.get(trial.key, ())) for trial in finished.history.search())
+    until("every report of every trial", lambda: any(count >= reports for count in _points(chrome)))
     _close_assistant(chrome)
     picture(chrome, "curves")
     chrome.close()
     chrome.switch_to.window(here)
 
 
-def _the_figure_is_drawn(chrome: Chrome) -> None:
+def _the_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
     frame = until("the artifact", lambda: chrome.find_elements(By.TAG_NAME, "iframe"))[0]
     chrome.switch_to.frame(frame)
     until("both figures", lambda: _drawn(chrome))
     plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
     lines = [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .js-line")) for plot in plots]
-    assert lines == [sweeps.LAYERS, 2 * sweeps.LAYERS]
+    assert lines == [finished.layers, 2 * finished.layers]
     chrome.switch_to.default_content()
     picture(chrome, "figure")
 
@@ -156,34 +191,35 @@ def _drawn(chrome: Chrome) -> bool:
     return bool(chrome.find_element(By.TAG_NAME, "body").get_attribute("data-drawn") == "yes")
 
 
-def test_the_report_opens_offline(finished: Paths, tmp_path: Path) -> None:
-    file = finished.report(sweeps.SWEEP_ID) / "report.html"
+def test_the_report_opens_offline(finished: Finished, tmp_path: Path) -> None:
+    file = finished.paths.report(finished.history.sweep.id) / "report.html"
     with browser.opened(tmp_path / "profile") as chrome:
         chrome.get(f"file://{quote(str(file))}")
         until("all pictures", lambda: _drawn(chrome))
         picture(chrome, "report")
         plots = chrome.find_elements(By.CSS_SELECTOR, ".plot")
         marks = ".scatterlayer path, .barlayer path, .contourlayer path"
-        assert [len(plot.find_elements(By.CSS_SELECTOR, marks)) > 0 for plot in plots] == [True] * 7
+        assert len(plots) >= 7
+        assert all(plot.find_elements(By.CSS_SELECTOR, marks) for plot in plots)
         assert browser.errors(chrome) == []
-        _sorts_by_a_click(chrome)
+        _sorts_by_a_click(chrome, finished)
+        chrome.execute_script("window.scrollTo(0, arguments[0])", plots[1].rect["y"] - 120)
+        picture(chrome, "report-curves")
 
 
-def _sorts_by_a_click(chrome: Chrome) -> None:
+def _sorts_by_a_click(chrome: Chrome, finished: Finished) -> None:
     table = chrome.find_element(By.CSS_SELECTOR, "table.sortable")
-    heading = table.find_element(By.XPATH, ".//th[text()='learning_rate']")
+    heading = table.find_element(By.XPATH, ".//th[text()='trial']")
     ActionChains(chrome).click(heading).perform()
-    numbers = [
-        row.find_elements(By.TAG_NAME, "td")[1].text
-        for row in table.find_elements(By.CSS_SELECTOR, "tbody tr")
-    ]
-    assert numbers == [str(number) for number in range(8)]
+    rows = table.find_elements(By.CSS_SELECTOR, "tbody tr")
+    numbers = [int(row.find_elements(By.TAG_NAME, "td")[1].text) for row in rows]
+    assert numbers == sorted(row.number for row in finished.summary.rows)
 
 
-def _run_ids(paths: Paths) -> dict[str, str]:
+def _run_ids(finished: Finished) -> dict[str, str]:
     """Return MLflow's id of each run by its name, and that of the experiment."""
-    client = MlflowClient(paths.tracking_uri)
-    experiment = client.get_experiment_by_name("retrieval")
+    client = MlflowClient(finished.paths.tracking_uri)
+    experiment = client.get_experiment_by_name(finished.history.sweep.task)
     runs = client.search_runs([experiment.experiment_id])
     return {"experiment": experiment.experiment_id, **{run.info.run_name: run.info.run_id for run in runs}}
 
