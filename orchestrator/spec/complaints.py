@@ -48,12 +48,12 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path if not isinstance(part, int))
 
 
-def nearest(name: str, names: Iterable[str], *, start: str = "") -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return the remedy for a name that does not exist: the one that was meant, or all of them."""
     known = sorted(names)
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     if close:
-        return f"Did you mean `{start}{close[0]}`?"
+        return f"Did you mean `{close[0]}`?"
     listed = ", ".join(known) or "none"
     return f"There {'is' if len(known) == 1 else 'are'}: {listed}."
 

@@ -1,7 +1,6 @@
 """The numbers of a search-space file: `1e-4`, `50_000`, `pi/10`, `2*pi`, `1/8`; parsed, never evaluated.
 
-number  = [sign] factor { ("*" | "/") factor }
-factor  = "pi" | digits [ "." digits ] [ exponent ]
+A number is an optional sign and factors joined by `*` and `/`; a factor is `pi` or a decimal number.
 """
 
 from __future__ import annotations

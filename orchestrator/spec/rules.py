@@ -71,14 +71,14 @@ def read_model(root: Node, section: ModelSection, space: Space) -> ModelSection:
 def _layers(root: Node, model: ModelSection, space: Space) -> tuple[str, ...]:
     """Return the layers that trials may have, of which there may be several."""
     searched = space.get("layer")
-    path = ("model", "layer") if searched is None else ("search", "layer")
-    found = (model.layer,) if searched is None else searched.choices or (searched.kind,)
+    if searched is not None and not searched.choices:
+        raise complaint(root, ("search", "layer"), "layer is a word", "Write choice.", f"`{searched.kind}`")
+    found = tuple(str(layer) for layer in searched.choices) if searched else (model.layer,)
+    path = ("search" if searched else "model", "layer")
     for layer in found:
         if layer not in LAYER_SETTINGS:
-            raise complaint(
-                root, path, "must name a layer", nearest(str(layer), LAYER_SETTINGS), f"`{layer}`"
-            )
-    return tuple(str(layer) for layer in found)
+            raise complaint(root, path, "must name a layer", nearest(layer, LAYER_SETTINGS), f"`{layer}`")
+    return found
 
 
 def _drawn_with(name: str, layer: str, space: Space) -> bool:
@@ -90,20 +90,24 @@ def _drawn_with(name: str, layer: str, space: Space) -> bool:
 
 
 def _with_extras(root: Node, model: ModelSection, layers: tuple[str, ...]) -> ModelSection:
-    options = {name: option for layer in layers for name, option in LAYER_SETTINGS[layer].options.items()}
-    ranges = {name: spec for layer in layers for name, spec in LAYER_SETTINGS[layer].ranges.items()}
-    checked: dict[str, Any] = {}
-    for name, value in model.extras.items():
-        path = ("model", name)
-        if name in options:
-            checked[name] = _value(root, path, option_hyperparameter(options[name]), value)
-        elif name in ranges:
-            checked[name] = _range(root, path, ranges[name], value)
-        else:
-            must = f"must be a key of model or of the layer {' or '.join(layers)}"
-            known = [*ModelSection.model_fields, *options, *ranges]
-            raise complaint(root, path, must, nearest(name, known), f"`{name}`")
+    checked = {name: _extra(root, name, value, layers) for name, value in model.extras.items()}
     return model.model_copy(update=checked)
+
+
+def _extra(root: Node, name: str, value: Any, layers: tuple[str, ...]) -> Any:
+    """Return the value of a layer's own key, which must suit every layer that has the key."""
+    path, declared = ("model", name), [LAYER_SETTINGS[layer] for layer in layers]
+    options = [each.options[name] for each in declared if name in each.options]
+    ranges = [each.ranges[name] for each in declared if name in each.ranges]
+    for option in options:
+        value = _value(root, path, option_hyperparameter(option), value)
+    for spec in ranges:
+        value = _range(root, path, spec, value)
+    if not options and not ranges:
+        must = f"must be a key of model or of the layer {' or '.join(layers)}"
+        theirs = {key for each in declared for key in (*each.options, *each.ranges)}
+        raise complaint(root, path, must, nearest(name, {*ModelSection.model_fields, *theirs}), f"`{name}`")
+    return value
 
 
 def _range(root: Node, path: tuple[str, str], spec: Range, value: Any) -> list[float]:

@@ -188,3 +188,15 @@ def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
     assert "with the layer rotrnn" in error.must
     assert "every draw" in refused(tmp_path, edited("[0.95, 0.99]", "[0.1, 0.99]", text)).must
     assert "divisible" in refused(tmp_path, edited("[4, 16]", "[4, 12]", text)).must
+
+
+def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
+    """`form: convolution` is a word of S4D, and none of LRU."""
+    head = edited("heads: 8", "form: convolution", VALID.partition("search:")[0])
+    rest = (
+        "  learning_rate: {choice: [1e-3]}\n  recurrent_learning_rate: {choice: [1e-3]}\nbudget: {trials: 8}"
+    )
+    text = f"{head}search:\n  layer: {{choice: [s4d, lru]}}\n{rest}"
+    assert "must be one of" in refused(tmp_path, text).must
+    assert loaded(tmp_path, edited("[s4d, lru]", "[s4d]", text)).model.extras == {"form": "convolution"}
+    assert refused(tmp_path, edited("{choice: [s4d, lru]}", "{int: [1, 2]}", text)).got == "`int`"
