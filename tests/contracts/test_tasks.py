@@ -28,13 +28,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_task_has_small_options() -> None:
-    assert SMALL.keys() == TASKS.keys()
+def test_every_task_of_ours_has_small_options() -> None:
+    ours = {name for name, task in TASKS.items() if type(task).__module__.startswith("trainables.")}
+    assert SMALL.keys() == ours
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_contract(name: str, folder: Path) -> None:
-    assert violations(TASKS[name], SMALL[name], folder) == []
+    assert violations(TASKS[name], SMALL.get(name, {}), folder) == []
     assert TASKS[name].name == name
 
 
@@ -43,22 +44,22 @@ def test_progress_is_reported_and_a_cached_load_is_silent(name: str, tmp_path: P
     if name in MADE:
         MADE[name](tmp_path)
     calls: list[tuple[str, int, int]] = []
-    TASKS[name].load(SMALL[name], tmp_path, lambda *call: calls.append(call))
+    TASKS[name].load(SMALL.get(name, {}), tmp_path, lambda *call: calls.append(call))
     assert all(what and 0 <= done <= total for what, done, total in calls)
     calls.clear()
-    TASKS[name].load(SMALL[name], tmp_path, lambda *call: calls.append(call))
+    TASKS[name].load(SMALL.get(name, {}), tmp_path, lambda *call: calls.append(call))
     assert calls == []
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_test_split_is_read_when_asked_for(name: str, folder: Path) -> None:
     """A damaged test file stops nobody before test is read, and is then found and built again."""
-    TASKS[name].load(SMALL[name], folder)
+    TASKS[name].load(SMALL.get(name, {}), folder)
     entries = list((folder / ".cache").glob(f"{name}-*/test.inputs.npy"))
     contents = [path.read_bytes() for path in entries]
     for path in entries:
         path.write_bytes(b"")
-    data = TASKS[name].load(SMALL[name], folder)
+    data = TASKS[name].load(SMALL.get(name, {}), folder)
     assert len(data.train)
     assert all(path.read_bytes() == b"" for path in entries)
     assert len(data.test) == len(data.test.inputs)
