@@ -145,6 +145,12 @@ def tree_of(value: Any, where: str) -> Node:
     return Node(value, where, str(value))
 
 
+def _printable(name: Any) -> str:
+    """Return the name of a tag or an anchor for an error; it may hold any character, even escaped ones."""
+    text = str(name)[:60]
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 class _Builder:
     """Turn parser events into nodes, refusing whatever a search-space file does not need."""
 
@@ -205,12 +211,12 @@ class _Builder:
     def _check_event(self, event: Any, depth: int) -> None:
         self._nodes += 1
         if isinstance(event, AliasEvent) or event.anchor is not None:
-            got = f"`{'*' if isinstance(event, AliasEvent) else '&'}{str(event.anchor)[:40]}`"
+            got = f"`{'*' if isinstance(event, AliasEvent) else '&'}{_printable(event.anchor)}`"
             remedy = "Write the value out where it is used."
             raise self._refusal(event, "must have no anchors and no aliases", got, remedy)
         if event.ctag is not None:
             raise self._refusal(
-                event, "must have no YAML tags", f"`{str(event.ctag)[:60]}`", "Remove the tag."
+                event, "must have no YAML tags", f"`{_printable(event.ctag)}`", "Remove the tag."
             )
         if depth > DEEPEST:
             raise self._refusal(
