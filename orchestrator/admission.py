@@ -17,15 +17,25 @@ from orchestrator.spec.model import Sweep
 from trainables.tasks import TASKS
 from trainables.tasks.base import Source, TaskData
 
+SCHEDULERS = ("asha", "hyperband", "median", "none")
+"""Names of `orchestrator.schedule.schedulers.SCHEDULERS`, known here without importing Ray."""
+
 
 def check(sweep: Sweep, there: Hardware, data: Path) -> Source:
     """Check, before anything starts or is written, that a sweep can run here; return its data's source.
 
     Raises:
-        BadInput: if the resources of one trial are not to be had.
+        BadInput: if the resources of one trial are not to be had, or nothing runs its scheduler.
         BadData: if the task's files are missing or wrong.
     """
     check_resources(sweep, there)
+    if sweep.scheduler.name not in SCHEDULERS:
+        raise BadInput(
+            f"{sweep.name}: scheduler",
+            f"must be one that this version runs: {', '.join(SCHEDULERS)}",
+            sweep.scheduler.name,
+            "Take `asha`, and search what it would have changed.",
+        )
     return TASKS[sweep.task].check(sweep.task_options, data)
 
 

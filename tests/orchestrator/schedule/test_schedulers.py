@@ -1,0 +1,51 @@
+"""The schedulers that files may name, and those that run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import admission
+from orchestrator.errors import BadInput
+from orchestrator.hardware import Hardware
+from orchestrator.schedule.schedulers import SCHEDULERS, build
+from orchestrator.spec import load
+
+SPACE = """
+task: retrieval
+model: {layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}
+training: {steps: 300, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}
+search: {learning_rate: {log_uniform: [1e-4, 1e-2]}}
+objective: {maximize: val/accuracy}
+sampler: {random: {seed: 0}}
+scheduler: {NAME: {OPTIONS}}
+budget: {trials: 4}
+resources: {cpu: 1}
+"""
+HERE = Hardware(cpus=2, gpus=0)
+
+
+def sweep(folder: Path, name: str, options: str = ""):
+    file = folder / "space.yaml"
+    text = SPACE.replace("NAME", name).replace("OPTIONS", options)
+    # Population based training takes no sampler.
+    file.write_text(text if name != "pbt" else text.replace("sampler: {random: {seed: 0}}\n", ""))
+    return load(file, profile=None, gpus=0)
+
+
+def test_admission_knows_what_runs() -> None:
+    assert set(admission.SCHEDULERS) == set(SCHEDULERS)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+def test_every_scheduler_can_be_built_with_its_defaults(tmp_path: Path, name: str) -> None:
+    made = sweep(tmp_path, name)
+    admission.check(made, HERE, tmp_path)
+    assert build(made, []).metric in ("val/accuracy", None)
+
+
+def test_what_nothing_runs_is_refused_at_once(tmp_path: Path) -> None:
+    made = sweep(tmp_path, "pbt", "mutations: [learning_rate]")
+    with pytest.raises(BadInput, match="asha"):
+        admission.check(made, HERE, tmp_path)
