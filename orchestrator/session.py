@@ -151,6 +151,8 @@ class Session:
         if self._waiting and self._waiting[0][0] <= self._clock():
             _, key = heapq.heappop(self._waiting)
             return self._launch(self.ledger.trial(key))
+        if len(self.running) + len(self._waiting) >= self.concurrency:
+            return None  # a trial that waits to be retried keeps its place: a new one might hold it for hours
         return self._confirm() if self._asked_all else self._ask()
 
     @property

@@ -182,6 +182,15 @@ def test_a_lost_worker_goes_on_from_its_checkpoint_after_a_wait(desk: Desk) -> N
     assert again.resume == str(Path(told.checkpoints) / checkpoint_name(10))
 
 
+def test_a_trial_that_waits_for_its_retry_keeps_its_place(desk: Desk) -> None:
+    session = desk.open(desk.sweep(9), capacity=2)
+    first, _ = launch(session), launch(session)
+    session.failed(first.attempt_id, "worker lost")
+    assert session.next_assignment() is None
+    desk.clock.now += 2.0
+    assert launch(session).trial_key == first.trial_key
+
+
 def test_retries_are_bounded_across_drivers(desk: Desk) -> None:
     sweep = desk.sweep(1)
     for _ in range(2):
