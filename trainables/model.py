@@ -20,6 +20,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.counter import uniform
 from trainables.layers import LAYERS, Layer
 from trainables.losses import step_mask
 from trainables.norm import BatchNorm
@@ -35,12 +36,12 @@ class Training(NamedTuple):
 
     Attributes:
         rate: share of channels dropped, a scalar; may be traced.
-        key: of this step's dropout.
+        seed: of this step's dropout, (2,) uint32.
         record: whether to compute hidden-state norms, a boolean scalar.
     """
 
     rate: Array
-    key: Array
+    seed: Array
     record: Array
 
 
@@ -251,8 +252,7 @@ def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:
     `nnx.Dropout` takes only a Python rate, which would compile a program a trial.
     """
     keep = 1 - training.rate
-    drawn = jax.random.bernoulli(training.key, keep, (depth, 2, batch, 1, width))
-    return drawn / keep
+    return (uniform(training.seed, (depth, 2, batch, 1, width)) < keep) / keep
 
 
 def _recorded_norm(states: Array, padding: Padding, record: Array | None) -> Array:

@@ -16,6 +16,8 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.counter import mixed
+
 ROUNDS = 8
 """With 6, the places of an epoch of 7 examples are visibly uneven; from 16 examples on, 6 would do."""
 
@@ -34,7 +36,7 @@ def permuted(positions: Array, size: int, seed: Array, epoch: Array) -> Array:
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
-    key = _mixed(_mixed(seed[0] ^ _mixed(epoch.astype(jnp.uint32))) ^ seed[1])
+    key = mixed(mixed(seed[0] ^ mixed(epoch.astype(jnp.uint32))) ^ seed[1])
 
     def walk(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         values, outside = carry
@@ -76,11 +78,4 @@ def _feistel(values: Array, rows: int, columns: int, key: Array) -> Array:
 
 
 def _hash(half: Array, key: Array, turn: Array) -> Array:
-    return _mixed(half ^ _mixed(key + jnp.uint32(0x9E3779B9) * (turn.astype(jnp.uint32) + 1)))
-
-
-def _mixed(word: Array) -> Array:
-    """Avalanche a uint32: every input bit flips every output bit with probability near one half."""
-    word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
-    word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
-    return word ^ (word >> 16)
+    return mixed(half ^ mixed(key + jnp.uint32(0x9E3779B9) * (turn.astype(jnp.uint32) + 1)))

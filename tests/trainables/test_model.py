@@ -58,7 +58,7 @@ def _batch() -> tuple[jax.Array, jax.Array]:
 
 
 def _training(rate: float = 0.3, key: int = 1, record: bool = True) -> Training:
-    return Training(jnp.float32(rate), jax.random.key(key), jnp.asarray(record))
+    return Training(jnp.float32(rate), jnp.array([0, key], jnp.uint32), jnp.asarray(record))
 
 
 def _longer(inputs: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ from trainables.engine.examples import Examples, blocks, on_device
 from trainables.engine.names import Names
 from trainables.engine.program import MOST_STEPS, Log, Program
 from trainables.engine.report import TrainReport, joined, taken
-from trainables.engine.state import SlotState, Trained, blank, free_of, put, take
+from trainables.engine.state import SlotState, Trained, blank, copied, free_of, put, take
 from trainables.errors import Refusal
 from trainables.settings import TrialSettings
 from trainables.tasks.base import Signature, Split, TaskData
@@ -61,7 +61,7 @@ class Engine:
         self._compiler = Compiler()
         self._train = on_device(data.train)
         self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])
-        self._state: SlotState = blank(jax.eval_shape(self._program.initialise, free_of(settings)), slots)
+        self._state: SlotState = blank(self._program.shapes(), slots)
         self._steps: dict[int, int] = {}
         self._step_seconds: dict[int, float] = {}
 
@@ -221,7 +221,7 @@ class Engine:
         free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
         if (needed := call.memory_analysis().temp_size_in_bytes) > free:
             raise MemoryError(f"the program needs {needed} bytes and the device has {free} free")
-        return jax.tree.map(jnp.copy, self._state)
+        return self._compiler.get("copy", copied, (self._state,))(self._state)
 
     def _chunk(self, size: int) -> int:
         """Return how many steps fit into one call; one, until a step has been timed."""

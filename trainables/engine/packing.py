@@ -38,6 +38,11 @@ class Packing:
     structure: jax.tree_util.PyTreeDef
     boundary: int
 
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(map(math.prod, self.shapes))
+
     def pack(self, tree: Tree) -> Array:
         """Return a tree's arrays as a vector."""
         leaves = jax.tree.leaves(tree)

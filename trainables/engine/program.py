@@ -10,10 +10,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import numpy as np
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.counter import folded
 from trainables.engine.examples import Examples
 from trainables.engine.packing import Packing, packing_of
 from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
@@ -29,8 +31,6 @@ Tree = Any
 
 MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
-
-INITIALISATION, DROPOUT = 0, 2**31
 
 
 class Outcome(NamedTuple):
@@ -110,14 +110,14 @@ class Program:
     def initialise(self, free: Free) -> SlotState:
         """Return a slot at step 0."""
         _, params, stats = _apart(self._model(free))
-        packed = self.layout.params.pack(params)
-        trained = Trained(
-            params=packed,
-            stats=self.layout.stats.pack(stats),
-            moments=ADAM.init(packed),
-            step=jnp.int32(0),
+        return _started(self.layout.params.pack(params), self.layout.stats.pack(stats), free)
+
+    def shapes(self) -> SlotState:
+        """Return the shapes and types of a slot's arrays."""
+        params, stats = (
+            np.zeros(packing.size, np.float32) for packing in (self.layout.params, self.layout.stats)
         )
-        return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
+        return jax.eval_shape(_started, params, stats, free_of(self.settings))
 
     def advance(
         self, slots: SlotState, picks: Array, live: Array, steps: Array, train: Examples
@@ -178,7 +178,7 @@ class Program:
             {name: (values[f"{name}.min"], values[f"{name}.max"]) for name in settings.ranges()},
             self.signature,
             rematerialise=settings.training.rematerialise,
-            rngs=nnx.Rngs(_key(free, INITIALISATION)),
+            rngs=nnx.Rngs(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
         )
 
     def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
@@ -227,7 +227,6 @@ class Program:
         """Go through the micro-batches of one step, of the examples in rows (accumulate * B,)."""
         training, trained = self.settings.training, slot.trained
         micro, size = training.accumulate, training.batch_size
-        key = _key(slot.free, DROPOUT)
         layout = self.layout
         params = layout.params.unpack(trained.params)
 
@@ -235,7 +234,7 @@ class Program:
             gradients, stats, outcome = carry
             noise = Training(
                 rate=slot.free.values["dropout"],
-                key=jax.random.fold_in(key, trained.step * micro + index),
+                seed=folded(slot.free.seed, (trained.step * micro + index).astype(jnp.uint32)),
                 record=record & (index == micro - 1),
             )
             chosen = train.at(jax.lax.dynamic_slice(rows, (index * size,), (size,)))
@@ -277,17 +276,17 @@ class Program:
         return LOSSES[output](logits, chosen.targets, weights)
 
 
+def _started(params: Array, stats: Array, free: Free) -> SlotState:
+    """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
+    trained = Trained(params=params, stats=stats, moments=ADAM.init(params), step=jnp.int32(0))
+    return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
+
+
 def _apart(model: Model) -> tuple[Any, Tree, Tree]:
     """Return graph, parameters and running statistics, the latter two as nested dicts of arrays."""
     graph, *states = nnx.split(model, nnx.Param, nnx.BatchStat)
     params, stats = states
     return graph, nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
-
-
-def _key(free: Free, stream: int) -> Array:
-    """Return a random key of one stream of a trial's seed; no two seeds below 2**63 share one."""
-    words = free.seed.at[0].set(free.seed[0] ^ jnp.uint32(stream))
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 def _nothing(depth: int) -> Outcome:

@@ -85,6 +85,11 @@ def put(stacked: Tree, slot: Array, new: Tree) -> Tree:
     return jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), stacked, new)
 
 
+def copied(tree: Tree) -> Tree:
+    """Return a tree in memory of its own."""
+    return jax.tree.map(jnp.copy, tree)
+
+
 def blank(one: Tree, slots: int) -> Tree:
     """Return K slots of zeros in the shapes of `one`."""
     return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), one)
