@@ -1,0 +1,119 @@
+"""LDS and LDStack as layers, against loops over their papers' equations."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from jax import numpy as jnp
+
+from tests.trainables.layers import reference
+from tests.trainables.layers.cases import Floats, apart, build, exact, sequence
+from trainables.errors import Refusal
+from trainables.layers.layer import Fixed
+from trainables.layers.reachable.stack import stacked_states
+
+
+def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:
+    """Return all eigenvalues, the partner of each in the second half; source: LDStack, figure 1."""
+    if kind == "unit":
+        half = np.exp(1j * p["theta"])
+    elif kind == "standard":
+        half = p["alpha"] + 1j * p["beta"]
+    else:
+        up, down = np.maximum(p["omega"], 0), np.maximum(-p["omega"], 0)
+        return np.concatenate([p["alpha"] + 1j * down, p["alpha"] + up - 1j * down])
+    return np.concatenate([half, half.conj()])
+
+
+@pytest.mark.parametrize("kind", ["unit", "standard", "hinge"])
+def test_system_a_channel(kind: str) -> None:
+    """Outputs equal N/D eigenvalues a channel run in a loop, all of them, with a complex readout."""
+    layer, u = build("lds", eigenvalues=kind, d_state=24), sequence(80)
+    p, seen = exact(layer), np.asarray(u, np.float64)
+    channel = np.tile(np.repeat(np.arange(4), 3), 2)
+    states = reference.run(np.diag(_eigenvalues(kind, p)), np.eye(4)[channel] + 0j, seen)
+    expected = (states @ (p["C_re"] + 1j * p["C_im"]).T).real + seen @ p["D"].T
+    assert apart(layer(u), expected) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["unit", "hinge"])
+def test_random_projections(kind: str) -> None:
+    """Outputs equal the average over copies of one system, each driven by one projection."""
+    layer, u = build("lds", eigenvalues=kind, d_state=8, projections=3), sequence(80)
+    p, seen = exact(layer), np.asarray(u, np.float64)
+    assert isinstance(layer.projections, Fixed)
+    expected = seen @ p["D"].T
+    for j in range(3):
+        weights = np.broadcast_to(p["projections"][j], (8, 4)) + 0j
+        states = reference.run(np.diag(_eigenvalues(kind, p)), weights, seen)
+        expected = expected + (states @ (p["C_re"][j] + 1j * p["C_im"][j]).T).real / 3
+    assert apart(layer(u), expected) < 1e-5
+
+
+def test_size_of_the_copy_task() -> None:
+    """Ten systems of size 16 have the published 3,380 trainable numbers."""
+    layer = build("lds", d_model=10, d_state=160)
+    assert sum(value.size for value in jax.tree.leaves(nnx.state(layer, nnx.Param))) == 3380
+    theta = np.asarray(layer.theta[...])
+    assert theta.shape == (80,)
+    assert abs(theta).max() <= 2 * np.pi
+    assert np.std(theta) == pytest.approx(4 * np.pi / 12**0.5, rel=0.2)
+
+
+def _by_the_paper(p: dict[str, Floats], u: Floats, depth: int) -> Floats:
+    """Return h of the last layer; source: LDStack, section 5, "LDStack details", loop by loop."""
+    eigenvalues = _eigenvalues("hinge", p)
+    elu = lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0)))  # noqa: E731
+    back = [(p["W_re"] + 1j * p["W_im"]) @ g for g in p["projections"]]
+    corrections = np.zeros((len(u), len(eigenvalues)))
+    for _ in range(depth):
+        hidden, deviations = np.zeros_like(corrections), np.zeros_like(corrections)
+        states = [np.zeros(len(eigenvalues), np.complex128) for _ in back]
+        for t, now in enumerate(u):
+            linear = np.zeros(len(eigenvalues))
+            for j, g in enumerate(p["projections"]):
+                step = eigenvalues * states[j] + g @ now
+                states[j] = step + np.linalg.solve(back[j], corrections[t])
+                linear += (back[j] @ step).real / len(back)
+                hidden[t] += (back[j] @ states[j]).real / len(back)
+            deviations[t] = elu(linear) - linear
+        corrections = deviations
+    return hidden
+
+
+def test_ldstack() -> None:
+    """Outputs equal corrected systems run in a loop, one projection and one layer after the other."""
+    layer = build("ldstack", d_state=8, stack_depth=3, projections=2)
+    u = sequence(40)
+    p, seen = exact(layer), np.asarray(u, np.float64)
+    hidden = _by_the_paper(p, seen, 3)
+    outputs, states = layer.run(u)
+    assert apart(states, hidden) < 1e-4
+    assert apart(outputs, hidden @ p["C"].T + seen * p["D"]) < 1e-4
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_ldstack_of_one_input_is_the_plain_stack(depth: int) -> None:
+    """With one input nothing is lost by projecting: the stack of equation 6 for W's own (A, B)."""
+    layer = build("ldstack", d_model=1, d_state=8, stack_depth=depth, projections=1, rho="tanh")
+    layer.projections[...] = jnp.ones((1, 1))
+    p = exact(layer)
+    basis = (p["W_re"] + 1j * p["W_im"])[:, :, 0]
+    transition = basis @ np.diag(_eigenvalues("hinge", p)) @ np.linalg.inv(basis)
+    weights = basis.sum(axis=1)
+    assert abs(transition.imag).max() < 1e-5
+    assert abs(weights.imag).max() < 1e-5
+    u = sequence(50, 1)
+    arrays = jnp.float32(transition.real), jnp.float32(weights.real[:, None])
+    expected = stacked_states(*arrays, jnp.tanh, u, depth)[-1]
+    assert apart(layer.run(u)[1], expected) < 1e-4
+
+
+def test_refuses_uneven_systems() -> None:
+    """Every system needs an even number of eigenvalues."""
+    with pytest.raises(Refusal, match="even number of states"):
+        build("lds", d_model=4, d_state=12)
+    with pytest.raises(Refusal, match="must be even"):
+        build("ldstack", d_state=7)

@@ -1,0 +1,176 @@
+"""RotRNN against the paper: its recurrence, its initialisation and its claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax import numpy as jnp
+
+from tests.trainables.layers import reference
+from tests.trainables.layers.cases import apart, build, exact, sequence
+from trainables.errors import Refusal
+from trainables.layers.lru import LRU
+from trainables.layers.rotrnn import RotRNN
+
+L = 1500
+
+
+@pytest.mark.parametrize(
+    ("d_state", "heads", "gamma_init"),
+    [(64, 8, (0.5, 0.999)), (25, 5, (0.5, 0.999)), (24, 4, (0.1, 0.9999)), (16, 8, (0.999, 0.9999))],
+)
+def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, float]) -> None:
+    """Outputs and norms equal a dense float64 recurrence to 1e-5 over 1,500 steps, odd heads too."""
+    layer = build("rotrnn", d_state=d_state, heads=heads, gamma_init=gamma_init)
+    u = sequence(L)
+    outputs, states = layer.run(u)
+    expected, expected_states = reference.rotrnn(exact(layer), np.asarray(u, np.float64))
+    assert apart(outputs, expected) < 1e-5
+    assert states.shape == (L, d_state)
+    norms = np.linalg.norm(expected_states, axis=1)
+    assert apart(np.linalg.norm(states, axis=1), norms) < 1e-5
+
+
+def test_bidirectional() -> None:
+    """The reverse pass is the dense recurrence on the reversed true steps, with its own readout."""
+    layer = build("rotrnn", bidirectional=True)
+    u, true = sequence(60), 40
+    p, seen = exact(layer), np.asarray(u, np.float64)[:true]
+    forward, _ = reference.rotrnn(p, seen)
+    backward, _ = reference.rotrnn({**p, "C": p["C_backward"], "D": 0 * p["D"]}, seen[::-1])
+    assert apart(layer(u, true)[:true], forward + backward[::-1]) < 1e-5
+
+
+def test_initialisation() -> None:
+    """Every parameter has the distribution of appendix B.3, and the names and shapes of the paper."""
+    layer = build("rotrnn", d_model=48, d_state=1200, heads=200, gamma_init=(0.4, 0.9), theta_init=(0.0, 2.0))
+    p = exact(layer)
+    assert {name: value.shape for name, value in p.items()} == {
+        "theta": (200, 3),
+        "gamma_log": (200,),
+        "M": (200, 6, 6),
+        "B": (200, 6, 48),
+        "C": (48, 1200),
+        "D": (48,),
+    }
+    gamma = np.exp(-np.exp(p["gamma_log"]))
+    assert 0.4 <= gamma.min() < 0.45
+    assert 0.87 < gamma.max() <= 0.9
+    # The ring rule draws the square uniformly.
+    assert np.mean(gamma**2) == pytest.approx((0.4**2 + 0.9**2) / 2, abs=0.04)
+    assert 0 <= p["theta"].min() < 0.02
+    assert 1.98 < p["theta"].max() <= 2
+    assert np.mean(p["theta"]) == pytest.approx(1, abs=0.08)
+    for name, deviation in {"M": 1, "B": 48**-0.5, "C": 1200**-0.5}.items():
+        assert np.std(p[name]) == pytest.approx(deviation, rel=0.03)
+        assert np.mean(p[name]) == pytest.approx(0, abs=0.03 * deviation)
+    assert 0.7 < np.std(p["D"]) < 1.3
+
+
+def _expected_norms(layer: Any, steps: int) -> np.ndarray:
+    """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
+    p = exact(layer)
+    heads, size, width = p["B"].shape
+    total = np.zeros((steps, heads))
+    for channel in range(width):
+        response = np.zeros((steps, width))
+        response[0, channel] = 1
+        states = reference.rotrnn(p, response)[1].reshape(steps, heads, size)
+        total += np.cumsum(np.sum(states**2, axis=2), axis=0)
+    return total
+
+
+def _trained(layer: Any, steps: int) -> Any:
+    """Return the layer after some large steps of Adam towards random targets."""
+    u, target = sequence(64, seed=3), sequence(64, seed=4)
+    optimiser = nnx.Optimizer(layer, optax.adam(0.1), wrt=nnx.Param)
+
+    @nnx.jit
+    def update(layer: Any, optimiser: Any) -> None:
+        optimiser.update(layer, nnx.grad(lambda layer: jnp.mean((layer(u) - target) ** 2))(layer))
+
+    for _ in range(steps):
+        update(layer, optimiser)
+    return layer
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+def test_expected_norm(steps: int) -> None:
+    """From zero E||x_t||^2 = 1 - gamma^(2t) in every head, and 1 stays 1; through training too.
+
+    Source: RotRNN, lemma 3 with c = 1 and alpha = 1.
+    """
+    before = build("rotrnn", gamma_init=(0.3, 0.9))
+    layer = _trained(build("rotrnn", gamma_init=(0.3, 0.9)), steps)
+    assert (steps == 0) == np.array_equal(before.gamma_log[...], layer.gamma_log[...])
+    gamma = np.exp(-np.exp(exact(layer)["gamma_log"]))
+    time = np.arange(1, 31)[:, None]
+    from_zero = _expected_norms(layer, 30)
+    np.testing.assert_allclose(from_zero, 1 - gamma ** (2 * time), rtol=1e-9)
+    # What a start of norm 1 still has after t steps is gamma^(2t), for rotations keep norms.
+    np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-9)
+
+
+def test_measured_norm() -> None:
+    """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
+    layer = build("rotrnn", heads=4, gamma_init=(0.5, 0.6))
+    batch = jax.random.normal(jax.random.key(5), (400, 40, 4))
+    states = jax.vmap(lambda u: layer.run(u)[1])(batch)
+    assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
+
+
+def test_is_an_lru_with_conjugate_pairs() -> None:
+    """Heads of size 2 are an LRU whose eigenvalues are conjugate pairs, up to normalisation.
+
+    Source: RotRNN, section 4.1.
+    """
+    rotrnn = build("rotrnn", d_state=12, heads=6, theta_init=(0.1, 3.0))
+    p = exact(rotrnn)
+    gamma = np.exp(-np.exp(p["gamma_log"]))
+    weights, readout = [], []
+    for h in range(6):
+        basis = reference.scipy.linalg.expm(p["M"][h] - p["M"][h].T)
+        xi = np.sqrt((1 - gamma[h] ** 2) / np.sum(p["B"][h] ** 2))
+        weights.append(basis.T @ (xi * p["B"][h]))
+        readout.append(p["C"][:, 2 * h : 2 * h + 2] @ basis)
+    into, out_of = np.array(weights), np.array(readout)
+    # One of each pair, z = x_1 + i x_2, and its conjugate; each gives half of x_1 and x_2.
+    both = np.concatenate([into[:, 0] + 1j * into[:, 1], into[:, 0] - 1j * into[:, 1]])
+    half = (out_of[:, :, 0] - 1j * out_of[:, :, 1]) / 2
+    back = np.concatenate([half, half.conj()]).T
+    lru = LRU(4, 12, rngs=nnx.Rngs(0), stable=False, normalise=False)
+    lru.nu[...] = jnp.tile(jnp.float32(-np.log(gamma)), 2)
+    lru.theta[...] = jnp.float32(np.concatenate([p["theta"][:, 0], -p["theta"][:, 0]]))
+    lru.B_re[...], lru.B_im[...] = jnp.float32(both.real), jnp.float32(both.imag)
+    lru.C_re[...], lru.C_im[...] = jnp.float32(back.real), jnp.float32(back.imag)
+    lru.D[...] = rotrnn.D[...]
+    u = sequence(200)
+    assert apart(lru(u), rotrnn(u)) < 1e-5
+
+
+def test_bfloat16_activations() -> None:
+    """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
+    narrow, wide = build("rotrnn", activations="bfloat16"), build("rotrnn")
+    u = sequence(500)
+    outputs, states = narrow.run(u)
+    assert outputs.dtype == jnp.float32
+    assert states.dtype == jnp.bfloat16
+    difference = jnp.linalg.norm(outputs - wide(u)) / jnp.linalg.norm(wide(u))
+    assert 1e-4 < difference < 1e-2
+    graded = nnx.jit(nnx.grad(lambda layer: jnp.sum(layer(u) ** 2)))
+    rough, fine = (nnx.to_pure_dict(nnx.state(graded(layer), nnx.Param)) for layer in (narrow, wide))
+    for name, value in rough.items():
+        assert value.dtype == jnp.float32
+        assert jnp.linalg.norm(value - fine[name]) / jnp.linalg.norm(fine[name]) < 0.03, name
+
+
+@pytest.mark.parametrize(("d_state", "heads"), [(16, 5), (16, 16), (16, 0)])
+def test_refuses_uneven_heads(d_state: int, heads: int) -> None:
+    """Heads that do not divide the state, or hold one channel, are refused in one line."""
+    with pytest.raises(Refusal, match="d_state must be a multiple of heads"):
+        RotRNN(4, d_state, heads=heads, rngs=nnx.Rngs(0))
