@@ -19,9 +19,9 @@ from trainables.tasks import pathfinder_archive
 from trainables.tasks.base import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
-from trainables.tasks.parallel import cores, in_order
+from trainables.tasks.parallel import cores
+from trainables.tasks.pathfinder_generator import Work, generated
 from trainables.tasks.pathfinder_rule import CONTOURS
-from trainables.tasks.pathfinder_snakes import drawn
 from trainables.tasks.remote import Remote, long_range_arena
 
 _PUBLISHED = 200_000
@@ -29,7 +29,6 @@ _HELD_OUT = 10
 """One in so many published images is of validation, and as many of test."""
 
 _FOLDER = "lra_release/lra_release/pathfinder32"
-_PIXELS_A_CHUNK = 1_024_000
 _SEED_OF_THE_SPLIT = 42
 _NOTE = "drawn by LRA's rule, not LRA's own images"
 
@@ -111,32 +110,17 @@ class Pathfinder(Task):
         sizes = (options["examples"], options["held_out"], options["held_out"])
         inputs = [self._inputs(out, split, size) for split, size in zip(SPLITS, sizes, strict=True)]
         labels = [np.zeros(size, np.int32) for size in sizes]
-        chunks = self._chunks(options, sum(sizes))
-        processes = cores() if len(chunks) > 4 else 1
+        work = Work(self.side, options["difficulty"], options["seed"], sum(sizes))
         done = 0
-        for images, classes in in_order(_chunk, chunks, processes):
+        for images, classes in generated(work, cores()):
             _spread(inputs, done, images[:, :, None])
             _spread(labels, done, classes)
             done += len(images)
             progress("drawing Pathfinder images", done, sum(sizes))
         return dict(zip(SPLITS, labels, strict=True))
 
-    def _chunks(self, options: Mapping[str, Any], total: int) -> list[tuple[int, int, int, str, int]]:
-        size = _PIXELS_A_CHUNK // self.side**2
-        return [
-            (options["seed"], number, self.side, options["difficulty"], min(size, total - number * size))
-            for number in range(-(-total // size))
-        ]
-
     def _inputs(self, out: Writer, split: str, number: int) -> np.ndarray:
         return out.array(f"{split}.inputs", (number, self.side**2, 1), np.uint8)
-
-
-def _chunk(work: tuple[int, int, int, str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a chunk of images (n, L) and their labels (n,), by its own seed."""
-    seed, chunk, side, difficulty, number = work
-    drawing = drawn(np.random.default_rng([seed, chunk]), side, difficulty, number)
-    return drawing.images.reshape(number, -1), drawing.labels
 
 
 def _spread(arrays: Sequence[np.ndarray], start: int, rows: np.ndarray) -> None:

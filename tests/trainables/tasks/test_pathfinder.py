@@ -11,8 +11,9 @@ from PIL import Image
 
 from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
-from trainables.tasks.parallel import in_order
-from trainables.tasks.pathfinder import Pathfinder, _chunk
+from trainables.tasks import pathfinder_generator
+from trainables.tasks.pathfinder import Pathfinder
+from trainables.tasks.pathfinder_generator import Work, generated
 from trainables.tasks.pathfinder_rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
 from trainables.tasks.pathfinder_snakes import Drawing, Paddles, drawn
 from trainables.tasks.pathx import PathX
@@ -171,9 +172,11 @@ def test_both_margins_of_path_x_occur(large: Drawing) -> None:
     assert steps[wide].mean() - steps[~wide].mean() > 1.5
 
 
-def test_images_do_not_depend_on_the_number_of_processes() -> None:
-    chunks = [(7, number, 32, "easy", 20) for number in range(3)]
-    alone, together = list(in_order(_chunk, chunks, 1)), list(in_order(_chunk, chunks, 2))
+def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pathfinder_generator, "_PIXELS_A_CHUNK", 20 * 1024)
+    work = Work(32, "easy", seed=7, number=110)
+    alone, together = list(generated(work, 1)), list(generated(work, 2))
+    assert [len(labels) for _, labels in alone] == [20, 20, 20, 20, 20, 10]
     for (images, labels), (others, other_labels) in zip(alone, together, strict=True):
         assert (images == others).all()
         assert (labels == other_labels).all()

@@ -1,0 +1,81 @@
+"""How fast the generated tasks are made: ListOps, Pathfinder and Path-X.
+
+    python benchmarks/generators.py [--listops 100000] [--pathfinder 200000] [--pathx 1000] [--processes 2]
+
+Each is generated from seed 0, at its published lengths and difficulty, and thrown away. Core seconds are
+those of all processes together: on a machine with other work they say more than the clock does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Iterator
+
+from trainables.tasks.listops_rule import Rule
+from trainables.tasks.listops_rule import generated as expressions
+from trainables.tasks.parallel import cores
+from trainables.tasks.pathfinder_generator import Work
+from trainables.tasks.pathfinder_generator import generated as images
+
+
+def listops(number: int, processes: int) -> Iterator[int]:
+    """Yield how many expressions there are, until there are enough."""
+    batches = expressions(Rule(seed=0, min_length=500, max_length=2000), processes)
+    done = 0
+    while done < number:
+        done += len(next(batches).lengths)
+        yield done
+    batches.close()
+
+
+def pathfinder(side: int) -> Callable[[int, int], Iterator[int]]:
+    """Return the same for images of one size."""
+
+    def made(number: int, processes: int) -> Iterator[int]:
+        done = 0
+        for _, labels in images(Work(side, "hard", 0, number), processes):
+            done += len(labels)
+            yield done
+
+    return made
+
+
+def core_seconds() -> float:
+    """Return the processor time of this process and of its finished children."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def main() -> None:
+    """Print one row a generator."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--listops", type=int, default=100_000)
+    parser.add_argument("--pathfinder", type=int, default=200_000)
+    parser.add_argument("--pathx", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=cores())
+    asked = parser.parse_args()
+    rows = (
+        ("listops", asked.listops, listops),
+        ("pathfinder", asked.pathfinder, pathfinder(32)),
+        ("pathx", asked.pathx, pathfinder(128)),
+    )
+    print(f"| task | number | processes | seconds | core seconds | core ms each |\n|{'---|' * 6}")
+    for name, number, generate in rows:
+        if number:
+            began, used = time.perf_counter(), core_seconds()
+            for _ in generate(number, asked.processes):
+                pass
+            seconds, used = time.perf_counter() - began, core_seconds() - used
+            each = 1000 * used / number
+            print(
+                f"| {name} | {number:,} | {asked.processes} | {seconds:.1f} | {used:.1f} | {each:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Draw docs/pathfinder.png: what the generator of Pathfinder and Path-X makes, to be checked by eye.
+
+    python benchmarks/pathfinder_picture.py [FILE]
+
+Upper rows label 1 (the two discs lie on one dashed line), lower rows label 0; 32 x 32 pixels enlarged four
+times, then 128 x 128 pixels as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from trainables.tasks.pathfinder_snakes import Drawing, drawn
+
+COLUMNS = 8
+GREY = 96
+
+
+def panel(drawing: Drawing, times: int) -> np.ndarray:
+    """Return one row of each label (2 (S times + 4), COLUMNS (S times + 4)) uint8."""
+    rows = []
+    for label in (1, 0):
+        chosen = drawing.images[drawing.labels == label][:COLUMNS]
+        large = chosen.repeat(times, axis=1).repeat(times, axis=2)
+        framed = np.pad(large, ((0, 0), (2, 2), (2, 2)), constant_values=GREY)
+        rows.append(np.concatenate(framed, axis=1))
+    return np.concatenate(rows)
+
+
+def main() -> None:
+    """Write the picture."""
+    default = Path(__file__).parents[1] / "docs" / "pathfinder.png"
+    small = panel(drawn(np.random.default_rng(0), 32, "hard", 40), 4)
+    large = panel(drawn(np.random.default_rng(0), 128, "hard", 40), 1)
+    whole = Image.fromarray(np.concatenate([small, large]))
+    whole.save(Path(sys.argv[1]) if len(sys.argv) > 1 else default, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
