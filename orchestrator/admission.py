@@ -128,7 +128,7 @@ def record_of(sweep: Sweep, data: TaskData) -> SweepRecord:
         "sampler_seed": sweep.sampler.seed,
         "comparable": data.comparable,
         "note": data.note,
-        "chance": dict(data.chance),
+        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
         "metric": sweep.metric,
         "direction": sweep.direction,
         "specification": sweep.source_text,

@@ -156,7 +156,12 @@ class Block(nnx.Module):
         mixed = (value * jax.nn.sigmoid(gate)).reshape(x.shape)
         if kept is not None:
             mixed = mixed * kept[1]
-        return x + padding.zeroed(mixed), _recorded_norm(states, padding, record)
+        states_of = (
+            (lambda: states)
+            if self.layer.states_at_hand
+            else (lambda: over_batch(normal, padding.lengths)[1])
+        )
+        return x + padding.zeroed(mixed), _recorded_norm(states_of, padding, record)
 
 
 class Model(nnx.Module):
@@ -255,16 +260,17 @@ def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:
     return (uniform(training.seed, (depth, 2, batch, 1, width)) < keep) / keep
 
 
-def _recorded_norm(states: Array, padding: Padding, record: Array | None) -> Array:
+def _recorded_norm(states_of: Callable[[], Array], padding: Padding, record: Array | None) -> Array:
     """Return the mean of ||x_t|| over unpadded steps of states (B, L, N), or 0 if not recorded.
 
-    Behind a condition, because it is one more pass over the largest arrays of a step.
+    Behind a condition, because it is one more pass over the largest arrays of a step, and because a layer
+    whose outputs need no states is only then asked for them.
     """
     if record is None:
         return jnp.float32(0)
-    states = jax.lax.stop_gradient(states)
 
     def measured() -> Array:
+        states = jax.lax.stop_gradient(states_of())
         norms = jnp.sqrt(jnp.sum(jnp.real(states * jnp.conj(states)), axis=-1, keepdims=True))
         return jnp.sum(padding.zeroed(norms)) / padding.steps
 

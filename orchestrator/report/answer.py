@@ -31,7 +31,8 @@ def beside(summary: Summary, split: str) -> str:
 
 def baseline(metric: str) -> str:
     """Return what the chance level of a metric is called."""
-    return "always the most frequent class" if metric.endswith("accuracy") else "always the mean"
+    names = {"accuracy": "always the most frequent class", "mse": "always the mean"}
+    return names.get(metric.rpartition("/")[2], "the best constant answer")
 
 
 def notes(summary: Summary) -> list[str]:

@@ -169,6 +169,16 @@ class TaskData:
         """The test split, opened at the first use."""
         return self.open_test()
 
+    def constant_answer(self, score: str) -> dict[str, float]:
+        """Return what the best constant answer scores on "validation" and on "test".
+
+        Args:
+            score: the task's metric, or "loss".
+        """
+        if score == "loss":
+            return dict.fromkeys(self.chance, self.trivial_loss)
+        return dict(self.chance)
+
 
 class Task(ABC):
     """A data set with its protocol.

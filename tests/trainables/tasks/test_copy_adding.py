@@ -32,6 +32,9 @@ def test_the_trivial_loss_of_copy_is_ten_guesses(tmp_path: Path) -> None:
     assert data.trivial_loss == pytest.approx(10 * math.log(8) / 320)
     # Answering blank at every step is wrong on the last ten only.
     assert data.chance["validation"] == pytest.approx(310 / 320)
+    # A sweep that minimises the loss is shown the loss to beat, not the accuracy.
+    assert data.constant_answer("loss") == {"validation": data.trivial_loss, "test": data.trivial_loss}
+    assert data.constant_answer("accuracy") == data.chance
     symbols = np.bincount(np.ravel(data.validation.inputs[:, :10]), minlength=9)
     assert np.abs(symbols[1:9] / 10_000 - 1 / 8).max() < 0.015
 
