@@ -200,7 +200,7 @@ class Session:
         self._next_number = number + 1
         key = f"{self.sweep.id}-{number}"
         drawn = Proposed(proposal.params, proposal.system_attrs)
-        return self._enter(key, number, "search", drawn, self.sweep.trial_seed(number))
+        return self._enter(key, number, "search", drawn, self.sweep.trial_seed(number, proposal.params))
 
     def _enter(self, key: str, number: int, role: Role, drawn: Proposed, seed: int) -> Assignment:
         """Commit a new trial, then launch it."""

@@ -87,11 +87,15 @@ class Hyperparameter:
         return f"For example {name}: {sample}."
 
 
+_SEED = Hyperparameter("whole", False, "a whole number from 0 to 2147483647", range(2**31).__contains__, 0)
+
+
 @cache
 def searchable(layer: str) -> dict[str, Hyperparameter]:
     """Return every hyperparameter of a trial with this layer, by its name in `search`."""
     declared = LAYER_SETTINGS[layer]
     found = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
+    found["seed"] = _SEED
     found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYER_SETTINGS)))
     found |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():

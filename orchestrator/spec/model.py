@@ -185,9 +185,12 @@ class Sweep:
                 drawn[name] = params.get(name)
         return set(drawn)
 
-    def trial_seed(self, number: int) -> int:
-        """Return the seed of trial `number`: of its initialisation, its order of data and its dropout."""
-        return self._seed("trial", number)
+    def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
+        """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
+
+        A seed among its hyperparameters comes first.
+        """
+        return int(params.get("seed", self._seed("trial", number)))
 
     def confirmation_seed(self, number: int) -> int:
         """Return the fresh seed of confirmation `number`."""

@@ -123,7 +123,7 @@ def _load(content: str | bytes, overrides: list[str], gpus: int) -> None:
     assert isinstance(sweep, Sweep)
     assert len(sweep.id) < 200
     if (params := sweep.published_params()) is not None:
-        sweep.settings(params, sweep.trial_seed(0))
+        sweep.settings(params, sweep.trial_seed(0, params))
 
 
 COMMON = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}

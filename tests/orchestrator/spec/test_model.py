@@ -119,13 +119,23 @@ def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
     """Trials and confirmations have seeds of their own, the same in every process."""
     sweep = loaded(tmp_path)
-    seeds = [sweep.trial_seed(number) for number in range(100)] + [
+    seeds = [sweep.trial_seed(number, {}) for number in range(100)] + [
         sweep.confirmation_seed(k) for k in range(100)
     ]
     assert len(set(seeds)) == 200
     assert all(0 <= seed < 2**31 for seed in seeds)
-    assert seeds[0] == loaded(tmp_path).trial_seed(0)
-    assert seeds[0] != loaded(tmp_path, overrides=["sampler.tpe.seed=4"]).trial_seed(0)
+    assert seeds[0] == loaded(tmp_path).trial_seed(0, {})
+    assert seeds[0] != loaded(tmp_path, overrides=["sampler.tpe.seed=4"]).trial_seed(0, {})
+
+
+def test_a_searched_seed_is_the_trials_seed(tmp_path: Path) -> None:
+    """A seed can be searched like any number; a confirmation still gets a fresh one."""
+    sweep = loaded(tmp_path, overrides=["published=", "search.seed={int: [0, 4]}"])
+    params = {name: distribution.ends()[0] for name, distribution in sweep.search.items()} | {"seed": 3}
+    assert sweep.trial_seed(17, params) == 3
+    assert sweep.settings(params, sweep.trial_seed(17, params)).seed == 3
+    fresh = sweep.confirmation_seed(1)
+    assert sweep.settings(params, fresh).seed == fresh
 
 
 def test_budget_can_be_replaced(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TABLE_3 = {
 def _trial_0(sweep: Sweep) -> TrialSettings:
     params = sweep.published_params()
     assert params is not None
-    return sweep.settings(params, sweep.trial_seed(0))
+    return sweep.settings(params, sweep.trial_seed(0, params))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
