@@ -12,6 +12,7 @@ from rich.console import Console
 
 from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
+from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
@@ -33,6 +34,14 @@ Patience = Annotated[
         help="Seconds to wait for MLflow at the end; what it has not taken then waits in the ledger.",
     ),
 ]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        envvar="SWEEP_NOTIFY",
+        metavar="COMMAND|URL",
+        help="Gets JSON at a new best, a failure, the end: a command on its standard input, a URL as POST.",
+    ),
+]
 Extend = Annotated[
     str | None,
     typer.Option(metavar="KEY=VALUE", help="Go on beyond the budget: `--extend trials=128`."),
@@ -47,6 +56,7 @@ class _Place:
     data: Path
     hardware: hardware.Hardware
     quiet: bool
+    notify: str | None
     deadline: float
     patience: float
 
@@ -68,6 +78,7 @@ def run(
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
     quiet: Quiet = False,
+    notify: Notify = None,
 ) -> int:
     """Run the sweep of FILE, or resume it where it stopped.
 
@@ -78,7 +89,7 @@ def run(
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
-    place = _Place(paths(root), data, here, quiet, deadline, patience)
+    place = _Place(paths(root), data, here, quiet, notify, deadline, patience)
     why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
     return _go(sweep, place, why, new=new)
 
@@ -91,9 +102,10 @@ def resume(
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
     quiet: Quiet = False,
+    notify: Notify = None,
 ) -> int:
     """Go on with a sweep of the ledger, without its file."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, deadline, patience)
+    place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
     record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
     return _go(_stored(record, extend), place, "as it began", known=record.id)
 
@@ -105,9 +117,10 @@ def retry_failed(
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
     quiet: Quiet = False,
+    notify: Notify = None,
 ) -> int:
     """Run the failed trials of a sweep once more, each from its last checkpoint."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, deadline, patience)
+    place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
     ledger = Ledger.open(place.paths.ledger_url)
     record = sweep_named(ledger, sweep)
     failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
@@ -129,6 +142,8 @@ def _go(
     watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
     if sweep.profile:
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
+    notifier = Notifier(place.notify, watch.say) if place.notify is not None else None
+    watcher = Notified(watch, notifier, sweep.metric) if notifier else watch
     # Optuna and plotly take seconds to import: only once all that can be refused at once has been.
     from orchestrator import driver
     from orchestrator.report import report
@@ -136,7 +151,10 @@ def _go(
     begun = driver.Run(
         place.paths, place.data, place.hardware, known, new, tuple(reopen), place.deadline, place.patience
     )
-    sweep_id, code = driver.drive(sweep, begun, watch)
+    sweep_id, code = driver.drive(sweep, begun, watcher)
+    if notifier:
+        notifier.tell({"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()})
+        notifier.close()
     report.show(sweep_id, place.paths, watch.console)
     return int(code)
 
