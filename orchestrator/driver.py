@@ -14,6 +14,7 @@ from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.leftovers import clear
 from orchestrator.ledger.recovery import recover
 from orchestrator.ledger.soundness import verify
 from orchestrator.paths import Paths
@@ -97,6 +98,8 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         with Lease(ledger, sweep.id):
             for note in verify(ledger, sweep.id):
                 watcher.say(f"Mended: {note}.")
+            for path in clear(ledger, sweep.id, run.paths.checkpoints(sweep.id)):
+                watcher.say(f"Mended: deleted {path}, to which no trial refers.")
             _begin(sweep, run, ledger, watcher)
             return sweep.id, _shipped(sweep, run, ledger, watcher)
 

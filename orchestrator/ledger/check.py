@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TypeVar
 from orchestrator.errors import Damaged
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.leftovers import leftovers
 from orchestrator.ledger.records import (
     FINISHED_TRIAL,
     STATES,
@@ -79,7 +80,7 @@ def check(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Finding]:
     found += [*_sweep(facts), *_numbers(facts)]
     for trial in facts.trials:
         found += [*_trial(trial), *_attempts(trial, facts), *_reports(trial, facts), *_kept(trial, facts)]
-    return [*found, *_orphans(facts, checkpoints)]
+    return [*found, *_left_over(facts, checkpoints)]
 
 
 def _facts(ledger: Ledger, sweep_id: str) -> Facts:
@@ -194,15 +195,12 @@ def _on_disk(record: CheckpointRecord) -> Iterator[Finding]:
         yield Finding(str(manifest), "must be the one that the ledger knows, got another")
 
 
-def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
+def _left_over(facts: Facts, folder: Path) -> Iterator[Finding]:
     known = {Path(record.path).resolve() for kept in facts.checkpoints.values() for record in kept}
-    trials = Counter(trial.key for trial in facts.trials)
+    trials = {trial.key for trial in facts.trials}
     running = {trial.key for trial in facts.trials if trial.state == "RUNNING"} if facts.driven else set()
-    for trial in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not trial.is_dir() or trial.name in running:
-            continue  # a running trial may just be writing one
-        if trial.name not in trials:
-            yield Finding(str(trial), "belongs to no trial of the ledger")
-        for step in sorted(trial.iterdir()):
-            if step.resolve() not in known and trial.name in trials:
-                yield Finding(str(step), "is no checkpoint that the ledger knows")
+    for path in leftovers(folder, trials, known):
+        if path.parent == folder:
+            yield Finding(str(path), "belongs to no trial of the ledger")
+        elif path.parent.name not in running:  # a running trial may just be writing one
+            yield Finding(str(path), "is no checkpoint that the ledger knows")

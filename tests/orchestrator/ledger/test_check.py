@@ -13,6 +13,7 @@ from sqlalchemy import text
 from orchestrator.ledger.check import check
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.leftovers import clear
 from orchestrator.ledger.records import CheckpointRecord
 from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record
 from trainables import checkpoint
@@ -201,6 +202,16 @@ def test_each_harm_is_found(site: Site, harm: Callable[[Site], None], finding: s
     harm(site)
     with pytest.raises(AssertionError, match=finding):
         assert "\n".join(site.problems()) == ""
+
+
+def test_what_is_left_over_is_deleted(site: Site) -> None:
+    """A driver that died before it deleted what it no longer needs is tidied up after, no more."""
+    _leave_folders(site)
+    kept = {Path(row.path) for row in site.ledger.checkpoints(SWEEP_ID)}
+    deleted = clear(site.ledger, SWEEP_ID, site.folder)
+    assert deleted == [site.folder / f"{SWEEP_ID}-0" / "step-5", site.folder / "stranger"]
+    assert set(site.folder.glob("*/*")) == kept
+    assert site.problems() == []
 
 
 def test_a_sweep_that_is_not_there_is_said(site: Site) -> None:
