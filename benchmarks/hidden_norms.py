@@ -1,0 +1,131 @@
+"""The hidden-state norms of LRU and RotRNN throughout training on ListOps, by layer and by seed.
+
+    python benchmarks/hidden_norms.py [--full] [--root mlruns] [--figure docs/hidden-norms.png]
+
+Runs two profiles of benchmarks/hidden-norms.yaml as sweeps (finished ones are not run again): a network of 8
+layers of each kind, and 5 seeds of a network of one layer. Prints how far the norms move and draws them.
+
+Source: RotRNN, Figure 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.paths import Paths
+from orchestrator.report.history import History, read
+from orchestrator.spec import load
+
+SPACE = Path(__file__).with_name("hidden-norms.yaml")
+NORM = "hidden_norm/layer_"
+TITLES = {"layers": "8 layers, one seed", "seeds": "one layer, 5 seeds"}
+COLOURS = {"rotrnn": "tab:blue", "lru": "tab:orange"}
+
+Norms = Mapping[str, np.ndarray]
+"""Kind of layer -> norms (series, reports); a series is a layer of a network, or a seed."""
+
+
+def norms(history: History) -> tuple[np.ndarray, Norms]:
+    """Return the steps (reports,) and the norms of every kind of layer in a sweep.
+
+    Raises:
+        ValueError: if a trial of the sweep is not complete.
+    """
+    steps: np.ndarray = np.zeros(0)
+    series: dict[str, list[list[float]]] = {}
+    for trial in history.search():
+        if trial.state != "COMPLETE":
+            raise ValueError(f"{trial.key} is {trial.state.lower()}: resume the sweep first")
+        reports = history.reports[trial.key]
+        steps = np.array([report.step for report in reports])
+        names = [f"{NORM}{k}" for k in range(sum(name.startswith(NORM) for name in reports[0].metrics))]
+        curves = [[report.metrics[name] for report in reports] for name in names]
+        series.setdefault(str(trial.params["layer"]), []).extend(curves)
+    return steps, {kind: np.array(curves) for kind, curves in series.items()}
+
+
+def drift(curves: np.ndarray) -> float:
+    """Return how far a norm moves in training: deviation over time by mean, averaged over the series."""
+    return float(np.mean(curves.std(axis=1) / curves.mean(axis=1)))
+
+
+def spread(curves: np.ndarray) -> float:
+    """Return how far the series are apart: their deviation by their mean, averaged over time."""
+    return float(np.mean(curves.std(axis=0) / curves.mean(axis=0)))
+
+
+def table(found: Mapping[str, Norms]) -> str:
+    """Return drift and spread of every kind of layer as Markdown."""
+    lines = [
+        "| series | layer | mean norm | drift in training | spread over the series |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {TITLES[by]} | {kind} | {curves.mean():.2f} | {drift(curves):.1%} | {spread(curves):.1%} |"
+        for by, kinds in found.items()
+        for kind, curves in kinds.items()
+    ]
+    return "\n".join(lines)
+
+
+def drawn(found: Mapping[str, tuple[np.ndarray, Norms]]) -> Figure:
+    """Draw mean and deviation over the series, one panel for each way of making series."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    panels: Sequence[Axes] = figure.subplots(1, len(found))
+    for panel, (by, (steps, kinds)) in zip(panels, found.items(), strict=True):
+        for kind, curves in kinds.items():
+            mean, deviation = curves.mean(axis=0), curves.std(axis=0)
+            panel.plot(steps, mean, color=COLOURS[kind], label=kind)
+            panel.fill_between(steps, mean - deviation, mean + deviation, color=COLOURS[kind], alpha=0.25)
+        panel.set(title=TITLES[by], xlabel="step", ylabel="mean norm of the hidden state", ylim=(0, None))
+        panel.legend()
+    return figure
+
+
+def run(profile: str, root: Path) -> History:
+    """Run one profile as a sweep, or find it finished; return its history."""
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.sweep",
+        str(SPACE),
+        "--profile",
+        profile,
+        "--root",
+        str(root),
+    ]
+    subprocess.run(command, check=True)
+    sweep = load(SPACE, profile=profile, gpus=0)
+    ledger = Ledger.open(Paths(root).ledger_url)
+    try:
+        return read(ledger, sweep.id)
+    finally:
+        ledger.close()
+
+
+def main() -> None:
+    """Run, print and draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--full", action="store_true", help="full size; needs a GPU")
+    parser.add_argument("--root", type=Path, default=Path("mlruns"))
+    parser.add_argument("--figure", type=Path, default=Path("docs/hidden-norms.png"))
+    asked = parser.parse_args()
+    profiles = ("full", "seeds") if asked.full else ("laptop", "laptop-seeds")
+    found = {by: norms(run(profile, asked.root)) for by, profile in zip(TITLES, profiles, strict=True)}
+    print(table({by: kinds for by, (_, kinds) in found.items()}))
+    drawn(found).savefig(asked.figure, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
