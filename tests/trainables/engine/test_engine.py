@@ -242,6 +242,27 @@ def test_accumulated_batches_make_one_step(single: Engine) -> None:
     assert halves.loss != whole.loss
 
 
+def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
+    """Where every batch has the same statistics, batches of four, four and four are the batch of twelve."""
+    data, model = toy_data(), {"dropout": 0.0}
+    first = np.zeros(len(data.train), np.int64)
+    same = replace(data.train, inputs=data.train.inputs[first], lengths=data.train.lengths[first])
+    data = replace(data, train=same)
+    frugal = toy_trial(model=model, batch_size=4, accumulate=3, rematerialise=True)
+    plain = toy_trial(model=model, batch_size=12)
+    snapshots = []
+    for trial in (frugal, plain):
+        engine = Engine(trial, data)
+        with _trials(engine, {0: trial}):
+            losses = engine.advance({0: 20})[0].loss
+            snapshots.append((losses, engine.snapshot(0)))
+    (loss, parts), (whole_loss, whole) = snapshots
+    assert loss == pytest.approx(whole_loss, rel=1e-5)
+    for name, array in whole.items():
+        if name.startswith("params/"):
+            np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 def test_rematerialised_blocks_train_the_same(single: Engine) -> None:
     """Recomputing activations saves memory and changes nothing else."""
     trial = toy_trial()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -162,3 +163,15 @@ def test_a_fingerprint_follows_names_sizes_and_times(tmp_path: Path) -> None:
     seen.append(fingerprint([folder]))
     assert len(set(seen)) == 4
     assert fingerprint([folder]) == seen[-1]
+
+
+def test_a_fingerprint_of_a_file_follows_its_content(tmp_path: Path) -> None:
+    """Archives bring old times along: another file of the same size and time is another source."""
+    file = tmp_path / "x"
+    file.write_text("one")
+    before, times = fingerprint([file]), file.stat()
+    os.utime(file)
+    assert fingerprint([file]) == before
+    file.write_text("two")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert fingerprint([file]) != before

@@ -12,6 +12,7 @@ from tests.data import shared_file
 from tests.published import imdb
 from trainables.errors import BadData
 from trainables.tasks.base import END, PAD, UNKNOWN
+from trainables.tasks.contract import violations
 from trainables.tasks.text import Text
 
 TASK = Text()
@@ -22,9 +23,12 @@ def test_all_published_reviews_are_read(tmp_path: Path) -> None:
     caps = {"most_bytes": 10**9, "most_members": 60_000}
     unpack(archive, "aclImdb", tmp_path / "aclImdb", lambda *_: None, **caps)
     data = TASK.load({}, tmp_path)
-    assert (len(data.train), len(data.validation), len(data.test)) == (22_500, 2500, 25_000)
+    assert (len(data.train), len(data.validation), len(data.test)) == (22_303, 2478, 25_000)
     assert data.comparable
     assert "held out of the 25,000 training reviews by seed" in data.note
+    assert "219 training reviews that are there twice, or in test too, are left out" in data.note
+    rows = [{row.tobytes() for row in split.inputs} for split in (data.train, data.validation, data.test)]
+    assert len(set().union(*rows)) == sum(map(len, rows))
     assert data.chance["test"] == 0.5
     # The published counts of characters seen 15 times or more are 129 to 135, special tokens included.
     assert 129 <= (data.signature.vocabulary or 0) <= 135
@@ -60,6 +64,19 @@ def test_the_vocabulary_is_of_the_reviews_kept_for_training(tmp_path: Path) -> N
     data = TASK.load({"length": 64}, tmp_path)
     assert (data.test.inputs[12:, :63] == UNKNOWN).all()
     assert data.signature.vocabulary == data.train.inputs.max() + 1
+
+
+def test_a_review_is_in_one_split(tmp_path: Path) -> None:
+    """What is in test too, or there twice, is left out of training."""
+    root = imdb(tmp_path)
+    tests = sorted((root / "test" / "pos").iterdir())
+    trains = sorted((root / "train" / "pos").iterdir())
+    trains[0].write_bytes(tests[0].read_bytes())
+    trains[1].write_bytes(trains[2].read_bytes())
+    data = TASK.load({"length": 128}, tmp_path)
+    assert (len(data.train) + len(data.validation), len(data.test)) == (22, 24)
+    assert "2 training reviews that are there twice" in data.note
+    assert violations(TASK, {"length": 128}, tmp_path) == []
 
 
 def first(root: Path) -> Path:
