@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator import admission, conclusion, signals
-from orchestrator.errors import Damaged, NoSpace
+from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
+from orchestrator.ledger import wishes
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.leftovers import clear
@@ -95,7 +96,9 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             sweep = admission.identify(sweep, ledger, new=run.new)
         else:
             sweep = admission.under(sweep, run.known)
+        admission.check_warm_start(sweep, ledger)
         with Lease(ledger, sweep.id):
+            wishes.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):
                 watcher.say(f"Mended: {note}.")
             for path in clear(ledger, sweep.id, run.paths.checkpoints(sweep.id)):
@@ -110,9 +113,9 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
     shipper.start()
     try:
         return _continue(sweep, run, ledger, watcher, shipper)
-    except NoSpace as full:
-        # The state cannot be written either; an unfinished sweep without a driver says enough.
-        watcher.say(f"{full} Everything reported so far stands; the same command goes on from there.")
+    except (NoSpace, NoCluster) as lack:
+        # A full disk takes no state either; an unfinished sweep without a driver says enough.
+        watcher.say(f"{lack} Everything reported so far stands; the same command goes on from there.")
         return Exit.RESUMABLE
     finally:
         watcher.close()
@@ -133,6 +136,8 @@ def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
         return
     for key in run.reopen:
         ledger.reopen_trial(key)
+    if lost := ledger.lose_attempts(sweep.id):
+        watcher.say(f"Mended: {lost} attempts that a dead driver left running ended at their last report.")
     changed = admission.differences(known.document, sweep.document())
     if changed:
         watcher.say(f"Changed: {'; '.join(changed)}.")
@@ -165,8 +170,7 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     told = [*reports, *(report for name in sweep.warm_start for report in ledger.reports(name))]
     study = Study(sweep, ledger.trials(sweep.id, role="search"), told, earlier)
     session = Session(sweep, ledger, study, run.paths, run.data.absolute())
-    wish = run.paths.stop_wish(sweep.id)
-    wish.unlink(missing_ok=True)
+    run.paths.stop_wish(sweep.id).unlink(missing_ok=True)
 
     def stop(name: str) -> None:
         session.stop(f"stopped by {name}", "INTERRUPTED")

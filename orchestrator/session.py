@@ -32,6 +32,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.wishes import asked_to_stop
 from orchestrator.paths import Paths
 from orchestrator.progress import SETTLED, Progress, seconds_left
 from orchestrator.retries import UNCHARGED, wait_before_retry
@@ -378,8 +379,8 @@ class Session:
         """Stop if somebody wished so, if the budget is spent, or if nothing succeeds."""
         if self.stopped:
             return
-        if self.paths.stop_wish(self.sweep.id).exists():
-            self.stop("stopped by `stop`", "INTERRUPTED")
+        if asker := asked_to_stop(self.ledger, self.sweep.id):
+            self.stop(f"stopped by `stop` on {asker}", "INTERRUPTED")
         elif self._abandoned():
             self.stop(f"no node had room for a trial for {self.patience:g} s", "INTERRUPTED")
         elif self._hopeless():

@@ -16,6 +16,7 @@ from orchestrator.exits import Exit
 from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.recovery import recover
+from orchestrator.ledger.wishes import ask_to_stop
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 
@@ -24,15 +25,13 @@ def stop(
     sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Ask a running sweep, from any terminal, to save every trial and leave; it can be resumed."""
+    """Ask a running sweep to save every trial and leave, from wherever its ledger is reached."""
     ledger = opened(root)
     record = sweep_named(ledger, sweep)
     driving = holder(ledger, record.id)
     if driving is None:
         raise BadInput(record.id, "must be running to be stopped", record.state, "`status` shows what runs.")
-    wish = paths(root).stop_wish(record.id)
-    wish.parent.mkdir(parents=True, exist_ok=True)
-    wish.touch()
+    ask_to_stop(ledger, record.id)
     Console().print(f"{record.id}: process {driving.pid} on {driving.host} saves its trials and leaves.")
 
 

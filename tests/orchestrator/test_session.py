@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger import wishes
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths, checkpoint_name
@@ -273,12 +274,13 @@ def test_a_sweep_in_which_everything_fails_stops_early(desk: Desk) -> None:
 def test_a_wish_from_another_terminal_stops(desk: Desk) -> None:
     sweep = desk.sweep(2)
     session = desk.open(sweep)
-    wish = desk.paths.stop_wish(sweep.id)
-    wish.parent.mkdir(parents=True)
-    wish.touch()
+    session.look_around()
+    assert session.stopped is None
+    wishes.ask_to_stop(desk.ledger, sweep.id)
     session.look_around()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"
+    assert desk.paths.stop_wish(sweep.id).exists(), "workers look at a file"
 
 
 def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: Path) -> None:
