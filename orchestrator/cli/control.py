@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,7 @@ from rich.console import Console
 
 from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, opened, paths
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
 from orchestrator.ledger.check import check as findings_of
@@ -40,17 +42,22 @@ def check(
         str | None, typer.Argument(help="A sweep's id or its beginning; all if left out.")
     ] = None,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> int:
     """Check that ledger, checkpoints and leases agree; exit code 1 and a line for each finding if not."""
     ledger, where = opened(root), paths(root)
     records = [sweep_named(ledger, sweep)] if sweep else ledger.sweeps()
     console = Console(soft_wrap=True, highlight=False)
-    found = 0
-    for record in records:
-        for finding in findings_of(ledger, record.id, where.checkpoints(record.id)):
-            console.print(f"{finding.where}: {finding.problem}", markup=False)
-            found += 1
-    console.print(f"{len(records)} sweeps checked, {found} findings")
+    found = [
+        each for record in records for each in findings_of(ledger, record.id, where.checkpoints(record.id))
+    ]
+    if as_json:
+        told = {"sweeps": [record.id for record in records], "findings": [asdict(each) for each in found]}
+        console.print_json(json.dumps(told))
+        return Exit.FINDINGS if found else Exit.COMPLETE
+    for finding in found:
+        console.print(f"{finding.where}: {finding.problem}", markup=False)
+    console.print(f"{len(records)} sweeps checked, {len(found)} findings")
     return Exit.FINDINGS if found else Exit.COMPLETE
 
 
@@ -71,12 +78,17 @@ def validate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key.")
     ] = None,
     data: Data = DEFAULT_DATA,
+    as_json: Json = False,
 ) -> None:
     """Check a file and say what would run; starts nothing and writes nothing."""
     here = hardware.detect()
     sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
     source = admission.check(sweep, here, data)
     console = Console(soft_wrap=True, highlight=False)
+    if as_json:
+        told = {"id": sweep.id, "data": source.phrase, "specification": sweep.document()}
+        console.print_json(json.dumps(told))
+        return
     for line in _plan(sweep, source.phrase, here):
         console.print(line, markup=False)
 
