@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import admission, conclusion, signals
+from orchestrator import admission, conclusion, place, signals
 from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
@@ -80,6 +80,7 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
+    place.check(run.paths)
     run.paths.create()
     try:
         return _drive(sweep, run, watcher)
@@ -96,6 +97,7 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             sweep = admission.identify(sweep, ledger, new=run.new)
         else:
             sweep = admission.under(sweep, run.known)
+        place.check(run.paths, sweep.id)
         admission.check_warm_start(sweep, ledger)
         with Lease(ledger, sweep.id):
             wishes.forget(ledger, sweep.id)
@@ -161,7 +163,7 @@ def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper:
 
 def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # Ray and Optuna take seconds to import: only once everything that can be refused has been.
-    environment.prepare(sweep.resources.gpu, run.paths.root / "ray-token")
+    environment.prepare(sweep.resources.gpu, run.paths.token)
     from orchestrator.schedule import cluster, tuner
     from orchestrator.study.study import Study
 

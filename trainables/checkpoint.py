@@ -155,6 +155,8 @@ def _verified(path: Path, *, bytes: int, sha256: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
+    if path.is_symlink() or path.parent.is_symlink():
+        raise _damaged(path, "must lie in its own folder", "a symbolic link")
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -30,7 +30,7 @@ from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.browser import picture, until
-from tests.end_to_end.conftest import Commands
+from tests.end_to_end.commands import Commands
 
 pytestmark = pytest.mark.end_to_end
 

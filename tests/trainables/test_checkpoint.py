@@ -150,3 +150,15 @@ def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
     assert claim["bytes"] == (tmp_path / "a" / "arrays.npz").stat().st_size
     assert len(claim["sha256"]) == 64
     assert document["facts"] == FACTS
+
+
+@pytest.mark.parametrize("part", ["arrays.npz", "."])
+def test_a_link_is_not_followed(tmp_path: Path, part: str) -> None:
+    """What lies elsewhere may be exchanged between the check and the reading."""
+    folder = tmp_path / "step-1"
+    checkpoint.save(folder, {"w": np.ones(2)}, {})
+    moved = tmp_path / "elsewhere"
+    (folder / part).resolve().rename(moved)
+    (tmp_path / "step-1" / part if part != "." else folder).symlink_to(moved)
+    with pytest.raises(DamagedCheckpoint, match="symbolic link"):
+        checkpoint.load(folder)
