@@ -75,9 +75,8 @@ def _run(name: str, dose: Dose) -> list[Row]:
     except Exception as error:  # noqa: BLE001 - whatever broke is told in the table
         rows = [Tally([f"{type(error).__name__}: {error}"]).row(name, "the scenario runs", "it broke")]
     for row in rows:
-        print(
-            f"{name} ({time.monotonic() - began:.0f} s): {'holds' if row.holds else 'DOES NOT HOLD'}: {row.seen}"
-        )
+        verdict = "holds" if row.holds else "DOES NOT HOLD"
+        print(f"{name} ({time.monotonic() - began:.0f} s): {verdict}: {row.seen}")
     return rows
 
 

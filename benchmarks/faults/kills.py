@@ -15,7 +15,7 @@ MUST = "0 finished lost or run twice, 0 duplicates, at most 1 interval repeated 
 
 
 def killed_drivers(dose: Dose) -> list[Row]:
-    """Kill drivers of sweeps whose sampler and scheduler do not depend on timing; compare with undisturbed ones."""
+    """Kill drivers of sweeps that do not depend on timing; compare with undisturbed ones."""
     share = [len(part) for part in (range(dose.kills)[k :: len(SAMPLERS)] for k in range(len(SAMPLERS)))]
     return [_compared(dose, sampler, count) for sampler, count in zip(SAMPLERS, share, strict=True)]
 
@@ -83,7 +83,7 @@ def _kept(site: Site, before: dict[str, Any], tally: Tally) -> dict[str, Any]:
 
 
 def replayed(site: Site) -> tuple[list[str], int]:
-    """Ask the scheduler again, report by report in the order they came; return trials it would treat otherwise."""
+    """Ask the scheduler again, report by report; return what it decides otherwise, and how many it saw."""
     from ray.tune.schedulers import TrialScheduler
 
     from orchestrator.schedule.keyed import _NOBODY, _Known
