@@ -39,7 +39,7 @@ def failing_writes(dose: Dose) -> list[Row]:
     behind = sum(case["answered"] > case["kept"] for case in cases)
     tally.expect(not behind, f"{behind} lost what had been answered")
     kept = sorted({case["kept"] for case in cases})
-    seen = f"{len(cases)} cases, {reached} failed on the way with {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
+    seen = f"{len(cases)} cases, {reached} failed on the way, {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
     seen += f"{len(torn)} torn, {behind} behind what was answered"
     must = "old or new, never torn; nothing lost that was answered"
     return [
