@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.errors import BadInput
+from orchestrator.ledger.connect import parse
 from orchestrator.paths import Paths
+from orchestrator.tracking import address
 
 
 def check(paths: Paths, sweep_id: str | None = None) -> None:
-    """Refuse folders that somebody else could put things in, or that are links; nothing is made.
+    """Refuse addresses that cannot be, folders that others can change, and links; nothing is made.
 
     The root itself may be a link, for that is how a large disk is named.
 
@@ -23,6 +25,8 @@ def check(paths: Paths, sweep_id: str | None = None) -> None:
     Raises:
         BadInput: naming the first such folder.
     """
+    parse(paths.ledger_url)
+    address.check(paths.tracking_uri)
     if paths.root.exists():
         _refuse_foreign(paths.root)
     for folder in _folders(paths, sweep_id):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults import plain
 from benchmarks.faults.site import Site, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.errors import Damaged
@@ -47,7 +48,7 @@ def damaged_files(dose: Dose) -> list[Row]:
             shutil.copytree(kept / folder.name, folder)
     seen = f"{dose.cases} cases over {dict(files)}: {dict(outcomes)}, {len(tally.wrong)} silent"
     must = "named, or nothing that is read differs; 0 silent, 0 wrong weights"
-    return [tally.row("a file truncated, zeroed or flipped", must, seen)]
+    return [tally.row("a file truncated, zeroed or flipped", must, seen, plain.DAMAGED)]
 
 
 def damaged_and_resumed(dose: Dose) -> list[Row]:

@@ -6,6 +6,7 @@ import random
 import time
 from typing import Any
 
+from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
@@ -46,7 +47,7 @@ def _compared(dose: Dose, sampler: str, count: int) -> Row:
     seen = f"{done} kills in {seconds:.0f} s; repeated {max(site.repeated().values())} at most a trial; "
     seen += "trials, curves and best equal" if same else ""
     must = f"{MUST}; trials, curves, best as undisturbed"
-    return tally.row(f"driver killed {done} times, {sampler}", must, seen)
+    return tally.row(f"driver killed {done} times, {sampler}", must, seen, plain.KILLED)
 
 
 def _disturbed(site: Site, chance: random.Random, count: int, tally: Tally) -> tuple[int, float]:

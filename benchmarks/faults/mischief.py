@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.faults import plain
 from benchmarks.faults.site import PATIENCE, Site, disagreement
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
@@ -55,7 +56,8 @@ def _misbehaving(dose: Dose, mischief: str, package: Path) -> Row:
     tally.expect(not (found := site.check()), found)
     tally.expect(not (found := disagreement(site)), found)
     seen = f"{len(failed)} FAILED ({told}) after {tries} attempts, {complete} complete, code {code}"
-    return tally.row(f"`{mischief}` in {len(bad)} of {TRIALS} trials", MUST, seen)
+    ordinary = plain.NAN if mischief == "nan" else ""
+    return tally.row(f"`{mischief}` in {len(bad)} of {TRIALS} trials", MUST, seen, ordinary)
 
 
 def _installed(folder: Path) -> Path:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import time
 
+from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.ledger.ledger import Ledger
@@ -93,7 +94,11 @@ def full_disk(dose: Dose) -> list[Row]:
     finally:
         site.left_running()
         subprocess.run(["umount", site.root], check=False)
-    return [tally.row("disk full (tmpfs), then freed", "no torn state, code 4, then complete", seen)]
+    return [
+        tally.row(
+            "disk full (tmpfs), then freed", "no torn state, code 4, then complete", seen, plain.FULL_DISK
+        )
+    ]
 
 
 def _fill(site: Site) -> None:

@@ -16,12 +16,14 @@ class Row:
         must: what had to hold.
         seen: what was seen, with figures.
         holds: whether it did.
+        plain: what the plain stack did under such a fault, where that was measured.
     """
 
     fault: str
     must: str
     seen: str
     holds: bool
+    plain: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ class Tally:
         if not holds:
             self.wrong.append(otherwise)
 
-    def row(self, fault: str, must: str, seen: str) -> Row:
+    def row(self, fault: str, must: str, seen: str, plain: str = "") -> Row:
         """Return the line, with what was wrong at its end."""
-        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong)
+        return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong, plain)
 
 
 def markdown(rows: list[Row]) -> str:
     """Return the table."""
-    lines = ["| fault | must hold | seen | holds |", "|---|---|---|---|"]
-    told = [f"| {row.fault} | {row.must} | {row.seen} | {'yes' if row.holds else '**no**'} |" for row in rows]
-    return "\n".join([*lines, *told])
+    lines = ["| fault | must hold | seen | holds | plain stack |", "|---|---|---|---|---|"]
+    return "\n".join([*lines, *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    verdict = "yes" if row.holds else "**no**"
+    cells = (row.fault, row.must, row.seen, verdict, row.plain)
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 
+from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.tracking import ui
@@ -41,7 +42,7 @@ def unreliable_server(dose: Dose) -> list[Row]:
         server.stop()
         proxy.close()
     seen = f"reports meanwhile: {', '.join(told)}; {waiting} records left to deliver"
-    return [tally.row(f"MLflow killed, 503, black hole, {dose.outage:g} s each", MUST, seen)]
+    return [tally.row(f"MLflow killed, 503, black hole, {dose.outage:g} s each", MUST, seen, plain.NO_MLFLOW)]
 
 
 def _outage(site: Site, proxy: Proxy, server: _Server, mode: Mode, seconds: float) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,15 @@ import numpy as np
 
 from benchmarks.faults.preload import library
 from benchmarks.faults.table import Dose, Row, Tally
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.soundness import verify
+from tests.orchestrator.ledger.examples import sweep_record, trial_record
+from trainables import checkpoint
 
-STEPS = 6
-KEY = "copy-0123abcd-0"
+STEPS = 12
+SWEEP = "copy-0123abcd"
+KEY = f"{SWEEP}-0"
 ERRORS = (errno.ENOSPC, errno.EIO)
 
 
@@ -39,7 +46,7 @@ def failing_writes(dose: Dose) -> list[Row]:
     behind = sum(case["answered"] > case["kept"] for case in cases)
     tally.expect(not behind, f"{behind} lost what had been answered")
     kept = sorted({case["kept"] for case in cases})
-    seen = f"{len(cases)} cases, {reached} failed on the way, {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
+    seen = f"{len(cases)} cases, {reached} cut short, {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
     seen += f"{len(torn)} torn, {behind} behind what was answered"
     must = "old or new, never torn; nothing lost that was answered"
     return [
@@ -49,15 +56,13 @@ def failing_writes(dose: Dose) -> list[Row]:
 
 def main(folder: Path, writes: int) -> None:
     """Try every n in a child of its own, forked so that the imports are paid for once."""
-    import orchestrator.ledger.migrations.upgrade  # noqa: F401 - so that no child compiles or imports it
-
-    cases = [_case(folder / f"{n:03d}", n) for n in range(1, writes + 1)]
+    begun = folder / "begun"
+    _begin(begun)
+    cases = [_case(shutil.copytree(begun, folder / f"{n:03d}"), n) for n in range(1, writes + 1)]
     print(json.dumps(cases))
 
 
 def _case(folder: Path, n: int) -> dict[str, Any]:
-    folder.mkdir()
-    _begin(folder)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -71,25 +76,16 @@ def _case(folder: Path, n: int) -> dict[str, Any]:
 
 
 def _begin(folder: Path) -> None:
-    """Make a ledger with a trial; in a child too, for SQLite's connections do not pass to one."""
-    child = os.fork()
-    if child == 0:
-        from orchestrator.ledger.ledger import Ledger
-        from tests.orchestrator.ledger.examples import sweep_record, trial_record
-
-        ledger = Ledger.open(_url(folder))
-        ledger.create_sweep(sweep_record(id="copy-0123abcd"))
-        ledger.add_trial(trial_record(key=KEY, sweep_id="copy-0123abcd", total_steps=STEPS))
-        ledger.start_attempt(KEY)
-        ledger.close()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    """Make a ledger with a trial, and close it: SQLite's connections do not pass to a child."""
+    ledger = Ledger.open(_url(folder))
+    ledger.create_sweep(sweep_record(id=SWEEP))
+    ledger.add_trial(trial_record(key=KEY, sweep_id=SWEEP, total_steps=STEPS))
+    ledger.start_attempt(KEY)
+    ledger.close()
 
 
 def _work(folder: Path, n: int, told: int) -> int:
     """Report step after step, each with a checkpoint; say each that was answered, until something fails."""
-    from orchestrator.ledger.ledger import Ledger
-
     answered = 0
     try:
         ledger = Ledger.open(_url(folder))
@@ -103,10 +99,7 @@ def _work(folder: Path, n: int, told: int) -> int:
     return answered
 
 
-def _report(ledger: Any, folder: Path, step: int) -> None:
-    from orchestrator.ledger.records import CheckpointRecord
-    from trainables import checkpoint
-
+def _report(ledger: Ledger, folder: Path, step: int) -> None:
     path = folder / "checkpoints" / KEY / f"step-{step}"
     saved = checkpoint.save(path, {"weights": np.full(50, float(step))}, {"step": step})
     row = CheckpointRecord(KEY, step, "last", str(path), saved.digest, saved.bytes, {})
@@ -128,13 +121,9 @@ def _found(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    from orchestrator.ledger.ledger import Ledger
-    from orchestrator.ledger.soundness import verify
-    from trainables import checkpoint
-
     try:
         ledger = Ledger.open(_url(folder))
-        verify(ledger, "copy-0123abcd")
+        verify(ledger, SWEEP)
         reports = ledger.reports(KEY)
         assert [report.step for report in reports] == list(range(1, len(reports) + 1)), (
             "a gap between reports"
