@@ -82,13 +82,16 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     """
     place.check(run.paths)
     run.paths.create()
-    try:
-        return _drive(sweep, run, watcher)
-    except Damaged as damage:
-        watcher.say(str(damage))
-        rebuilt = recover(run.paths.ledger_url)
-        watcher.say(f"The ledger is rebuilt from its backup; the damaged file is kept as {rebuilt.damaged}.")
-        return _drive(sweep, run, watcher)
+    with signals.breaking_off():
+        try:
+            return _drive(sweep, run, watcher)
+        except Damaged as damage:
+            watcher.say(str(damage))
+            rebuilt = recover(run.paths.ledger_url)
+            watcher.say(
+                f"The ledger is rebuilt from its backup; the damaged file is kept as {rebuilt.damaged}."
+            )
+            return _drive(sweep, run, watcher)
 
 
 def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
@@ -118,6 +121,9 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
     except (NoSpace, NoCluster) as lack:
         # A full disk takes no state either; an unfinished sweep without a driver says enough.
         watcher.say(f"{lack} Everything reported so far stands; the same command goes on from there.")
+        return Exit.RESUMABLE
+    except KeyboardInterrupt:
+        ledger.set_sweep_state(sweep.id, "INTERRUPTED", "interrupted while no trial ran")
         return Exit.RESUMABLE
     finally:
         watcher.close()

@@ -22,6 +22,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.budget import spent
 from orchestrator.choice import choose
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.leftovers import clear_trial
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
     CheckpointKind,
@@ -329,6 +330,7 @@ class Session:
             self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
         if cause == "disk full":
             self.stop(f"a disk is full: {message}", "PAUSED")
+        clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
         past = [each for each in self.ledger.attempts(run.trial.key) if each.id != attempt_id]
         wait = wait_before_retry(cause, past)
         if wait is None:

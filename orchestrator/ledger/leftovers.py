@@ -22,7 +22,11 @@ def leftovers(folder: Path, trials: Collection[str], known: Collection[Path]) ->
         if trial.name not in trials:
             yield trial
         else:
-            yield from (step for step in sorted(trial.iterdir()) if step.resolve() not in known)
+            yield from _unknown(trial, known)
+
+
+def _unknown(trial: Path, known: Collection[Path]) -> list[Path]:
+    return [step for step in sorted(trial.glob("*")) if step.resolve() not in known]
 
 
 def of_sweep(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
@@ -47,6 +51,13 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
     for path in found:
         delete(path)
     return found
+
+
+def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
+    """Delete what a worker that died in the middle of a save has left in its trial's folder."""
+    known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
+    for path in _unknown(folder, known):
+        delete(path)
 
 
 def delete(path: Path) -> None:

@@ -183,6 +183,17 @@ def test_a_lost_worker_goes_on_from_its_checkpoint_after_a_wait(desk: Desk) -> N
     assert again.resume == str(Path(told.checkpoints) / checkpoint_name(10))
 
 
+def test_a_dead_worker_leaves_no_half_written_checkpoint(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    session.reported(told.attempt_id, outcome(told, 10, 0.5))
+    folder = Path(told.checkpoints)
+    (folder / ".step-000000020-0123").mkdir()
+    (folder / checkpoint_name(20)).mkdir()
+    session.failed(told.attempt_id, "worker lost")
+    assert [path.name for path in folder.iterdir()] == [checkpoint_name(10)]
+
+
 def test_a_trial_that_waits_for_its_retry_keeps_its_place(desk: Desk) -> None:
     session = desk.open(desk.sweep(9), capacity=2)
     first, _ = launch(session), launch(session)
