@@ -230,11 +230,11 @@ class Session:
         attempt = self.ledger.start_attempt(trial.key)
         self._states[trial.key] = "RUNNING"
         rows = self.ledger.checkpoints(trial.key)
-        last = next((row.path for row in rows if row.kind == "last"), None)
+        last = next((row for row in rows if row.kind == "last"), None)
         best = next((row for row in rows if row.kind == "best"), None)
         self.running[attempt.id] = Running(
             trial,
-            last,
+            last.path if last else None,
             trial.step,
             best.metrics[self.sweep.metric] if best else None,
             best.step if best else None,
@@ -250,7 +250,8 @@ class Session:
             gpu=self.sweep.resources.gpu,
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
-            resume=last,
+            resume=last.path if last else None,
+            resume_digest=last.digest if last else None,
             stop_wish=str(self.paths.stop_wish(self.sweep.id)),
             log=str(self.paths.log(self.sweep.id, trial.key)),
             compilations=str(self.paths.compilations),

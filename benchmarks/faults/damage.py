@@ -155,8 +155,8 @@ def _read(root: Path, data: Path) -> tuple[list[str], Any]:
     weights = {}
     for row in checkpoints:
         try:
-            arrays, facts = checkpoint.load(Path(row.path))
-            weights[row.path] = (facts["step"], arrays["weights"].tobytes())
+            arrays, facts = checkpoint.load(Path(row.path), row.digest)
+            weights[row.path] = (facts, arrays["weights"].tobytes())
         except DamagedCheckpoint as damage:
             complaints.append(str(damage))
     said: list[str] = []

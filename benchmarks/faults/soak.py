@@ -16,6 +16,7 @@ from tests.end_to_end.commands import finish
 
 EVERY = 20.0
 TRIALS = 200
+ENDED = (0, 3)
 SETTLED_AFTER = 60.0
 """Seconds after which a driver has imported all that it needs."""
 
@@ -26,7 +27,7 @@ def soak(dose: Dose) -> list[Row]:
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
-    while driver.poll() is None or driver.returncode != 0:
+    while driver.poll() not in ENDED:
         if driver.poll() is not None:
             driver = site.drive()
         time.sleep(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +15,14 @@ from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
+from orchestrator.estimate import Estimate, estimate, phrases
 from orchestrator.exits import Exit
 from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.recovery import recover
 from orchestrator.ledger.wishes import ask_to_stop
+from orchestrator.paths import Paths
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 
@@ -78,19 +82,34 @@ def validate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key.")
     ] = None,
     data: Data = DEFAULT_DATA,
+    root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:
     """Check a file and say what would run; starts nothing and writes nothing."""
     here = hardware.detect()
     sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
     source = admission.check(sweep, here, data)
-    console = Console(soft_wrap=True, highlight=False)
+    console, taken = Console(soft_wrap=True, highlight=False), _taken(sweep, paths(root))
     if as_json:
         told = {"id": sweep.id, "data": source.phrase, "specification": sweep.document()}
-        console.print_json(json.dumps(told))
+        console.print_json(json.dumps({**told, "estimate": asdict(taken) if taken else None}))
         return
-    for line in _plan(sweep, source.phrase, here):
+    for line in (*_plan(sweep, source.phrase, here), *phrases(sweep, taken, _at_once(sweep, here))):
         console.print(line, markup=False)
+
+
+def _taken(sweep: Sweep, where: Paths) -> Estimate | None:
+    """Return what a trial takes, as far as there is a ledger that knows."""
+    if where.database is None and not (where.root / "sweeps.db").exists():
+        return None
+    with closing(Ledger.open(where.ledger_url, create=False)) as ledger:
+        return estimate(sweep, ledger)
+
+
+def _at_once(sweep: Sweep, here: hardware.Hardware) -> int:
+    asked = sweep.resources
+    fits = min(n / a for n, a in ((here.cpus, asked.cpu), (here.gpus, asked.gpu)) if a)
+    return min(int(fits + 1e-6), asked.concurrent or sweep.budget.trials, sweep.budget.trials)
 
 
 def _plan(sweep: Sweep, source: str, here: hardware.Hardware) -> list[str]:

@@ -178,7 +178,7 @@ def _change_a_row(site: Site) -> None:
     ("harm", "finding"),
     [
         (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
-        (_exchange_checkpoint, "step-20/manifest.json: must be the one that the ledger knows"),
+        (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
         (_remove_checkpoint, "step-10/manifest.json: must exist"),
         (_leave_folders, "step-5: is no checkpoint that the ledger knows"),
         (_leave_folders, "stranger: belongs to no trial"),
