@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
 from jax import Array
 
-from trainables.layers.recurrence import associative, chunked, sequential
+from trainables.layers.recurrence import associative, chunked, pallas, sequential
 from trainables.layers.recurrence.batching import over_leading_axes
 from trainables.layers.recurrence.planar import times
 
@@ -33,9 +35,27 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "sequential": Form(sequential.solve, sequential.adjoint),
         "associative": Form(associative.solve, associative.adjoint),
         "chunked": Form(chunked.solve, chunked.adjoint),
+        "pallas": Form(pallas.solve, pallas.adjoint),
     }
 )
 """Interchangeable ways to compute the same states."""
+
+
+class Choice(NamedTuple):
+    """A form, and up to how many channels beside each other and from which length on it is the fastest."""
+
+    channels: float
+    length: int
+    form: str
+
+
+FASTEST: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+    {"cpu": (Choice(16, 2_048, "chunked"), Choice(math.inf, 0, "sequential"))}
+)
+"""By backend, the first that fits; channels of all sequences count (docs/benchmarks/recurrence.md)."""
+
+UNMEASURED = (Choice(math.inf, 0, "associative"),)
+"""Of other backends. XLA's own operations in O(log L) depth: safe on a GPU, which `pallas` has not run on."""
 
 
 def recurrence(
@@ -88,4 +108,9 @@ def _differentiator(form: str, reverse: bool) -> Callable[[Array, Array, Array],
 
 
 def _choose(form: str, series: Array) -> Form:
-    return FORMS["sequential" if form == "auto" else form]
+    if form != "auto":
+        return FORMS[form]
+    *rows, length, _, channels = series.shape
+    together = math.prod(rows) * channels
+    choices = FASTEST.get(jax.default_backend(), UNMEASURED)
+    return FORMS[next(each.form for each in choices if together <= each.channels and length >= each.length)]

@@ -30,15 +30,19 @@ def doublings(decay: Array, count: int) -> Array:
         count: how many, at least 1.
     """
 
-    def square(power: tuple[Twofold, Twofold], _: None) -> tuple[tuple[Twofold, Twofold], Array]:
-        re, im = power
-        cross = _product(re, im)
-        power = _minus(_product(re, re), _product(im, im)), (2 * cross[0], 2 * cross[1])
+    def step(power: tuple[Twofold, Twofold], _: None) -> tuple[tuple[Twofold, Twofold], Array]:
+        power = square(*power)
         return power, planar(power[0][0], power[1][0])
 
     zero = jnp.zeros_like(decay[..., 0, :])
     start = (decay[..., 0, :], zero), (decay[..., 1, :], zero)
-    return jnp.concatenate([decay[None], jax.lax.scan(square, start, length=count - 1)[1]])
+    return jnp.concatenate([decay[None], jax.lax.scan(step, start, length=count - 1)[1]])
+
+
+def square(re: Twofold, im: Twofold) -> tuple[Twofold, Twofold]:
+    """Return the real and the imaginary part of a complex number's square."""
+    cross = _product(re, im)
+    return _minus(_product(re, re), _product(im, im)), (2 * cross[0], 2 * cross[1])
 
 
 def table(decay: Array, count: int) -> Array:

@@ -136,3 +136,30 @@ def test_bfloat16(form: str) -> None:
     assert states.dtype == jnp.bfloat16
     wide = recurrence(decay, narrow.astype(jnp.float32))
     assert apart(states, wide) < 2**-8
+
+
+def test_auto_is_the_measured_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Auto is chunked for few channels over a long time on a CPU, else sequential; elsewhere associative."""
+
+    def program(form: str, length: int, channels: int) -> str:
+        inputs = jnp.zeros((length, 2, channels))
+        return jax.jit(partial(recurrence, form=form)).lower(jnp.zeros((2, channels)), inputs).as_text()
+
+    assert program("auto", 2048, 8) == program("chunked", 2048, 8) != program("sequential", 2048, 8)
+    assert program("auto", 2048, 32) == program("sequential", 2048, 32)
+    assert program("auto", 256, 8) == program("sequential", 256, 8)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert program("auto", 64, 4) == program("associative", 64, 4) != program("sequential", 64, 4)
+
+
+@pytest.mark.skipif(
+    jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
+    reason="JAX 0.11 and later lower kernels only where there is a GPU",
+)
+def test_kernels_lower_for_a_gpu() -> None:
+    """For a GPU the Pallas form is six Triton kernels, three each way, and no loop of XLA's."""
+    decay, inputs, cotangents = _problem(100)
+    traced = _found.trace(decay, inputs, cotangents, "pallas", False)
+    program = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert program.count("@__gpu$xla.gpu.triton") == 6
+    assert "while" not in program
