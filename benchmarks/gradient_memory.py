@@ -1,0 +1,69 @@
+"""Peak memory of one RotRNN layer's gradient against the form that its paper prints.
+
+    python -m benchmarks.gradient_memory [--length 16384]
+
+D 128, N 256, H 32, batch 1. What XLA's memory analysis of the compiled gradient says (arguments, results and
+temporaries), and how much the largest resident set of a process of its own grows from before the compilation
+to after the first call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+
+import jax
+
+from benchmarks.layer_gradient import FORMS, gradient
+from benchmarks.timing import circumstances, in_processes, table
+
+
+def resident() -> int:
+    """Return the largest resident set of this process so far, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def bytes_of(form: str, length: int) -> dict[str, int]:
+    """Return both measures of one form, in bytes."""
+    function, arguments = gradient(form, length, 1)
+    jax.block_until_ready(arguments)
+    before = resident()
+    compiled = function.lower(*arguments).compile()
+    jax.block_until_ready(compiled(*arguments))
+    analysis = compiled.memory_analysis()
+    parts = ("argument", "output", "temp")
+    return {
+        "compiled": sum(getattr(analysis, f"{part}_size_in_bytes") for part in parts),
+        "resident": resident() - before,
+    }
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--length", type=int, default=16_384)
+    parser.add_argument("--form", choices=tuple(FORMS), help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.child:
+        print(json.dumps(bytes_of(asked.form, asked.length)))
+        return
+    runs = {
+        form: in_processes("benchmarks.gradient_memory", 1, f"--form={form}", f"--length={asked.length}")[0]
+        for form in FORMS
+    }
+    rows = [
+        [
+            name,
+            *(f"{runs[form][key] / 2**20:.0f}" for form in ("printed", "ours")),
+            f"{runs['ours'][key] / runs['printed'][key]:.2f}",
+        ]
+        for name, key in (("XLA's memory analysis", "compiled"), ("growth of the resident set", "resident"))
+    ]
+    print(table(["peak memory of the gradient", "printed form, MiB", "ours, MiB", "ours / printed"], rows))
+    print(f"\nL {asked.length}, batch 1. {circumstances()}")
+
+
+if __name__ == "__main__":
+    main()

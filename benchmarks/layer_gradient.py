@@ -1,0 +1,92 @@
+"""The gradient of one RotRNN layer against the form that its paper prints, and against its matrix products.
+
+    python -m benchmarks.layer_gradient [--processes 5] [--rounds 7]
+
+L 2,048, D 128, N 256, H 32, batch 8: ListOps' size. Gradients are by the parameters and by the input. The
+products are u B' and x C' with their gradients and nothing between them; the exponentials are those of 32
+matrices of 8 x 8 with their gradient, as our layer computes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from benchmarks.printed import PrintedRotRNN
+from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
+from trainables.layers.rotation import rotation
+from trainables.layers.rotrnn import RotRNN
+
+D, N, H = 128, 256, 32
+FORMS = {"ours": RotRNN, "printed": PrintedRotRNN}
+
+
+def gradient(form: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the compiled gradient of a layer by parameters and input, and its arguments."""
+    graph, parameters = nnx.split(FORMS[form](D, N, heads=H, rngs=nnx.Rngs(0)))
+    u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, D))
+
+    def loss(parameters: Any, u: Array, towards: Array) -> Array:
+        return jnp.vdot(jax.vmap(nnx.merge(graph, parameters))(u), towards)
+
+    return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
+
+
+def products(length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the same for the layer's two matrix products alone, of all sequences in one."""
+    into, out_of = (jax.random.normal(jax.random.key(k), (N, D)) / 16 for k in range(2))
+    u, towards = jax.random.normal(jax.random.key(1), (2, batch * length, D))
+
+    def loss(into: Array, out_of: Array, u: Array, towards: Array) -> Array:
+        return jnp.vdot((u @ into.T) @ out_of, towards)
+
+    return jax.jit(jax.grad(loss, argnums=(0, 1, 2))), (into, out_of, u, towards)
+
+
+def exponentials() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the gradient through the small rotations of one layer."""
+    weights = jax.random.normal(jax.random.key(0), (H, N // H, N // H))
+    return jax.jit(jax.grad(lambda m: jnp.sum(rotation(m) ** 3))), (weights,)
+
+
+def measured(length: int, batch: int, rounds: int) -> dict[str, float]:
+    """Return the seconds of each."""
+    cases = {form: gradient(form, length, batch) for form in FORMS}
+    cases |= {"products": products(length, batch), "exponentials": exponentials()}
+    return in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, rounds)
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.child:
+        print(json.dumps(measured(asked.length, asked.batch, asked.rounds)))
+        return
+    sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "batch", "rounds")]
+    runs = in_processes("benchmarks.layer_gradient", asked.processes, *sizes)
+    rows = [
+        ["printed form", milliseconds(runs, "printed"), ratios(runs, "printed", "ours")],
+        ["ours", milliseconds(runs, "ours"), "1"],
+        ["its matrix products alone", milliseconds(runs, "products"), ratios(runs, "products", "ours")],
+        ["its exponentials alone", milliseconds(runs, "exponentials"), ratios(runs, "exponentials", "ours")],
+    ]
+    print(table(["gradient of", "ms", "against ours: median (range)"], rows))
+    print(f"\nOurs against its matrix products: {ratios(runs, 'ours', 'products')}.")
+    print(f"Medians over {asked.processes} processes. {circumstances()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""How the gradient of one RotRNN layer grows with the length of the sequence.
+
+    python -m benchmarks.length [--processes 5] [--rounds 7]
+
+D 128, N 256, H 32, batch 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import median
+
+from benchmarks.layer_gradient import gradient
+from benchmarks.timing import circumstances, in_processes, in_turns, table
+
+
+def main() -> None:
+    """Print one row a length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16_384])
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.child:
+        cases = {str(length): gradient("ours", length, 1) for length in asked.lengths}
+        timed = in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, asked.rounds)
+        print(json.dumps(timed))
+        return
+    lengths = [str(length) for length in asked.lengths]
+    arguments = (f"--rounds={asked.rounds}", "--lengths", *lengths)
+    runs = in_processes("benchmarks.length", asked.processes, *arguments)
+    rows = []
+    for length in lengths:
+        scale = int(length) / asked.lengths[0]
+        each = [run[length] / run[lengths[0]] / scale for run in runs]
+        time = 1000 * median(run[length] for run in runs)
+        rows.append([length, f"{time:.1f}", f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})"])
+    print(table(["L", "ms", f"against {lengths[0]} in proportion: median (range)"], rows))
+    print(f"\nMedians over {asked.processes} processes. {circumstances()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Times that can be compared: taken in turns, in several processes, with the machine written beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+
+ROOT = Path(__file__).parents[1]
+
+
+def in_turns(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each function, called in turns after one call to compile it."""
+    taken: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        jax.block_until_ready(function())
+    for _ in range(rounds):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            jax.block_until_ready(function())
+            taken[name].append(time.perf_counter() - began)
+    return {name: median(each) for name, each in taken.items()}
+
+
+def in_processes(module: str, count: int, *arguments: str) -> list[dict[str, Any]]:
+    """Return what `count` processes of a benchmark print, one after the other, each a line of JSON."""
+    command = [sys.executable, "-m", module, "--child", *arguments]
+    lines = [
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[
+            -1
+        ]
+        for _ in range(count)
+    ]
+    return [json.loads(line) for line in lines]
+
+
+def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str) -> str:
+    """Return the median ratio of two times over processes, and its range."""
+    each = [run[above] / run[below] for run in runs]
+    return f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})"
+
+
+def milliseconds(runs: Sequence[Mapping[str, float]], name: str) -> str:
+    """Return the median over processes of one time."""
+    return f"{1000 * median(run[name] for run in runs):.1f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def circumstances() -> str:
+    """Return commit, device, cores, load and versions in one line."""
+    git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    device = jax.devices()[0].device_kind
+    load = os.getloadavg()[0]
+    return (
+        f"Commit {commit or 'unknown'}; {device}, {os.cpu_count()} cores, load {load:.1f} at the end; "
+        f"jax {jax.__version__}."
+    )
