@@ -7,7 +7,7 @@ CUDA   ?=
 LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
 STAMP  := $(VENV)/.ready$(CUDA)
 
-.PHONY: help setup sweep ui test test-slow check format lock browser postgres clean
+.PHONY: help setup sweep ui test test-slow test-faults check format lock browser postgres clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -34,6 +34,10 @@ test: $(STAMP) browser  ## Run every test that can run here (15 minutes at most 
 
 test-slow: $(STAMP) browser  ## Run the tests that take longer
 	@$(BIN)/python -m pytest -m slow tests
+
+test-faults: $(STAMP)  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
+	@$(BIN)/python -m pytest -m slow tests/orchestrator/spec/test_fuzz.py
+	@$(BIN)/python -m benchmarks.faults $(FAULTS)
 
 check: $(STAMP)  ## Lint, formatting and types
 	@$(BIN)/ruff check .

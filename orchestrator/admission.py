@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,25 @@ def identify(sweep: Sweep, ledger: Ledger, *, new: bool) -> Sweep:
     if latest.id not in known:
         _refuse_change(sweep, known)
     return latest
+
+
+def check_warm_start(sweep: Sweep, ledger: Ledger) -> None:
+    """Check that the sweeps to learn from are there, and were after the same thing.
+
+    Raises:
+        BadInput: if one is not in this ledger, or pursued another objective.
+    """
+    for name in sweep.warm_start:
+        record = ledger.sweep(name)
+        if record is None:
+            known = ", ".join(get_close_matches(name, [each.id for each in ledger.sweeps()], cutoff=0.4))
+            remedy = f"Known: {known}." if known else "`list` shows the sweeps that there are."
+            must = "must name sweeps of this ledger"
+            raise BadInput(f"{sweep.name}: warm_start", must, f"`{name}`", remedy)
+        pursued = f"{record.facts['direction']} {record.facts['metric']}"
+        if pursued != (wanted := f"{sweep.direction} {sweep.metric}"):
+            must = f"must name sweeps that pursued the same: {wanted}"
+            raise BadInput(f"{sweep.name}: warm_start", must, f"{pursued} in `{name}`", "Leave it out.")
 
 
 def under(sweep: Sweep, sweep_id: str) -> Sweep:

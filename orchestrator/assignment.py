@@ -37,6 +37,7 @@ class Assignment:
         data: folder of the data sets.
         checkpoints: folder of this trial's checkpoints.
         resume: checkpoint folder to go on from, or None to start at step 0.
+        resume_digest: SHA-256 of that checkpoint's manifest, as the ledger has it.
         stop_wish: file whose presence means: save and leave.
         log: file to which the attempt appends what it does.
         compilations: folder of JAX's persistent compilation cache.
@@ -51,6 +52,7 @@ class Assignment:
     data: str
     checkpoints: str
     resume: str | None
+    resume_digest: str | None
     stop_wish: str
     log: str
     compilations: str

@@ -25,7 +25,8 @@ class Spent:
 
 def spent(attempts: Iterable[AttemptRecord], now: float) -> Spent:
     """Add up attempts; one without an end is running, and counts until `now` (seconds since the epoch)."""
-    spans = sorted((each.started_at, each.ended_at or now) for each in attempts)
+    # A clock may have been set back while an attempt ran.
+    spans = sorted((each.started_at, max(each.ended_at or now, each.started_at)) for each in attempts)
     busy, reached = 0.0, float("-inf")
     for start, end in spans:
         busy += max(end - max(start, reached), 0.0)

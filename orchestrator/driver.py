@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import admission, conclusion, signals
-from orchestrator.errors import Damaged, NoSpace
+from orchestrator import admission, conclusion, place, signals
+from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
+from orchestrator.ledger import wishes
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.leftovers import clear
@@ -79,14 +80,18 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
+    place.check(run.paths)
     run.paths.create()
-    try:
-        return _drive(sweep, run, watcher)
-    except Damaged as damage:
-        watcher.say(str(damage))
-        rebuilt = recover(run.paths.ledger_url)
-        watcher.say(f"The ledger is rebuilt from its backup; the damaged file is kept as {rebuilt.damaged}.")
-        return _drive(sweep, run, watcher)
+    with signals.breaking_off():
+        try:
+            return _drive(sweep, run, watcher)
+        except Damaged as damage:
+            watcher.say(str(damage))
+            rebuilt = recover(run.paths.ledger_url)
+            watcher.say(
+                f"The ledger is rebuilt from its backup; the damaged file is kept as {rebuilt.damaged}."
+            )
+            return _drive(sweep, run, watcher)
 
 
 def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
@@ -95,7 +100,10 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             sweep = admission.identify(sweep, ledger, new=run.new)
         else:
             sweep = admission.under(sweep, run.known)
+        place.check(run.paths, sweep.id)
+        admission.check_warm_start(sweep, ledger)
         with Lease(ledger, sweep.id):
+            wishes.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):
                 watcher.say(f"Mended: {note}.")
             for path in clear(ledger, sweep.id, run.paths.checkpoints(sweep.id)):
@@ -110,9 +118,12 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
     shipper.start()
     try:
         return _continue(sweep, run, ledger, watcher, shipper)
-    except NoSpace as full:
-        # The state cannot be written either; an unfinished sweep without a driver says enough.
-        watcher.say(f"{full} Everything reported so far stands; the same command goes on from there.")
+    except (NoSpace, NoCluster) as lack:
+        # A full disk takes no state either; an unfinished sweep without a driver says enough.
+        watcher.say(f"{lack} Everything reported so far stands; the same command goes on from there.")
+        return Exit.RESUMABLE
+    except KeyboardInterrupt:
+        ledger.set_sweep_state(sweep.id, "INTERRUPTED", "interrupted while no trial ran")
         return Exit.RESUMABLE
     finally:
         watcher.close()
@@ -133,6 +144,8 @@ def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
         return
     for key in run.reopen:
         ledger.reopen_trial(key)
+    if lost := ledger.lose_attempts(sweep.id):
+        watcher.say(f"Mended: {lost} attempts that a dead driver left running ended at their last report.")
     changed = admission.differences(known.document, sweep.document())
     if changed:
         watcher.say(f"Changed: {'; '.join(changed)}.")
@@ -156,7 +169,7 @@ def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper:
 
 def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # Ray and Optuna take seconds to import: only once everything that can be refused has been.
-    environment.prepare(sweep.resources.gpu, run.paths.root / "ray-token")
+    environment.prepare(sweep.resources.gpu, run.paths.token)
     from orchestrator.schedule import cluster, tuner
     from orchestrator.study.study import Study
 
@@ -165,8 +178,7 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     told = [*reports, *(report for name in sweep.warm_start for report in ledger.reports(name))]
     study = Study(sweep, ledger.trials(sweep.id, role="search"), told, earlier)
     session = Session(sweep, ledger, study, run.paths, run.data.absolute())
-    wish = run.paths.stop_wish(sweep.id)
-    wish.unlink(missing_ok=True)
+    run.paths.stop_wish(sweep.id).unlink(missing_ok=True)
 
     def stop(name: str) -> None:
         session.stop(f"stopped by {name}", "INTERRUPTED")

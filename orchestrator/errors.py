@@ -5,6 +5,7 @@ Refusal
 +-- Busy                   another live driver holds the sweep: exit code 2
 +-- Damaged                stored state does not match its own digest
 +-- NoSpace                a disk is full: what was committed stands, exit code 4
++-- NoCluster              Ray does not start or cannot be joined: what was committed stands, exit code 4
 """
 
 from __future__ import annotations
@@ -26,3 +27,7 @@ class Damaged(Refusal):
 
 class NoSpace(Refusal):
     """Raised when a disk is full; what was committed before stands, and the sweep can go on later."""
+
+
+class NoCluster(Refusal):
+    """Raised when Ray neither starts nor can be joined; the sweep can go on later."""

@@ -44,6 +44,11 @@ class Paths:
         return self.root / "ray"
 
     @property
+    def token(self) -> Path:
+        """Return the file with the token of a Ray of our own."""
+        return self.root / "ray-token"
+
+    @property
     def compilations(self) -> Path:
         """Return JAX's persistent compilation cache, shared by the workers of this machine."""
         return self.cache or self.root / "compilations"

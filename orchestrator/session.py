@@ -22,6 +22,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.budget import spent
 from orchestrator.choice import choose
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.leftovers import clear_trial
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
     CheckpointKind,
@@ -32,6 +33,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.wishes import asked_to_stop
 from orchestrator.paths import Paths
 from orchestrator.progress import SETTLED, Progress, seconds_left
 from orchestrator.retries import UNCHARGED, wait_before_retry
@@ -228,11 +230,11 @@ class Session:
         attempt = self.ledger.start_attempt(trial.key)
         self._states[trial.key] = "RUNNING"
         rows = self.ledger.checkpoints(trial.key)
-        last = next((row.path for row in rows if row.kind == "last"), None)
+        last = next((row for row in rows if row.kind == "last"), None)
         best = next((row for row in rows if row.kind == "best"), None)
         self.running[attempt.id] = Running(
             trial,
-            last,
+            last.path if last else None,
             trial.step,
             best.metrics[self.sweep.metric] if best else None,
             best.step if best else None,
@@ -248,7 +250,8 @@ class Session:
             gpu=self.sweep.resources.gpu,
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
-            resume=last,
+            resume=last.path if last else None,
+            resume_digest=last.digest if last else None,
             stop_wish=str(self.paths.stop_wish(self.sweep.id)),
             log=str(self.paths.log(self.sweep.id, trial.key)),
             compilations=str(self.paths.compilations),
@@ -328,6 +331,7 @@ class Session:
             self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
         if cause == "disk full":
             self.stop(f"a disk is full: {message}", "PAUSED")
+        clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
         past = [each for each in self.ledger.attempts(run.trial.key) if each.id != attempt_id]
         wait = wait_before_retry(cause, past)
         if wait is None:
@@ -378,8 +382,8 @@ class Session:
         """Stop if somebody wished so, if the budget is spent, or if nothing succeeds."""
         if self.stopped:
             return
-        if self.paths.stop_wish(self.sweep.id).exists():
-            self.stop("stopped by `stop`", "INTERRUPTED")
+        if asker := asked_to_stop(self.ledger, self.sweep.id):
+            self.stop(f"stopped by `stop` on {asker}", "INTERRUPTED")
         elif self._abandoned():
             self.stop(f"no node had room for a trial for {self.patience:g} s", "INTERRUPTED")
         elif self._hopeless():

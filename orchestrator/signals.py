@@ -7,8 +7,16 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def breaking_off() -> Iterator[None]:
+    """Let every signal that asks for an end raise KeyboardInterrupt: nothing runs yet that must be saved."""
+    with _replaced(signal.default_int_handler):
+        yield
 
 
 @contextmanager
@@ -30,7 +38,13 @@ def handled(first: Callable[[str], None], last: Callable[[], None]) -> Iterator[
         last()
         os._exit(130)
 
-    before = {name: signal.signal(name, handle) for name in _SIGNALS}
+    with _replaced(handle):
+        yield
+
+
+@contextmanager
+def _replaced(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    before = {name: signal.signal(name, handler) for name in _SIGNALS}
     try:
         yield
     finally:

@@ -71,7 +71,7 @@ class Attempt:
         if resume is None:
             self._engine.admit(_SLOT, self._settings)
             return
-        arrays, facts = checkpoint.load(Path(resume))
+        arrays, facts = checkpoint.load(Path(resume), self._assignment.resume_digest)
         self._engine.restore(_SLOT, self._settings, arrays)
         self._step = int(facts["step"])
 

@@ -65,13 +65,17 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any
     return manifest
 
 
-def load(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load(folder: Path, digest: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read a checkpoint's arrays and facts, having compared every byte with the manifest.
+
+    Args:
+        folder: its place.
+        digest: of its manifest, where it is known: without it a changed fact may pass for another.
 
     Raises:
         DamagedCheckpoint: a file is missing, or has another size or digest than the manifest says; names it.
     """
-    document = _manifest(folder)
+    document = _manifest(folder, digest)
     contents = {name: _verified(folder / name, **claim) for name, claim in document["files"].items()}
     with np.load(io.BytesIO(contents[ARRAYS]), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}, document["facts"]
@@ -132,10 +136,13 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path, digest: str | None) -> dict[str, Any]:
     path = folder / MANIFEST
+    content = _read(path)
+    if digest is not None and (found := hashlib.sha256(content).hexdigest()) != digest:
+        raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{found[:12]}...")
     try:
-        document = json.loads(_read(path))
+        document = json.loads(content)
         claims = document["files"][ARRAYS]
         whole = set(claims) == {"bytes", "sha256"} and isinstance(document["facts"], dict)
     except (ValueError, KeyError, TypeError) as error:
@@ -155,6 +162,8 @@ def _verified(path: Path, *, bytes: int, sha256: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
+    if path.is_symlink() or path.parent.is_symlink():
+        raise _damaged(path, "must lie in its own folder", "a symbolic link")
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -26,6 +26,7 @@ VERBS = {
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
     "data": "orchestrator.cli.data:data_app",
+    "gc": "orchestrator.cli.gc:gc",
     "recover": "orchestrator.cli.control:recover_ledger",
     "ui": "orchestrator.cli.ui:ui",
 }

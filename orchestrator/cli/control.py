@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +13,16 @@ from rich.console import Console
 
 from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, opened, paths
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
+from orchestrator.estimate import Estimate, estimate, phrases
 from orchestrator.exits import Exit
 from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.recovery import recover
+from orchestrator.ledger.wishes import ask_to_stop
+from orchestrator.paths import Paths
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 
@@ -24,15 +31,13 @@ def stop(
     sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Ask a running sweep, from any terminal, to save every trial and leave; it can be resumed."""
+    """Ask a running sweep to save every trial and leave, from wherever its ledger is reached."""
     ledger = opened(root)
     record = sweep_named(ledger, sweep)
     driving = holder(ledger, record.id)
     if driving is None:
         raise BadInput(record.id, "must be running to be stopped", record.state, "`status` shows what runs.")
-    wish = paths(root).stop_wish(record.id)
-    wish.parent.mkdir(parents=True, exist_ok=True)
-    wish.touch()
+    ask_to_stop(ledger, record.id)
     Console().print(f"{record.id}: process {driving.pid} on {driving.host} saves its trials and leaves.")
 
 
@@ -41,17 +46,22 @@ def check(
         str | None, typer.Argument(help="A sweep's id or its beginning; all if left out.")
     ] = None,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> int:
     """Check that ledger, checkpoints and leases agree; exit code 1 and a line for each finding if not."""
     ledger, where = opened(root), paths(root)
     records = [sweep_named(ledger, sweep)] if sweep else ledger.sweeps()
     console = Console(soft_wrap=True, highlight=False)
-    found = 0
-    for record in records:
-        for finding in findings_of(ledger, record.id, where.checkpoints(record.id)):
-            console.print(f"{finding.where}: {finding.problem}", markup=False)
-            found += 1
-    console.print(f"{len(records)} sweeps checked, {found} findings")
+    found = [
+        each for record in records for each in findings_of(ledger, record.id, where.checkpoints(record.id))
+    ]
+    if as_json:
+        told = {"sweeps": [record.id for record in records], "findings": [asdict(each) for each in found]}
+        console.print_json(json.dumps(told))
+        return Exit.FINDINGS if found else Exit.COMPLETE
+    for finding in found:
+        console.print(f"{finding.where}: {finding.problem}", markup=False)
+    console.print(f"{len(records)} sweeps checked, {len(found)} findings")
     return Exit.FINDINGS if found else Exit.COMPLETE
 
 
@@ -72,14 +82,34 @@ def validate(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key.")
     ] = None,
     data: Data = DEFAULT_DATA,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> None:
     """Check a file and say what would run; starts nothing and writes nothing."""
     here = hardware.detect()
     sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
     source = admission.check(sweep, here, data)
-    console = Console(soft_wrap=True, highlight=False)
-    for line in _plan(sweep, source.phrase, here):
+    console, taken = Console(soft_wrap=True, highlight=False), _taken(sweep, paths(root))
+    if as_json:
+        told = {"id": sweep.id, "data": source.phrase, "specification": sweep.document()}
+        console.print_json(json.dumps({**told, "estimate": asdict(taken) if taken else None}))
+        return
+    for line in (*_plan(sweep, source.phrase, here), *phrases(sweep, taken, _at_once(sweep, here))):
         console.print(line, markup=False)
+
+
+def _taken(sweep: Sweep, where: Paths) -> Estimate | None:
+    """Return what a trial takes, as far as there is a ledger that knows."""
+    if where.database is None and not (where.root / "sweeps.db").exists():
+        return None
+    with closing(Ledger.open(where.ledger_url, create=False)) as ledger:
+        return estimate(sweep, ledger)
+
+
+def _at_once(sweep: Sweep, here: hardware.Hardware) -> int:
+    asked = sweep.resources
+    fits = min(n / a for n, a in ((here.cpus, asked.cpu), (here.gpus, asked.gpu)) if a)
+    return min(int(fits + 1e-6), asked.concurrent or sweep.budget.trials, sweep.budget.trials)
 
 
 def _plan(sweep: Sweep, source: str, here: hardware.Hardware) -> list[str]:

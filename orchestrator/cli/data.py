@@ -44,7 +44,7 @@ Name = Annotated[str, typer.Argument(metavar="TASK", help="A task, as `data list
 
 @data_app.command("list")
 def list_tasks(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
-    """List every task: what it is, and which data it would use now.
+    """List every task: what it is, which data it would use now, and where published files come from.
 
     A task is *here* (its published files are in the data folder), *generated* (it needs none), or *missing*
     (`data fetch TASK` brings it).
@@ -52,7 +52,7 @@ def list_tasks(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     states = {name: state(task, {}, data) for name, task in TASKS.items()}
     console = Console(soft_wrap=True)
     if as_json:
-        console.print_json(json.dumps({name: _as_json(found) for name, found in states.items()}))
+        console.print_json(json.dumps({name: _as_json(TASKS[name], found) for name, found in states.items()}))
         return
     table = Table(box=None, pad_edge=False)
     for column in ("task", "data", "size", "what"):
@@ -61,6 +61,9 @@ def list_tasks(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
         size = megabytes(found.bytes) if found.bytes else ""
         table.add_row(name, _word(found), size, found.source.phrase if found.source else TASKS[name].title)
     console.print(table)
+    for name, task in TASKS.items():
+        for remote in task.remotes:
+            console.print(f"{name}: {_published(remote)}", markup=False, highlight=False)
     console.print(f"data folder: {data.absolute()}", markup=False, highlight=False)
 
 
@@ -170,9 +173,22 @@ def _word(found: State) -> str:
     return "here" if found.source.files else "generated"
 
 
-def _as_json(found: State) -> dict[str, Any]:
-    phrase = found.source.phrase if found.source else None
-    return {"data": _word(found), "source": phrase, "bytes": found.bytes, "missing": found.missing}
+def _as_json(task: Task, found: State) -> dict[str, Any]:
+    return {
+        "data": _word(found),
+        "source": found.source.phrase if found.source else None,
+        "bytes": found.bytes,
+        "missing": found.missing,
+        "published": [
+            {"url": remote.url, "bytes": remote.size, "sha256": remote.sha256} for remote in task.remotes
+        ],
+    }
+
+
+def _published(remote: Remote) -> str:
+    """Say where a file is published, its size and its sum."""
+    size = f"{remote.size:,} bytes" if remote.size else "no size published"
+    return f"{remote.url}, {size}, {f'SHA-256 {remote.sha256}' if remote.sha256 else 'no sum published'}"
 
 
 def _fetched(remote: Remote, sha256: str | None, place: Path, *, pinned: bool) -> str:
@@ -213,8 +229,8 @@ def _lines(task: Task, source: Source, files: list[Holding], loaded: TaskData | 
         many = f"{file.files:,} files, " if file.files != 1 else ""
         sha256 = f", SHA-256 {file.sha256}" if file.sha256 else ""
         yield f"  {file.path}: {many}{file.bytes:,} bytes{sha256}"
-    if not files and task.remotes:
-        yield f"  published at {task.remotes[0].url}"
+    for remote in task.remotes:
+        yield f"  published: {_published(remote)}"
     if loaded is not None:
         sizes = f"{len(loaded.train):,} / {len(loaded.validation):,} / {len(loaded.test):,}"
         yield f"  train / validation / test: {sizes}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
@@ -27,7 +27,7 @@ from orchestrator.ledger.records import (
     TrialState,
 )
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, READINGS, REPORTS, SWEEPS, TRIALS
-from orchestrator.ledger.tables import CHECKPOINT, OUTBOX
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
 # One generation is kept behind the newest, for the newest may turn out to be damaged.
@@ -102,11 +102,29 @@ def start_attempt(
     attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, node, now)
     before = tx.find(ATTEMPTS, f"{trial_key}.{trial.attempts}")
     if before is not None and before.state == "RUNNING":
-        tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=now)
+        tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=_last_sign(tx, before))
     tx.insert(ATTEMPTS, attempt)
     tx.change(TRIALS, trial, state="RUNNING", cause=None, attempts=number)
     tx.emit(events)
     return attempt
+
+
+def lose_attempts(tx: Transaction, sweep_id: str) -> int:
+    """End every attempt that a dead driver has left running, at its last sign of life; count them."""
+    sweep_of(tx, sweep_id)
+    of_sweep = (TRIAL.c.sweep_id == sweep_id) & (ATTEMPT.c.state == "RUNNING")
+    query = select(*ATTEMPT.columns).join(TRIAL, ATTEMPT.c.trial_key == TRIAL.c.key).where(of_sweep)
+    left = [tx.read(ATTEMPTS, row) for row in tx.connection.execute(query).all()]
+    for attempt in left:
+        tx.change(ATTEMPTS, attempt, state="LOST", cause="driver lost", ended_at=_last_sign(tx, attempt))
+        tx.change(TRIALS, trial_of(tx, attempt.trial_key), state="PREEMPTED", cause="driver lost")
+    return len(left)
+
+
+def _last_sign(tx: Transaction, attempt: AttemptRecord) -> float:
+    """Return when an attempt reported last: a night between two drivers is no time that it took."""
+    newest = select(func.max(REPORT.c.at)).where(REPORT.c.attempt_id == attempt.id)
+    return float(tx.connection.execute(newest).scalar_one() or attempt.started_at)
 
 
 def record_report(

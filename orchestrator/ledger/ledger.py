@@ -135,6 +135,14 @@ class Ledger:
 
         return self._write(start)
 
+    def lose_attempts(self, sweep_id: str) -> int:
+        """End the attempts that a dead driver has left running; return how many there were.
+
+        To be called under the lease, before a sweep goes on. Each ends at its last report, so that the budget
+        is not charged with the time in which nobody drove.
+        """
+        return self._write(lambda tx: changes.lose_attempts(tx, sweep_id))
+
     def record_report(
         self,
         attempt_id: str,
@@ -276,7 +284,7 @@ class Ledger:
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         def attempt() -> Sequence[Any]:
-            with self._engine.connect() as connection:
+            with self.reading() as connection:
                 return connection.execute(query).all()
 
         return patiently(attempt, self.where)
@@ -321,6 +329,10 @@ class Ledger:
         token = self._fences.get(sweep_id or "")
         if token is not None and not holds(connection, str(sweep_id), token):
             raise busy(str(sweep_id), None)
+
+    def reading(self) -> Connection:
+        """Return a connection that only looks, to be used as a context."""
+        return self._engine.connect()
 
     def writing(self) -> Connection:
         """Return a connection whose transactions take the write lock at once, to be used as a context."""

@@ -17,7 +17,7 @@ from orchestrator.ledger.connect import WRITING, database_file, is_file
 
 # Its own table, so that MLflow's migrations of the same server never meet ours.
 VERSION_TABLE = "ledger_version"
-HEAD = "0001"
+HEAD = "0002"
 # Any number that no other program of the server locks; the digits spell "sweep" on a telephone.
 ADVISORY_LOCK = 79337
 

@@ -128,6 +128,14 @@ LEASE = Table(
     Column("expires_at", Float(53), nullable=False),
 )
 
+WISH = Table(
+    "wish",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("asker", Text, nullable=False),
+)
+"""Who wishes that a sweep be stopped; like a lease it says nothing about trials, so it has no digest."""
+
 TALLY = Table(
     "tally",
     METADATA,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import ray
 
+from orchestrator.errors import NoCluster
 from orchestrator.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
 
@@ -21,16 +22,39 @@ def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
     """
     address = os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    wanted: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     if address:
-        ray.init(address=address, runtime_env={"env_vars": worker_environment(gpu_share)}, **quiet)
+        wanted |= {"address": address, "runtime_env": {"env_vars": worker_environment(gpu_share)}}
     else:
-        ray.init(num_cpus=hardware.cpus, num_gpus=hardware.gpus, include_dashboard=False, **quiet)
+        wanted |= {"num_cpus": hardware.cpus, "num_gpus": hardware.gpus, "include_dashboard": False}
+    _begin(wanted)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _begin(wanted: Mapping[str, Any]) -> None:
+    """Start or join Ray; once more where that fails, for its own patience with a busy machine is fixed."""
+    for last in (False, True):
+        try:
+            ray.init(**wanted)
+        except Exception as error:
+            ray.shutdown()
+            if last:
+                raise _unreachable(wanted.get("address"), error) from error
+        else:
+            return
+
+
+def _unreachable(address: str | None, error: Exception) -> NoCluster:
+    got = next(iter(str(error).splitlines()), type(error).__name__)
+    if address:
+        remedy = "Start it, or unset RAY_ADDRESS."
+        return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
+    remedy = "Run the same command again when the machine is less busy."
+    return NoCluster("Ray", "must start on this machine", got, remedy)
 
 
 def capacity(cpu: float, gpu: float) -> int:

@@ -53,7 +53,8 @@ def check_installed(root: Node, sampler: Sampler) -> None:
     kind = SAMPLERS[sampler.name]
     if missing := [package for package in kind.needs if find_spec(package) is None]:
         must = f"{sampler.name} needs the package {' and '.join(missing)}"
-        raise complaint(root, ("sampler",), must, f"pip install {' '.join(missing)}.", "none installed")
+        remedy = f"pip install {' '.join(missing)}, or this package's extra `{sampler.name}`."
+        raise complaint(root, ("sampler",), must, remedy, "none installed")
 
 
 _OPTIONS: Mapping[str, Mapping[str, type[Section]]] = {
@@ -86,6 +87,7 @@ def _check_sampler(root: Node, file: SpaceFile, space: Space, sampler: Sampler, 
         (objectives > 1, "objectives", "takes one objective only"),
         (bool(file.constraints), "constraints", "does not learn from constraints"),
         (conditional, "conditions", "takes no conditions (`when:`)"),
+        (bool(file.warm_start), "learns", "learns nothing from earlier sweeps (`warm_start:`)"),
     )
     for asked, ability, lack in wanted:
         if asked and not getattr(SAMPLERS[sampler.name], ability):

@@ -101,19 +101,21 @@ class SamplerKind:
         conditions: whether it takes part in a space with `when:`.
         constraints: whether it learns from `constraints:`.
         objectives: whether it takes more than one objective.
-        needs: packages beyond the locked ones that it must have.
+        learns: whether trials of an earlier sweep mean anything to it.
+        needs: packages beyond the locked ones that it must have; the extra of its name brings them.
     """
 
     options: type[Section]
     conditions: bool = False
     constraints: bool = False
     objectives: bool = False
+    learns: bool = False
     needs: tuple[str, ...] = ()
 
 
 SAMPLERS: dict[str, SamplerKind] = {
-    "tpe": SamplerKind(TpeOptions, conditions=True, constraints=True, objectives=True),
-    "gp": SamplerKind(GpOptions, constraints=True, objectives=True, needs=("torch", "scipy")),
+    "tpe": SamplerKind(TpeOptions, conditions=True, constraints=True, objectives=True, learns=True),
+    "gp": SamplerKind(GpOptions, constraints=True, objectives=True, learns=True, needs=("torch", "scipy")),
     "cmaes": SamplerKind(CmaesOptions, needs=("cmaes",)),
     "qmc": SamplerKind(QmcOptions, objectives=True),
     "random": SamplerKind(RandomOptions, conditions=True, objectives=True),

@@ -57,13 +57,11 @@ class Method:
         build: makes it for one trial.
         history: how many earlier trials it is shown, or None for all of them.
         joint: kinds of distribution that it draws together.
-        learns: whether trials of an earlier sweep mean anything to it.
     """
 
     build: Callable[[Draw], BaseSampler]
     history: int | None = None
     joint: tuple[type[BaseDistribution], ...] = (BaseDistribution,)
-    learns: bool = False
 
 
 def trial_seed(seed: int, number: int) -> int:
@@ -140,8 +138,8 @@ def _nsgaii(draw: Draw) -> BaseSampler:
 # TPE's densities hardly change beyond some hundred trials, and cost time for each; a Gaussian process costs
 # time for the cube of their number.
 METHODS: dict[str, Method] = {
-    "tpe": Method(_tpe, history=400, learns=True),
-    "gp": Method(_gp, history=250, learns=True),
+    "tpe": Method(_tpe, history=400),
+    "gp": Method(_gp, history=250),
     "cmaes": Method(_cmaes, joint=(FloatDistribution, IntDistribution)),
     "qmc": Method(_qmc),
     "random": Method(_random, joint=()),

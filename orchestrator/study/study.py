@@ -73,7 +73,7 @@ class Study:
         self._proposals: list[Proposal] = []
         self._earlier = 0
         curves = _curves(reports)
-        for trial in earlier if method.learns else ():
+        for trial in earlier:
             self._learn(trial, curves[trial.key])
         for trial in sorted(trials, key=lambda trial: trial.number):
             self._rebuild(trial, curves[trial.key])

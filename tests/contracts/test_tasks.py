@@ -98,10 +98,10 @@ class Parity(Task):
         return Source("random bits", comparable=False, note="made up")
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
-        rows = np.unpackbits(np.arange(options["examples"] + 20, dtype=np.uint8)[:, None], axis=1)
+        rows = np.unpackbits(np.arange(options["examples"] + 30, dtype=np.uint8)[:, None], axis=1)
         rows = np.random.default_rng(0).permutation(rows)
         for split, part in zip(
-            ("train", "validation", "test"), np.split(rows, [len(rows) - 20, -10]), strict=True
+            ("train", "validation", "test"), np.split(rows, [len(rows) - 30, -10]), strict=True
         ):
             out.put(f"{split}.inputs", part + np.uint8(1))
             out.put(f"{split}.lengths", np.full(len(part), 8, np.int32))
@@ -142,6 +142,7 @@ def broken(**arrays: Any) -> type[Parity]:
         (broken(test_targets=lambda x: x.astype(np.int64)), "test: targets must be"),
         (broken(train_inputs=lambda x: x + 1), "train: tokens must be under 3"),
         (broken(validation_inputs=lambda x: x * 0 + 1, test_inputs=lambda x: x * 0 + 1), "share 1 examples"),
+        (broken(validation_targets=np.sort), "validation must be mixed"),
         (broken(train_inputs=lambda x: np.random.default_rng().permutation(x)), "must give the same content"),
     ],
 )

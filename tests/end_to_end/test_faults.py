@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from orchestrator.ledger.ledger import Ledger
-from tests.end_to_end.conftest import SMALL, Commands, finish, wait_for
+from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 
 pytestmark = pytest.mark.end_to_end
 

@@ -11,7 +11,7 @@ import pytest
 from mlflow.entities import ViewType
 
 from orchestrator.ledger.ledger import Ledger
-from tests.end_to_end.conftest import SMALL, Commands
+from tests.end_to_end.commands import SMALL, Commands
 from trainables import checkpoint
 
 pytestmark = pytest.mark.end_to_end

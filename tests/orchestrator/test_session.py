@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger import wishes
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths, checkpoint_name
@@ -182,6 +183,17 @@ def test_a_lost_worker_goes_on_from_its_checkpoint_after_a_wait(desk: Desk) -> N
     assert again.resume == str(Path(told.checkpoints) / checkpoint_name(10))
 
 
+def test_a_dead_worker_leaves_no_half_written_checkpoint(desk: Desk) -> None:
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    session.reported(told.attempt_id, outcome(told, 10, 0.5))
+    folder = Path(told.checkpoints)
+    (folder / ".step-000000020-0123").mkdir()
+    (folder / checkpoint_name(20)).mkdir()
+    session.failed(told.attempt_id, "worker lost")
+    assert [path.name for path in folder.iterdir()] == [checkpoint_name(10)]
+
+
 def test_a_trial_that_waits_for_its_retry_keeps_its_place(desk: Desk) -> None:
     session = desk.open(desk.sweep(9), capacity=2)
     first, _ = launch(session), launch(session)
@@ -273,12 +285,13 @@ def test_a_sweep_in_which_everything_fails_stops_early(desk: Desk) -> None:
 def test_a_wish_from_another_terminal_stops(desk: Desk) -> None:
     sweep = desk.sweep(2)
     session = desk.open(sweep)
-    wish = desk.paths.stop_wish(sweep.id)
-    wish.parent.mkdir(parents=True)
-    wish.touch()
+    session.look_around()
+    assert session.stopped is None
+    wishes.ask_to_stop(desk.ledger, sweep.id)
     session.look_around()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"
+    assert desk.paths.stop_wish(sweep.id).exists(), "workers look at a file"
 
 
 def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: Path) -> None:

@@ -150,3 +150,26 @@ def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
     assert claim["bytes"] == (tmp_path / "a" / "arrays.npz").stat().st_size
     assert len(claim["sha256"]) == 64
     assert document["facts"] == FACTS
+
+
+@pytest.mark.parametrize("part", ["arrays.npz", "."])
+def test_a_link_is_not_followed(tmp_path: Path, part: str) -> None:
+    """What lies elsewhere may be exchanged between the check and the reading."""
+    folder = tmp_path / "step-1"
+    checkpoint.save(folder, {"w": np.ones(2)}, {})
+    moved = tmp_path / "elsewhere"
+    (folder / part).resolve().rename(moved)
+    (tmp_path / "step-1" / part if part != "." else folder).symlink_to(moved)
+    with pytest.raises(DamagedCheckpoint, match="symbolic link"):
+        checkpoint.load(folder)
+
+
+def test_a_changed_fact_is_refused_by_the_digest(tmp_path: Path) -> None:
+    """The arrays are as the manifest says; only whoever knows its digest sees that it says another step."""
+    saved = _saved(tmp_path / "a")
+    manifest = tmp_path / "a" / checkpoint.MANIFEST
+    assert checkpoint.load(tmp_path / "a", saved.digest)[1]["step"] == 7
+    manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 3'))
+    assert checkpoint.load(tmp_path / "a")[1]["step"] == 3
+    with pytest.raises(DamagedCheckpoint, match=r"manifest\.json: must have SHA-256"):
+        checkpoint.load(tmp_path / "a", saved.digest)

@@ -89,6 +89,8 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
         yield "the signature's metric must be the task's"
     for name in SPLITS:
         yield from (f"{name}: {must}" for must in _values(signature, getattr(data, name)))
+    if signature.output == "class" and _class_after_class(data.validation.targets):
+        yield "validation must be mixed, for a report may read only its first examples"
     rows = {name: _digests(getattr(data, name).inputs) for name in SPLITS}
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         if shared := rows[one] & rows[other]:
@@ -119,6 +121,13 @@ def _values(signature: Signature, split: Split) -> Iterator[str]:
         yield f"classes must be 0 to {signature.classes - 1}"
     if not np.isfinite(np.asarray(split.inputs, np.float64)).all():
         yield "inputs must be finite"
+
+
+def _class_after_class(targets: np.ndarray) -> bool:
+    """Tell whether targets (n,) stand sorted by class, where chance would hardly sort them."""
+    classes = len(np.unique(targets))
+    changes = np.count_nonzero(np.diff(targets))
+    return bool(len(targets) > 5 * classes and changes < classes)
 
 
 def _digests(inputs: np.ndarray) -> set[bytes]:

@@ -22,7 +22,7 @@ from trainables.tasks.base import Encoding, Progress, Signature, Source, Task
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
 from trainables.tasks.characters import Characters, write
-from trainables.tasks.held_out import divided
+from trainables.tasks.held_out import divided, mixed
 from trainables.tasks.remote import Remote
 
 _FOLDER = "aclImdb"
@@ -84,6 +84,7 @@ class Text(Task):
         fresh = _first_seen(read, test_texts)
         texts, labels = [read[place] for place in fresh], read_labels[fresh]
         train, validation = divided(self.name, len(texts), options["validation_share"], options["seed"])
+        validation = validation[mixed(len(validation), options["seed"])]
         counts: Counter[str] = Counter()
         for place in train.tolist():
             counts.update(texts[place])

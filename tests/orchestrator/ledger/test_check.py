@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from orchestrator.errors import BadInput
 from orchestrator.ledger.check import check
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
@@ -177,7 +178,7 @@ def _change_a_row(site: Site) -> None:
     ("harm", "finding"),
     [
         (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
-        (_exchange_checkpoint, "step-20/manifest.json: must be the one that the ledger knows"),
+        (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
         (_remove_checkpoint, "step-10/manifest.json: must exist"),
         (_leave_folders, "step-5: is no checkpoint that the ledger knows"),
         (_leave_folders, "stranger: belongs to no trial"),
@@ -218,3 +219,11 @@ def test_a_sweep_that_is_not_there_is_said(site: Site) -> None:
     """A name that the ledger does not know is not a sound sweep."""
     with pytest.raises(KeyError, match="nothing"):
         check(site.ledger, "nothing", site.folder)
+
+
+def test_checkpoints_of_another_ledger_are_never_deleted(site: Site, tmp_path: Path) -> None:
+    """A first start on another ledger finds checkpoints under its own sweep's name: it begins elsewhere."""
+    other = Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")
+    with pytest.raises(BadInput, match="SWEEP_LEDGER"):
+        clear(other, SWEEP_ID, site.folder)
+    assert site.problems() == []

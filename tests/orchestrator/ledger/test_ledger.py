@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger import wishes
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, ReadingRecord, ReportRecord
 from tests.orchestrator.ledger.examples import (
@@ -76,6 +78,40 @@ def test_what_is_there_is_not_added_again(ledger: Ledger) -> None:
     assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
     assert ledger.readings(SWEEP_ID) == [reading]
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
+
+
+def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
+    """The night between two drivers is charged to nobody."""
+    now = [100.0]
+    ledger = Ledger.open(url, clock=lambda: now[0])
+    ledger.create_sweep(sweep_record())
+    for number in range(3):
+        ledger.add_trial(trial_record(number))
+        now[0] += 10
+        ledger.start_attempt(trial_record(number).key)
+    reported, silent, done = (trial_record(number).key for number in range(3))
+    ledger.record_report(f"{reported}.1", 10, {"val/accuracy": 0.5})
+    ledger.end_attempt(f"{done}.1", "ENDED", trial_state="PRUNED")
+    now[0] += 30_000
+    assert ledger.lose_attempts(SWEEP_ID) == 2
+    assert ledger.lose_attempts(SWEEP_ID) == 0
+    ends = [ledger.attempts(key)[0] for key in (reported, silent, done)]
+    assert [(each.state, each.ended_at) for each in ends] == [("LOST", 130), ("LOST", 120), ("ENDED", 130)]
+    assert [ledger.trial(key).state for key in (reported, silent, done)] == ["PREEMPTED"] * 2 + ["PRUNED"]
+    again = ledger.start_attempt(reported)
+    ledger.close()
+    assert (again.number, again.started_at) == (2, now[0])
+
+
+def test_a_wish_to_stop_is_told_until_it_is_forgotten(ledger: Ledger) -> None:
+    """Whoever shares the ledger can ask; nothing else need be shared."""
+    assert wishes.asked_to_stop(ledger, SWEEP_ID) is None
+    wishes.ask_to_stop(ledger, SWEEP_ID)
+    wishes.ask_to_stop(ledger, SWEEP_ID)
+    assert wishes.asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
+    assert wishes.asked_to_stop(ledger, "another") is None
+    wishes.forget(ledger, SWEEP_ID)
+    assert wishes.asked_to_stop(ledger, SWEEP_ID) is None
 
 
 def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:

@@ -51,10 +51,20 @@ def test_optional_packages_are_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     error = refused(tmp_path, _with("cmaes"))
     assert error.where.endswith(":13: sampler")
     assert "needs the package cmaes" in error.must
-    assert error.remedy == "pip install cmaes."
+    assert error.remedy == "pip install cmaes, or this package's extra `cmaes`."
     monkeypatch.setattr("orchestrator.spec.methods.find_spec", lambda package: object())
     assert loaded(tmp_path, _with("cmaes")).sampler.name == "cmaes"
     assert loaded(tmp_path, _with("{gp: {seed: 9}}")).sampler.seed == 9
+
+
+@pytest.mark.parametrize("name", ["random", "qmc", "nsgaii"])
+def test_only_a_sampler_that_learns_is_given_earlier_sweeps(tmp_path: Path, name: str) -> None:
+    """What would be read and then not used is refused."""
+    text = FREE + "warm_start: [retrieval-laptop-1a2b3c4d]\n"
+    error = refused(tmp_path, _with(name, text))
+    assert "learns nothing from earlier sweeps" in error.must
+    assert "tpe, gp" in error.remedy
+    assert loaded(tmp_path, _with("tpe", text)).warm_start == ("retrieval-laptop-1a2b3c4d",)
 
 
 def test_grid_needs_finitely_many_values(tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ def test_a_review_is_in_one_split(tmp_path: Path) -> None:
     assert violations(TASK, {"length": 128}, tmp_path) == []
 
 
+def test_validation_is_not_class_after_class(tmp_path: Path) -> None:
+    """A report reads the first so many of it: they must be of both classes."""
+    imdb(tmp_path)
+    targets = TASK.load({"length": 128, "validation_share": 0.8}, tmp_path).validation.targets
+    assert len(targets) == 19
+    assert 2 <= targets[:10].sum() <= 8
+
+
 def first(root: Path) -> Path:
     return root / "train" / "neg" / "0_2.txt"
 

@@ -1,0 +1,90 @@
+"""Run scenarios by name and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.faults.table import Dose, Row, Scenario, Tally, markdown
+
+SCENARIOS = {
+    "kills": "kills:killed_drivers",
+    "asha": "kills:killed_with_asha",
+    "workers": "workers:killed_workers",
+    "nodes": "workers:killed_nodes",
+    "mlflow": "tracking:unreliable_server",
+    "mlflow-gone": "tracking:no_server",
+    "locked": "stores:locked_database",
+    "postgres": "stores:restarted_server",
+    "disk": "stores:full_disk",
+    "damage": "damage:damaged_files",
+    "damaged-resume": "damage:damaged_and_resumed",
+    "writes": "writes:failing_writes",
+    "signals": "endings:signals",
+    "impossible": "endings:impossible_resources",
+    "clock": "endings:moved_clock",
+    "five": "kills:five_drivers",
+    "mischief": "mischief:misbehaving_trials",
+    "soak": "soak:soak",
+}
+"""Where each scenario stands; `Dose` says how much of it is done."""
+
+
+def main() -> int:
+    """Run what the command line names; 1 if anything did not hold."""
+    arguments = _arguments()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        dose = _dose(Path(folder), arguments)
+        rows = [row for name in arguments.names or SCENARIOS for row in _run(name, dose)]
+    print(f"\n{markdown(rows)}\n\nCommit {_commit()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.")
+    return 0 if all(row.holds for row in rows) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(SCENARIOS)}; all if none")
+    for name in ("kills", "cases", "writes", "outage", "soak"):
+        default = Dose.__dataclass_fields__[name].default
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"dose ({default})")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(SCENARIOS):
+        parser.error(f"no scenario {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _dose(folder: Path, arguments: argparse.Namespace) -> Dose:
+    asked = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
+    return replace(Dose(folder), **asked)
+
+
+def _run(name: str, dose: Dose) -> list[Row]:
+    """Run one scenario; one that breaks is a line too, and does not keep the others from running."""
+    module, function = SCENARIOS[name].split(":")
+    began = time.monotonic()
+    try:
+        scenario: Scenario = getattr(importlib.import_module(f"benchmarks.faults.{module}"), function)
+        rows = scenario(dose)
+    except Exception as error:  # noqa: BLE001 - whatever broke is told in the table
+        rows = [Tally([f"{type(error).__name__}: {error}"]).row(name, "the scenario runs", "it broke")]
+    for row in rows:
+        verdict = "holds" if row.holds else "DOES NOT HOLD"
+        print(f"{name} ({time.monotonic() - began:.0f} s): {verdict}: {row.seen}")
+    return rows
+
+
+def _commit() -> str:
+    return subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

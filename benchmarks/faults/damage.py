@@ -1,0 +1,173 @@
+"""R12: any file that a resume reads is truncated, zeroed or flipped: found and named, or without effect."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.faults import plain
+from benchmarks.faults.site import Site, kill, until
+from benchmarks.faults.table import Dose, Row, Tally
+from orchestrator.errors import Damaged
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
+from orchestrator.ledger.recovery import recover
+from orchestrator.ledger.soundness import verify
+from tests.orchestrator.ledger.examples import event, sweep_record, trial_record
+from trainables import checkpoint
+from trainables.errors import DamagedCheckpoint
+from trainables.tasks import TASKS
+
+HARMS = ("truncate", "zero", "flip")
+SWEEP, TRIALS = "copy-0123abcd", 4
+KINDS: tuple[CheckpointKind, ...] = ("best", "last")
+OPTIONS = {"delay": 6, "examples": 400, "held_out": 40, "seed": 0}
+
+
+def damaged_files(dose: Dose) -> list[Row]:
+    """Damage one file a case, read everything as a resume does, and put it all back."""
+    root, data, kept = (dose.folder / "damage" / name for name in ("mlruns", "data", "kept"))
+    _leave_without_a_word(root)
+    TASKS["copy"].load(OPTIONS, data)
+    for folder in (root, data):
+        shutil.copytree(folder, kept / folder.name)
+    complaint, sound = _read(root, data)
+    chance, tally = random.Random(12), Tally([f"before any damage: {line}" for line in complaint])
+    outcomes, files = Counter[str](), Counter[str]()
+    for case in range(dose.cases):
+        path = chance.choice(sorted(_read_by_a_resume(root, data)))
+        harm = HARMS[case % len(HARMS)]
+        _harm(path, harm, chance)
+        complaint, found = _read(root, data)
+        outcome = "named" if complaint else "without effect"
+        tally.expect(
+            found == sound or bool(complaint), f"{harm} of {path.name} changed what is read, silently"
+        )
+        outcomes[outcome] += 1
+        files[path.suffix or path.name] += 1
+        for folder in (root, data):
+            shutil.rmtree(folder)
+            shutil.copytree(kept / folder.name, folder)
+    seen = f"{dose.cases} cases over {dict(files)}: {dict(outcomes)}, {len(tally.wrong)} silent"
+    must = "named, or nothing that is read differs; 0 silent, 0 wrong weights"
+    return [tally.row("a file truncated, zeroed or flipped", must, seen, plain.DAMAGED)]
+
+
+def damaged_and_resumed(dose: Dose) -> list[Row]:
+    """Damage what matters most, one thing a driver, and let the same command go on."""
+    still = Site(dose.folder, "damage-undisturbed").write()
+    code, _ = still.finished()
+    wanted, tally, told = still.outcome(), Tally(), []
+    tally.expect(code == 0, f"the undisturbed sweep left {code}")
+    for name, harm in (("arrays.npz", "flip"), ("manifest.json", "zero"), ("sweeps.db", "truncate")):
+        site = _killed(dose, f"damage-{name}")
+        path = max(site.root.rglob(name), key=lambda found: found.stat().st_mtime)
+        _harm(path, harm, random.Random(name))
+        code, output = site.finished()
+        tally.expect(code == 0, f"{harm} of {name}: left {code}: {output[-300:]}")
+        tally.expect(site.outcome() == wanted, f"{harm} of {name}: another outcome than undisturbed")
+        tally.expect(not (found := site.check()), found)
+        told.append(f"{harm} of {name}")
+    seen = f"{', '.join(told)}: the same command finished with the undisturbed curves"
+    return [tally.row("damaged after a kill, and run again", "the same outcome as undisturbed", seen)]
+
+
+def _killed(dose: Dose, name: str) -> Site:
+    """Return a site whose driver was killed in the middle."""
+    site = Site(dose.folder, name).write()
+    driver = site.drive()
+    until(lambda: site.reports() >= 14, driver)
+    kill(driver)
+    site.left_running()
+    return site
+
+
+def _leave_without_a_word(root: Path) -> None:
+    """Write a sweep in a process that is killed in the middle, so that SQLite's log is left too."""
+    child = os.fork()
+    if child == 0:
+        ledger = Ledger.open(_url(root))
+        ledger.create_sweep(sweep_record(id=SWEEP), [event(SWEEP, 1)])
+        for number in range(TRIALS):
+            _train(ledger, root, trial_record(number, sweep_id=SWEEP), complete=number == 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _train(ledger: Ledger, root: Path, trial: TrialRecord, *, complete: bool) -> None:
+    ledger.add_trial(trial, [event(trial.key, 2)])
+    attempt = ledger.start_attempt(trial.key)
+    for step in (10, 20, 30) if complete else (10, 20):
+        path = root / "checkpoints" / SWEEP / trial.key / f"step-{step}"
+        saved = checkpoint.save(path, {"weights": np.full(200, float(step))}, {"step": step})
+        rows = [
+            CheckpointRecord(trial.key, step, kind, str(path), saved.digest, saved.bytes, {})
+            for kind in KINDS
+        ]
+        ledger.record_report(attempt.id, step, {"val/accuracy": step / 30}, rows, [event(trial.key, step)])
+    if complete:
+        ledger.end_attempt(attempt.id, "ENDED", trial_state="COMPLETE", value=1.0, best_step=30)
+
+
+def _url(root: Path) -> str:
+    return f"sqlite:///{root / 'sweeps.db'}"
+
+
+def _read_by_a_resume(root: Path, data: Path) -> Iterator[Path]:
+    yield from root.glob("sweeps.db*")
+    yield from root.glob("sweeps.backup/*")
+    yield from root.glob("checkpoints/*/*/*/*")
+    yield from (path for path in data.rglob("*") if path.suffix in (".npy", ".json"))
+
+
+def _harm(path: Path, harm: str, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    if not content:
+        return
+    place = chance.randrange(len(content))
+    if harm == "truncate":
+        del content[place:]
+    elif harm == "zero":
+        content[place : place + 512] = bytes(len(content[place : place + 512]))
+    else:
+        content[place] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+def _read(root: Path, data: Path) -> tuple[list[str], Any]:
+    """Read what a resume reads; return what it complained about, and what it went on with."""
+    complaints: list[str] = []
+    try:
+        rows, checkpoints = _rows(root, complaints)
+    except Damaged as damage:
+        complaints.append(str(damage))
+        recover(_url(root))
+        rows, checkpoints = _rows(root, complaints)
+    weights = {}
+    for row in checkpoints:
+        try:
+            arrays, facts = checkpoint.load(Path(row.path), row.digest)
+            weights[row.path] = (facts, arrays["weights"].tobytes())
+        except DamagedCheckpoint as damage:
+            complaints.append(str(damage))
+    said: list[str] = []
+    loaded = TASKS["copy"].load(OPTIONS, data, lambda what, done, total: said.append(what))
+    train = loaded.train
+    return complaints + said, (rows, weights, loaded.digest, train.inputs.tobytes(), train.targets.tobytes())
+
+
+def _rows(root: Path, complaints: list[str]) -> tuple[Any, list[CheckpointRecord]]:
+    with closing(Ledger.open(_url(root))) as ledger:
+        complaints += verify(ledger, SWEEP)
+        kept = ledger.checkpoints(SWEEP)
+        of_trials = [read(SWEEP) for read in (ledger.trials, ledger.attempts, ledger.reports)]
+        return (ledger.sweeps(), of_trials, kept, ledger.pending(SWEEP, 100_000)), kept

@@ -1,0 +1,66 @@
+/* Preloaded into a process: the n-th write, flush or renaming of a file fails, and each one after it, as on a
+   disk that is full or broken; and the time of day is shifted. Nothing happens until it is asked for:
+   fail_from(n, errno) arms, and the variable CLOCK_SHIFT_SECONDS shifts. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+static long left = -1;
+static int with = EIO;
+
+void fail_from(long n, int error) { left = n; with = error; }
+long calls_left(void) { return left; }
+
+static int fails(void) {
+  if (left < 0) return 0;
+  if (left > 0) { left--; if (left > 0) return 0; }
+  errno = with;
+  return 1;
+}
+
+static int on_file(int descriptor) {
+  struct stat found;
+  return left >= 0 && fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode);
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int d, const void *b, size_t n) { return on_file(d) && fails() ? -1 : REAL(write)(d, b, n); }
+ssize_t pwrite(int d, const void *b, size_t n, off_t o) { return on_file(d) && fails() ? -1 : REAL(pwrite)(d, b, n, o); }
+ssize_t pwrite64(int d, const void *b, size_t n, off64_t o) { return on_file(d) && fails() ? -1 : REAL(pwrite64)(d, b, n, o); }
+int ftruncate(int d, off_t n) { return on_file(d) && fails() ? -1 : REAL(ftruncate)(d, n); }
+int ftruncate64(int d, off64_t n) { return on_file(d) && fails() ? -1 : REAL(ftruncate64)(d, n); }
+int fsync(int d) { return left >= 0 && fails() ? -1 : REAL(fsync)(d); }
+int fdatasync(int d) { return left >= 0 && fails() ? -1 : REAL(fdatasync)(d); }
+int rename(const char *a, const char *b) { return left >= 0 && fails() ? -1 : REAL(rename)(a, b); }
+int mkdir(const char *p, mode_t m) { return left >= 0 && fails() ? -1 : REAL(mkdir)(p, m); }
+
+static long shift(void) {
+  const char *told = getenv("CLOCK_SHIFT_SECONDS");
+  return told ? atol(told) : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  int code = REAL(clock_gettime)(clock, now);
+  if (code == 0 && clock == CLOCK_REALTIME) now->tv_sec += shift();
+  return code;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  int code = REAL(gettimeofday)(now, zone);
+  if (code == 0) now->tv_sec += shift();
+  return code;
+}
+
+time_t time(time_t *out) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (out) *out = now.tv_sec;
+  return now.tv_sec;
+}

@@ -1,0 +1,177 @@
+"""A place where a sweep of seconds is run, hurt and looked at."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.ledger.records import FINISHED_TRIAL, TrialRecord
+from tests.end_to_end.commands import Commands, finish
+
+SPACE = """
+task: copy
+data: {{delay: 6, examples: 400, held_out: 40}}
+model: {{layer: {layer}, depth: 1, d_model: 8, d_state: 16{model}}}
+training: {{steps: {steps}, interval: 10, batch_size: 8, recurrent_learning_rate: 1e-3}}
+evaluate: {{examples: 40}}
+search:
+  learning_rate: {{choice: [1e-3, 2e-3, 3e-3, 5e-3, 8e-3, 1e-2, 2e-2, 3e-2]}}
+{search}objective: {{minimize: val/loss}}
+sampler: {{{sampler}: {{seed: 3}}}}
+scheduler: {scheduler}
+budget: {{trials: {trials}}}
+resources: {{cpu: {cpu}}}
+"""
+
+PLAIN: dict[str, Any] = {
+    "layer": "lds",
+    "model": "",
+    "search": "",
+    "steps": 40,
+    "sampler": "random",
+    "scheduler": "{none: {}}",
+    "trials": 8,
+    "cpu": 1,
+}
+MEASURED = re.compile("seconds/|tokens_per_second")
+PATIENCE = 900.0
+"""Seconds for anything to happen: machines that run this may be busy with something else."""
+
+
+class Site(Commands):
+    """A root of its own, in a folder that scenarios share data and compilations through."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        own = folder / name
+        own.mkdir(parents=True)
+        super().__init__(own, folder / "shared", mark=f"{os.getpid()}-{time.monotonic_ns()}")
+        self.file = own / "space.yaml"
+
+    def write(self, **changes: Any) -> Site:
+        """Write the search-space file."""
+        self.file.write_text(SPACE.format(**{**PLAIN, **changes}))
+        return self
+
+    def drive(self, *options: str, **environment: str) -> subprocess.Popen[str]:
+        """Start the driver of the file; it is quiet."""
+        return self.start(str(self.file), "--quiet", *options, **environment)
+
+    def finished(self, *options: str, **environment: str) -> tuple[int, str]:
+        """Run the driver to its end."""
+        return finish(self.drive(*options, **environment), PATIENCE)
+
+    @property
+    def id(self) -> str:
+        """Return the id of the only sweep."""
+        (sweep,) = self.ledger.sweeps()
+        return sweep.id
+
+    def trials(self) -> list[TrialRecord]:
+        """Return the trials of the only sweep."""
+        return self.ledger.trials(self.id)
+
+    def settled(self) -> dict[str, Any]:
+        """Return the finished trials, with all that must never change again."""
+        done = [trial for trial in self.trials() if trial.state in FINISHED_TRIAL]
+        return {trial.key: (trial.params, trial.state, trial.value, trial.attempts) for trial in done}
+
+    def reports(self) -> int:
+        """Return how many reports the ledger has, 0 while there is none."""
+        if not (self.root / "sweeps.db").exists():
+            return 0
+        with sqlite3.connect(f"file:{self.root / 'sweeps.db'}?mode=ro", uri=True, timeout=30) as reader:
+            try:
+                return int(reader.execute("SELECT count(*) FROM report").fetchone()[0])
+            except sqlite3.OperationalError:
+                return 0  # the tables are being made
+
+    def outcome(self) -> dict[str, Any]:
+        """Return of each trial what chance and the seed alone decide: parameters, curve, value."""
+        curves: dict[str, list[Any]] = {}
+        for report in self.ledger.reports(self.id):
+            kept = {name: value for name, value in report.metrics.items() if not MEASURED.search(name)}
+            curves.setdefault(report.trial_key, []).append((report.step, kept))
+        return {
+            trial.key: (trial.params, trial.seed, trial.value, trial.best_step, curves.get(trial.key))
+            for trial in self.trials()
+        }
+
+    def repeated(self) -> dict[str, int]:
+        """Return by trial how many intervals its workers ran once more, from what they logged."""
+        found = {}
+        for trial in self.trials():
+            log = self.root / "logs" / self.id / f"{trial.key}.log"
+            steps = re.findall(r": step (\d+):", log.read_text()) if log.exists() else []
+            found[trial.key] = len(steps) - len(set(steps))
+        return found
+
+    def check(self) -> str:
+        """Return what `check` finds, or nothing."""
+        code, output = finish(self.start("check", self.id), PATIENCE)
+        return "" if code == 0 else f"check: {output.strip()[:300]}"
+
+    def left_running(self) -> int:
+        """Return how many processes are left when the time to leave is over."""
+        return len(self.wait_until_gone())
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:
+    """Wait until a condition holds; False if a process ends before."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if process is not None and process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, f"nothing happened for {PATIENCE:g} s"
+        time.sleep(0.05)
+    return True
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a driver as the kernel does it, without a word."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]]:
+    """Return MLflow's runs (status by name; a name that is there twice is marked) and points, counted."""
+    statuses: dict[str, str] = {}
+    with sqlite3.connect(f"file:{root / 'mlflow.db'}?mode=ro", uri=True, timeout=30) as reader:
+        for name, status in reader.execute("SELECT name, status FROM runs"):
+            statuses[name] = "DUPLICATE" if name in statuses else status
+        query = "SELECT runs.name, metrics.key, step FROM metrics JOIN runs USING (run_uuid)"
+        return statuses, Counter(tuple(row) for row in reader.execute(query))
+
+
+def disagreement(site: Site) -> str:
+    """Compare every point of MLflow with the ledger; return what differs, or nothing."""
+    statuses, points = mlflow(site.root)
+    wanted: Counter[tuple[str, str, int]] = Counter()
+    for report in site.ledger.reports(site.id):
+        run = f"{int(report.trial_key.rpartition('-')[2]):04d}"
+        for name, value in report.metrics.items():
+            if math.isfinite(value):
+                wanted[run, name, report.step] += 1
+    there = Counter(
+        {point: count for point, count in points.items() if point in wanted or point[0] != site.id}
+    )
+    there = Counter(
+        {p: n for p, n in there.items() if not p[1].startswith("test/") and p[0] in _runs(wanted)}
+    )
+    missing, twice = wanted - there, there - wanted
+    unfinished = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
+    told = [f"{missing.total()} points missing"] if missing else []
+    told += [f"{twice.total()} points too many"] if twice else []
+    return ", ".join(told + ([f"runs not ended or doubled: {unfinished}"] if unfinished else []))
+
+
+def _runs(points: Counter[tuple[str, str, int]]) -> set[str]:
+    return {run for run, _, _ in points}

@@ -1,0 +1,95 @@
+"""R25: a long sweep and a fault every twenty seconds."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import psutil
+
+from benchmarks.faults.site import PATIENCE, Site, disagreement, kill
+from benchmarks.faults.table import Dose, Row, Tally
+from tests.end_to_end.commands import finish
+
+EVERY = 20.0
+TRIALS = 200
+ENDED = (0, 3)
+SETTLED_AFTER = 60.0
+"""Seconds after which a driver has imported all that it needs."""
+
+
+def soak(dose: Dose) -> list[Row]:
+    """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
+    site = Site(dose.folder, "soak").write(trials=TRIALS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    tally, chance, growth = Tally(), random.Random(25), _Growth()
+    driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
+    next_fault = began + EVERY
+    while driver.poll() not in ENDED:
+        if driver.poll() is not None:
+            driver = site.drive()
+        time.sleep(0.5)
+        growth.look(driver)
+        if time.monotonic() > next_fault and time.monotonic() - began < dose.soak:
+            # Two in three leave the driver alive, so that its memory can be watched.
+            fault = chance.choice(("worker", "worker", "worker", "worker", "kill", "SIGTERM"))
+            faults[fault] += _do(site, driver, fault, chance)
+            next_fault = time.monotonic() + EVERY
+        if time.monotonic() - began > dose.soak + 4 * PATIENCE:
+            tally.expect(False, "it never ended")
+            kill(driver)
+            break
+    finish(driver)
+    states = site.ledger.states(site.id)
+    tally.expect(sum(states.values()) == TRIALS and set(states) <= {"COMPLETE", "PRUNED"}, f"{states}")
+    tally.expect(not (found := site.check()), found)
+    tally.expect(not (found := disagreement(site)), found)
+    tally.expect(not (left := site.left_running()), f"{left} processes left")
+    memory, handles = growth.told()
+    tally.expect(memory < 0.10, "memory grew")
+    tally.expect(handles < 0.10, "handles grew")
+    seen = f"{time.monotonic() - began:.0f} s, faults {faults}, {states}; "
+    seen += f"memory {memory:+.1%}, handles {handles:+.1%}"
+    must = "200 trials end, `check` clean, the driver's memory and handles grow < 10 %, nothing left"
+    return [tally.row(f"{TRIALS} trials, a fault every {EVERY:g} s", must, seen)]
+
+
+def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Random) -> int:
+    if fault == "worker":
+        workers = [each for each in site.alive() if "ray::Worker" in "".join(each.cmdline())]
+        if workers:
+            chance.choice(workers).kill()
+        return len(workers[:1])
+    os.kill(driver.pid, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
+    finish(driver, PATIENCE)
+    return 1
+
+
+class _Growth:
+    """Memory and handles of each driver that lived long enough, first and last."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[float, int, int]] = {}
+        self._last: dict[int, tuple[float, int, int]] = {}
+
+    def look(self, driver: subprocess.Popen[str]) -> None:
+        """Note what a driver holds now, once it has begun."""
+        try:
+            process = psutil.Process(driver.pid)
+            age = time.time() - process.create_time()
+            if age > SETTLED_AFTER:
+                now = (age, process.memory_info().rss, process.num_fds())
+                self._first.setdefault(driver.pid, now)
+                self._last[driver.pid] = now
+        except psutil.Error:
+            return
+
+    def told(self) -> tuple[float, float]:
+        """Return by how much the longest-lived driver has grown."""
+        if not self._last:
+            return 0.0, 0.0
+        pid = max(self._last, key=lambda each: self._last[each][0] - self._first[each][0])
+        first, last = self._first[pid], self._last[pid]
+        return last[1] / first[1] - 1, last[2] / first[2] - 1

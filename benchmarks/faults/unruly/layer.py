@@ -1,0 +1,46 @@
+"""The layer that misbehaves."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import psutil
+from jax import Array
+
+from trainables.layers.lds import LDS
+
+SPARE = 1 << 30
+
+
+class Unruly(LDS):
+    """An LDS that raises, hangs, takes memory without end, or answers what is no number."""
+
+    def __init__(self, *sizes: int, mischief: str = "none", **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.mischief = mischief
+        if mischief == "raise":
+            raise RuntimeError("a mistake in the code of a layer")
+        if mischief == "hang":
+            time.sleep(100_000)
+        if mischief == "memory":
+            _take_all_memory()
+
+    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
+        """Answer as an LDS does, or with no number."""
+        outputs, states = super().run(u, length)
+        return (outputs * np.nan if self.mischief == "nan" else outputs), states
+
+
+def _take_all_memory() -> None:
+    """Meet a limit of this process's own: the machine may be shared."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + SPARE, before[1]))
+    taken: list[np.ndarray] = []
+    try:
+        while True:
+            taken.append(np.ones(1 << 23))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -1,0 +1,164 @@
+"""R3, R4: processes and nodes that die under a trial."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+
+from benchmarks.faults.site import PATIENCE, Site, disagreement, until
+from benchmarks.faults.table import Dose, Row, Tally
+from tests.end_to_end.commands import finish
+
+SPARED_AFTER = 2
+"""A trial may lose a worker three times; no trial is hurt more often than this."""
+
+
+def killed_workers(dose: Dose) -> list[Row]:
+    """Kill the process of a trial again and again."""
+    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=80)
+    driver, chance, tally = site.drive(), random.Random(3), Tally()
+    waits, killed = [], 0
+    while killed < dose.kills and _kill_one(site, driver, chance, waits):
+        killed += 1
+    code, output = finish(driver, 2 * PATIENCE)
+    tally.expect(code == 0, f"left {code}: {output[-300:]}")
+    attempts = site.ledger.attempts(site.id)
+    lost = Counter(each.cause for each in attempts if each.cause)
+    tally.expect(set(lost) <= {"worker lost"}, f"causes {dict(lost)}")
+    tally.expect(len(attempts) == len(site.trials()) + lost.total(), "siblings were started again too")
+    again, losses = site.repeated(), Counter(each.trial_key for each in attempts if each.cause)
+    tally.expect(all(again[key] <= losses[key] for key in again), f"repeated {again}")
+    tally.expect(not (found := site.check()), found)
+    tally.expect(not (found := disagreement(site)), found)
+    tally.expect(not (left := site.left_running()), f"{left} processes left")
+    seen = (
+        f"{killed} kills, {lost['worker lost']} attempts lost; the next one began after {_spread(waits)} s; "
+    )
+    seen += f"{sum(again.values())} intervals repeated"
+    must = "resumed within 10 s of a quiet machine, <= 1 interval repeated a kill, siblings undisturbed"
+    return [tally.row(f"{killed} workers killed", must, seen)]
+
+
+def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[float]) -> bool:
+    """Kill one worker when all its siblings may lose one too; False once the sweep has ended."""
+    wanted = site.reports() + chance.choice((1, 2, 3))
+    if not until(lambda: site.reports() >= wanted and not _tired(site), driver):
+        return False
+    workers = [process for process in site.alive() if "ray::Worker" in "".join(process.cmdline())]
+    if not workers:
+        return True
+    before = len(site.ledger.attempts(site.id))
+    began = time.monotonic()
+    chance.choice(workers).kill()
+    if not until(lambda: len(site.ledger.attempts(site.id)) > before, driver):
+        return False
+    waits.append(time.monotonic() - began)
+    return True
+
+
+def _tired(site: Site) -> bool:
+    lost = Counter(each.trial_key for each in site.ledger.attempts(site.id) if each.cause == "worker lost")
+    running = {trial.key for trial in site.trials() if trial.state in ("RUNNING", "WAITING")}
+    return any(lost[key] >= SPARED_AFTER for key in running)
+
+
+def _spread(waits: list[float]) -> str:
+    ordered = sorted(waits) or [float("nan")]
+    return f"{ordered[len(ordered) // 2]:.1f} (at most {ordered[-1]:.1f})"
+
+
+def killed_nodes(dose: Dose) -> list[Row]:
+    """Kill raylets of a cluster of three, and start another for each."""
+    site, tally = Site(dose.folder, "nodes").write(trials=8, steps=400), Tally()
+    cluster = _Cluster(site)
+    waits, killed, chance = [], 0, random.Random(4)
+    try:
+        driver = site.drive(RAY_ADDRESS=cluster.address)
+        while killed < max(dose.kills // 4, 2):
+            wanted = site.reports() + chance.choice((4, 6, 9))
+            if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
+                break
+            before, began = site.reports(), time.monotonic()
+            cluster.lose_node(chance)
+            killed += 1
+            until(lambda before=before: site.reports() > before, driver)
+            waits.append(time.monotonic() - began)
+        code, output = finish(driver, 2 * PATIENCE)
+        tally.expect(code == 0, f"left {code}: {output[-300:]}")
+        lost = Counter(each.cause for each in site.ledger.attempts(site.id) if each.cause)
+        tally.expect(set(lost) <= {"node lost"}, f"causes {dict(lost)}")
+        failed = [trial.key for trial in site.trials() if trial.state != "COMPLETE"]
+        tally.expect(not failed, f"{len(failed)} trials not complete")
+        tally.expect(not (found := site.check()), found)
+        tally.expect(not (found := disagreement(site)), found)
+    finally:
+        cluster.end()
+    seen = f"{killed} raylets killed, attempts lost: {dict(lost)}; the next report after {_spread(waits)} s"
+    must = "resumed within 30 s of a quiet machine, not charged to the trial, siblings undisturbed"
+    return [tally.row("raylets killed, three on one machine", must, seen)]
+
+
+class _Cluster:
+    """A head that runs no trial and two nodes of one processor, each a raylet of its own."""
+
+    def __init__(self, site: Site) -> None:
+        site.root.mkdir()
+        token = site.root / "ray-token"
+        token.touch(0o600)
+        token.write_text("ab" * 32)
+        self._environment = {
+            **os.environ,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "SWEEP_TEST_MARK": site.mark,
+        }
+        self._site, self._nodes = site, []
+        self.address = f"127.0.0.1:{6400 + os.getpid() % 500}"
+        self._start(
+            "--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0", "--include-dashboard=false"
+        )
+        until(lambda: self._answers())
+        for _ in range(2):
+            self._join()
+
+    def lose_node(self, chance: random.Random) -> None:
+        """Kill the raylet of a node that runs trials, and let another one join."""
+        node = self._nodes.pop(chance.randrange(len(self._nodes)))
+        raylets = [
+            each for each in psutil.Process(node.pid).children(recursive=True) if each.name() == "raylet"
+        ]
+        for raylet in raylets:
+            raylet.kill()
+        node.wait(PATIENCE)
+        self._join()
+
+    def end(self) -> None:
+        """Kill all of it."""
+        for process in self._site.alive():
+            if process.pid != os.getpid():
+                process.kill()
+
+    def _join(self) -> None:
+        self._nodes.append(self._start(f"--address={self.address}", "--num-cpus=1"))
+
+    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+        ray = str(Path(sys.executable).with_name("ray"))
+        return subprocess.Popen(
+            [ray, "start", "--block", "--disable-usage-stats", "--node-ip-address=127.0.0.1", *options],
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _answers(self) -> bool:
+        asked = [str(Path(sys.executable).with_name("ray")), "status", "--address", self.address]
+        return subprocess.run(asked, env=self._environment, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,144 @@
+"""R13: the n-th write fails, and every one after it: what is on disk then is the old state or the new one."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.faults.preload import library
+from benchmarks.faults.table import Dose, Row, Tally
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.soundness import verify
+from tests.orchestrator.ledger.examples import sweep_record, trial_record
+from trainables import checkpoint
+
+STEPS = 12
+SWEEP = "copy-0123abcd"
+KEY = f"{SWEEP}-0"
+ERRORS = (errno.ENOSPC, errno.EIO)
+
+
+def failing_writes(dose: Dose) -> list[Row]:
+    """Save and report in processes whose n-th write fails, for every n; look at what is left."""
+    folder = dose.folder / "writes"
+    folder.mkdir()
+    command = [sys.executable, "-m", "benchmarks.faults.writes", str(folder), str(dose.writes)]
+    environment = {**os.environ, "LD_PRELOAD": str(library(dose.folder))}
+    ran = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
+    tally = Tally()
+    if ran.returncode:
+        tally.expect(False, f"the process left {ran.returncode}")
+        return [tally.row("the n-th write fails", "it runs", ran.stdout[-300:])]
+    cases = json.loads(ran.stdout.splitlines()[-1])
+    torn = [case for case in cases if case["torn"]]
+    tally.expect(not torn, f"{len(torn)} torn: {torn[:2]}")
+    reached = sum(case["failed"] for case in cases)
+    behind = sum(case["answered"] > case["kept"] for case in cases)
+    tally.expect(not behind, f"{behind} lost what had been answered")
+    kept = sorted({case["kept"] for case in cases})
+    seen = f"{len(cases)} cases, {reached} cut short, {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
+    seen += f"{len(torn)} torn, {behind} behind what was answered"
+    must = "old or new, never torn; nothing lost that was answered"
+    return [
+        tally.row(f"the n-th write fails, n = 1..{dose.writes}, full disk and I/O error by turns", must, seen)
+    ]
+
+
+def main(folder: Path, writes: int) -> None:
+    """Try every n in a child of its own, forked so that the imports are paid for once."""
+    begun = folder / "begun"
+    _begin(begun)
+    cases = [_case(shutil.copytree(begun, folder / f"{n:03d}"), n) for n in range(1, writes + 1)]
+    print(json.dumps(cases))
+
+
+def _case(folder: Path, n: int) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answered = _work(folder, n, writing)
+        os._exit(0 if answered == STEPS else 1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        answered = len(told.read())
+    failed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    return {"n": n, "answered": answered, "failed": failed, **_found(folder)}
+
+
+def _begin(folder: Path) -> None:
+    """Make a ledger with a trial, and close it: SQLite's connections do not pass to a child."""
+    ledger = Ledger.open(_url(folder))
+    ledger.create_sweep(sweep_record(id=SWEEP))
+    ledger.add_trial(trial_record(key=KEY, sweep_id=SWEEP, total_steps=STEPS))
+    ledger.start_attempt(KEY)
+    ledger.close()
+
+
+def _work(folder: Path, n: int, told: int) -> int:
+    """Report step after step, each with a checkpoint; say each that was answered, until something fails."""
+    answered = 0
+    try:
+        ledger = Ledger.open(_url(folder))
+        ctypes.CDLL(None).fail_from(ctypes.c_long(n), ERRORS[n % 2])
+        for step in range(1, STEPS + 1):
+            _report(ledger, folder, step)
+            os.write(told, b".")
+            answered = step
+    except Exception:  # noqa: BLE001 - whatever a failing disk makes of it
+        return answered
+    return answered
+
+
+def _report(ledger: Ledger, folder: Path, step: int) -> None:
+    path = folder / "checkpoints" / KEY / f"step-{step}"
+    saved = checkpoint.save(path, {"weights": np.full(50, float(step))}, {"step": step})
+    row = CheckpointRecord(KEY, step, "last", str(path), saved.digest, saved.bytes, {})
+    ledger.record_report(f"{KEY}.1", step, {"val/accuracy": step / STEPS}, [row])
+
+
+def _found(folder: Path) -> dict[str, Any]:
+    """Read everything as the next driver does, in a process whose disk is sound again."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.close(reading)
+        os.write(writing, json.dumps(_read(folder)).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        answer: dict[str, Any] = json.loads(told.read() or b'{"torn": "no answer", "kept": 0}')
+    os.wait()
+    return answer
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        ledger = Ledger.open(_url(folder))
+        verify(ledger, SWEEP)
+        reports = ledger.reports(KEY)
+        assert [report.step for report in reports] == list(range(1, len(reports) + 1)), (
+            "a gap between reports"
+        )
+        for row in ledger.checkpoints(KEY):
+            arrays, facts = checkpoint.load(Path(row.path))
+            assert arrays["weights"][0] == facts["step"] == row.step, "another checkpoint"
+        return {"torn": "", "kept": len(reports)}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return {"torn": f"{type(error).__name__}: {error}"[:200], "kept": 0}
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'sweeps.db'}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

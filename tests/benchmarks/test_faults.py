@@ -1,0 +1,37 @@
+"""The scenarios that need no Ray, in small doses; `make test-faults` does all of them in full."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.damage import damaged_files
+from benchmarks.faults.table import Dose, Row, Tally, markdown
+from benchmarks.faults.writes import failing_writes
+
+
+def test_any_damage_is_named_or_without_effect(tmp_path: Path) -> None:
+    (row,) = damaged_files(Dose(tmp_path, cases=8))
+    assert row.holds, row.seen
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that fails")
+def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
+    (row,) = failing_writes(Dose(tmp_path, writes=40))
+    assert row.holds, row.seen
+    assert "40 cases, 40 cut short" in row.seen
+
+
+def test_what_does_not_hold_is_told() -> None:
+    tally = Tally()
+    tally.expect(True, "not this")
+    tally.expect(False, "two points missing")
+    row = tally.row("a kill", "nothing lost", "1 kill")
+    assert row == Row("a kill", "nothing lost", "1 kill; two points missing", holds=False)
+    assert (
+        markdown([row])
+        .splitlines()[-1]
+        .startswith("| a kill | nothing lost | 1 kill; two points missing | **no**")
+    )

@@ -1,0 +1,40 @@
+"""The benchmark of the published trial stands ready: it is the file's own, and its dry run draws a curve."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.published_trial import PUBLISHED
+from orchestrator.spec import load
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_is_trial_0_of_the_file() -> None:
+    """What the script trains without the service is what the sweep trains first."""
+    sweep = load(ROOT / "search_spaces" / "listops.yaml", profile="full", gpus=1)
+    params = sweep.published_params()
+    assert params is not None
+    assert sweep.settings(params, seed=0) == PUBLISHED
+
+
+def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
+    """One command trains, evaluates every interval, reads test once, and prints a row an interval."""
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "published_trial.py"), "--dry-run"]
+    command += ["--data", str(tmp_path), "--json", str(figures)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("| ")][1:] == [
+        "10",
+        "20",
+        "30",
+        "40",
+    ]
+    measured = json.loads(figures.read_text())
+    assert (measured["steps"], measured["of"], len(measured["curve"])) == (40, 40, 4)
+    assert measured["steps_per_second"] > 0
+    assert 0 <= measured["test_accuracy"] <= 1

@@ -1,0 +1,110 @@
+"""Real commands, each in a session of its own, and the processes that they have started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from orchestrator.ledger.ledger import Ledger
+
+ROOT = Path(__file__).parents[2]
+LEAVE_SECONDS = 15.0
+SMALL = [
+    str(ROOT / "search_spaces" / "retrieval.yaml"),
+    *("--set", "training.steps=40", "--set", "training.interval=10", "--set", "training.batch_size=8"),
+    *("--set", "model.depth=1", "--set", "data.passage=64", "--set", "evaluate.examples=80"),
+    *("--set", "data.pairs=400", "--set", "data.held_out=80"),
+]
+"""A real sweep that compiles little and trains for a second a trial."""
+
+
+@dataclass
+class Commands:
+    """Starts `python -m orchestrator.sweep ...` in a folder of its own.
+
+    Attributes:
+        folder: where everything is written.
+        shared: data and compilations, the same for every test of a session.
+        mark: value of an environment variable that every descendant inherits, whatever session it is in.
+    """
+
+    folder: Path
+    shared: Path
+    mark: str
+
+    @property
+    def root(self) -> Path:
+        """Return the folder of all that sweeps write."""
+        return self.folder / "mlruns"
+
+    @property
+    def ledger(self) -> Ledger:
+        """Open the ledger that the commands write."""
+        return Ledger.open(f"sqlite:///{self.root}/sweeps.db")
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command and return its process; output goes to the pipe."""
+        own = {
+            "SWEEP_ROOT": str(self.root),
+            "SWEEP_DATA": str(self.shared / "data"),
+            "JAX_COMPILATION_CACHE_DIR": str(self.shared / "compilations"),
+            "SWEEP_TEST_MARK": self.mark,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.sweep", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **own, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, timeout: float = 280, **environment: str) -> tuple[int, str]:
+        """Run a command to its end; return its exit code and all it printed."""
+        return finish(self.start(*arguments, **environment), timeout)
+
+    def alive(self) -> list[psutil.Process]:
+        """Return every living process that a command of this test has started."""
+        return [process for process in psutil.process_iter() if _marked(process, self.mark)]
+
+    def wait_until_gone(self, seconds: float = LEAVE_SECONDS) -> list[psutil.Process]:
+        """Wait for all processes to leave; return those that did not."""
+        deadline = time.monotonic() + seconds
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.25)
+        return self.alive()
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 280) -> tuple[int, str]:
+    """Wait for a command; return its exit code and what it printed."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, output
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
+    """Wait until a condition holds, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing happened for {seconds:g} s"
+        time.sleep(0.1)
+
+
+def _marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        running = process.status() != psutil.STATUS_ZOMBIE
+        return running and process.environ().get("SWEEP_TEST_MARK") == mark
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False

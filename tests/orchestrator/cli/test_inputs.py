@@ -1,0 +1,143 @@
+"""What cannot be right is refused by the command line: code 2, one line, at once, and nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.paths import Paths
+from orchestrator.spec import load
+
+SPACE = """\
+task: copy
+data: {delay: 6, examples: 400, held_out: 40}
+model: {layer: lds, depth: 1, d_model: 8, d_state: 16}
+training: {steps: 40, interval: 10, batch_size: 8, recurrent_learning_rate: 1e-3}
+evaluate: {examples: 40}
+search:
+  learning_rate: {log_uniform: [1e-3, 3e-2]}
+objective: {minimize: val/loss}
+sampler: {random: {seed: 3}}
+scheduler: {none: {}}
+budget: {trials: 4}
+resources: {cpu: 1}
+"""
+SECONDS = 2.0
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder without a GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Run a command that must be refused; return its one line."""
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
+    began = time.process_time()
+    assert run_command(list(words)) == 2
+    assert time.process_time() - began < SECONDS
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+    return said.err
+
+
+ALIASES = "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 30))
+FILES: dict[str, tuple[str, str]] = {
+    "empty": ("", "must"),
+    "tag": (SPACE + "x: !!python/object/apply:os.system ['touch canary']\n", "13"),
+    "alias bomb": ("a0: &a0 [1]\n" + ALIASES, "space.yaml:"),
+    "nesting": ("a: " + "[" * 10_000, "space.yaml:"),
+    "duplicate key": (SPACE + "task: adding\n", "13: task"),
+    "tab": (SPACE.replace("  learning_rate", "\tlearning_rate"), "7"),
+    "bounds": (SPACE.replace("[1e-3, 3e-2]", "[3e-2, 1e-3]"), "low <= high"),
+    "unknown key": (SPACE + "budgets: {trials: 3}\n", "budget"),
+    "unknown task": (SPACE.replace("task: copy", "task: cpoy"), "copy"),
+    "no trials": (SPACE.replace("trials: 4", "trials: 0"), "budget.trials"),
+    "trials in words": (SPACE.replace("trials: 4", "trials: ten"), "budget.trials"),
+    "more processors than there are": (SPACE.replace("cpu: 1", "cpu: 4096"), "resources.cpu"),
+    "a GPU where there is none": (SPACE.replace("cpu: 1", "cpu: 1, gpu: 1"), "resources.gpu"),
+    "an interval of nothing": (SPACE.replace("interval: 10", "interval: 100"), "training.interval"),
+    "a module": (SPACE.replace("layer: lds", "layer: os.path"), "layer"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    content, expected = FILES[name]
+    Path("space.yaml").write_text(content)
+    assert expected in refused(capsys, "space.yaml")
+
+
+@pytest.mark.parametrize(
+    "name", ["..yaml", "a b.yaml", "x'; DROP TABLE sweep.yaml", "CON\n.yaml", "😀.yaml", "%_.yaml", "é.yaml"]
+)
+def test_names(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """A sweep is named after its file, and its folders, runs and rows after it."""
+    Path(name).write_text(SPACE)
+    assert "must be" in refused(capsys, "run", "--", name)
+
+
+def _before(file: Path) -> Paths:
+    """Return a root in which the sweep of the file is interrupted."""
+    file.write_text(SPACE)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(Path("mlruns").absolute())
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    ledger.create_sweep(SweepRecord(*about, "INTERRUPTED", None, "", "", {}, 0.0))
+    ledger.close()
+    return paths
+
+
+CHANGES = {
+    "steps: 40": ("steps: 50", "training.steps 40 -> 50"),
+    "seed: 3": ("seed: 4", "sampler.random.seed 3 -> 4"),
+    "[1e-3, 3e-2]": ("[1e-3, 2e-2]", "search.learning_rate.log_uniform [0.001, 0.03] -> [0.001, 0.02]"),
+    "delay: 6": ("delay: 7", "data.delay 6 -> 7"),
+    "d_state: 16": ("d_state: 32", "model.d_state 16 -> 32"),
+}
+
+
+@pytest.mark.parametrize("old", CHANGES)
+def test_a_changed_file(capsys: pytest.CaptureFixture[str], old: str) -> None:
+    """The unfinished sweep of a file goes on only as it began; the difference is told field by field."""
+    new, difference = CHANGES[old]
+    file = Path("space.yaml")
+    _before(file)
+    file.write_text(SPACE.replace(old, new))
+    assert run_command(["space.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert difference in said
+    assert "--new" in said
+
+
+HARM: dict[str, tuple[Callable[[Paths, pytest.MonkeyPatch], object], str]] = {
+    "linked checkpoints": (lambda paths, _: paths.checkpoints("").symlink_to("/"), "symbolic link"),
+    "everybody's folder": (lambda paths, _: paths.root.chmod(0o777), "writable for everybody"),
+    "everybody's token": (lambda paths, _: paths.token.touch(0o644), "owner's eyes"),
+    "folder of files as MLflow": (
+        lambda _, patch: patch.setenv("MLFLOW_TRACKING_URI", "file:./mlruns"),
+        "MLFLOW_TRACKING_URI",
+    ),
+    "MySQL as ledger": (lambda _, patch: patch.setenv("SWEEP_LEDGER", "mysql://u:hunter2@h/d"), "PostgreSQL"),
+}
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_places(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    harm, expected = HARM[name]
+    harm(_before(Path("space.yaml")), monkeypatch)
+    said = refused(capsys, "space.yaml")
+    assert expected in said
+    assert "hunter2" not in said
