@@ -118,9 +118,13 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
     shipper.start()
     try:
         return _continue(sweep, run, ledger, watcher, shipper)
-    except (NoSpace, NoCluster) as lack:
-        # A full disk takes no state either; an unfinished sweep without a driver says enough.
-        watcher.say(f"{lack} Everything reported so far stands; the same command goes on from there.")
+    except NoSpace as full:
+        # The state cannot be written either; an unfinished sweep without a driver says enough.
+        watcher.say(f"{full} Everything reported so far stands; the same command goes on from there.")
+        return Exit.RESUMABLE
+    except NoCluster as lack:
+        watcher.say(str(lack))
+        ledger.set_sweep_state(sweep.id, "INTERRUPTED", f"{lack.where} {lack.must}, got {lack.got}")
         return Exit.RESUMABLE
     except KeyboardInterrupt:
         ledger.set_sweep_state(sweep.id, "INTERRUPTED", "interrupted while no trial ran")

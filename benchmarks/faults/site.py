@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
@@ -154,24 +153,18 @@ def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]
 def disagreement(site: Site) -> str:
     """Compare every point of MLflow with the ledger; return what differs, or nothing."""
     statuses, points = mlflow(site.root)
-    wanted: Counter[tuple[str, str, int]] = Counter()
+    wanted: set[tuple[str, str, int]] = set()
     for report in site.ledger.reports(site.id):
         run = f"{int(report.trial_key.rpartition('-')[2]):04d}"
-        for name, value in report.metrics.items():
-            if math.isfinite(value):
-                wanted[run, name, report.step] += 1
-    there = Counter(
-        {point: count for point, count in points.items() if point in wanted or point[0] != site.id}
-    )
-    there = Counter(
-        {p: n for p, n in there.items() if not p[1].startswith("test/") and p[0] in _runs(wanted)}
-    )
-    missing, twice = wanted - there, there - wanted
-    unfinished = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
-    told = [f"{missing.total()} points missing"] if missing else []
-    told += [f"{twice.total()} points too many"] if twice else []
-    return ", ".join(told + ([f"runs not ended or doubled: {unfinished}"] if unfinished else []))
-
-
-def _runs(points: Counter[tuple[str, str, int]]) -> set[str]:
-    return {run for run, _, _ in points}
+        told = (
+            name for name in report.metrics if not name.startswith("seconds/")
+        )  # those stay in the ledger
+        wanted |= {(run, name, report.step) for name in told}
+    curves = {name for _, name, _ in wanted}
+    missing = wanted - points.keys()
+    strange = {point for point in points.keys() - wanted if point[1] in curves}
+    twice = [point for point, count in points.items() if count > 1]
+    unended = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
+    found = {"points missing": missing, "points of nothing": strange, "points twice": twice}
+    found |= {"runs not ended, or doubled": unended}
+    return ", ".join(f"{len(which)} {what}" for what, which in found.items() if which)
