@@ -18,7 +18,7 @@ from orchestrator.spec.model import Sweep
 from trainables.tasks import TASKS
 from trainables.tasks.base import Source, TaskData
 
-SCHEDULERS = ("asha", "hyperband", "median", "none")
+SCHEDULERS = ("asha", "hyperband", "median", "none", "pbt")
 """Names of `orchestrator.schedule.schedulers.SCHEDULERS`, known here without importing Ray."""
 
 

@@ -57,6 +57,11 @@ class Assignment:
     log: str
     compilations: str
 
+    @property
+    def slots(self) -> int:
+        """Return how many trials share a device, each in a slot of its one engine; 1 without a share."""
+        return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
+
     def to_config(self) -> dict[str, Any]:
         """Return the Ray Tune configuration that carries this assignment."""
         return {"assignment": asdict(self)}
@@ -103,6 +108,8 @@ class Outcome:
         interrupted: whether the attempt left because it was asked to.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
         message: one line about the failure.
+        engine: name of the engine that held the trial, where several share one.
+        waiting: whether this is only a sign of life: the engine has no slot for the trial yet.
     """
 
     step: int
@@ -112,10 +119,13 @@ class Outcome:
     interrupted: bool = False
     failure: str | None = None
     message: str | None = None
+    engine: str | None = None
+    waiting: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""
-        return {"step": self.step, "done": self.done, **self.metrics, "outcome": asdict(self)}
+        told = {"step": self.step, "done": self.done, "waiting": self.waiting}
+        return {**told, **self.metrics, "outcome": asdict(self)}
 
     @staticmethod
     def from_result(result: dict[str, Any]) -> Outcome:

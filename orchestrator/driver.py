@@ -196,6 +196,9 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     # In this order: Ray sets signal handlers of its own when it starts.
     with cluster.connected(run.hardware, sweep.resources.gpu), signals.handled(stop, cluster.abandon):
         watcher.show(session.progress())
+        session.sweep = cluster.shared(sweep, str(run.data.absolute()), str(run.paths.compilations))
+        if sweep.resources.slots == "auto":
+            watcher.say(f"{round(1 / session.sweep.resources.gpu)} trials share a GPU, by measurement.")
         tuner.run(session, reports, deadline=run.deadline, tick=_tick(watcher, shipper))
         watcher.show(session.progress())
         stopped = session.stopped

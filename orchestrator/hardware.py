@@ -9,6 +9,9 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 
+HOST_DEVICES = "SWEEP_HOST_DEVICES"
+"""Environment variable: how many devices of the host stand in for GPUs, where what shares them is tried."""
+
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
 
@@ -18,7 +21,7 @@ class Hardware:
 
     Attributes:
         cpus: processors this process may use.
-        gpus: NVIDIA devices this process may see.
+        gpus: NVIDIA devices this process may see, or what stands in for them.
     """
 
     cpus: int
@@ -27,7 +30,12 @@ class Hardware:
 
 def detect(devices: Path = Path("/dev")) -> Hardware:
     """Count the processors and GPUs that this process may use."""
-    return Hardware(cpus=len(os.sched_getaffinity(0)), gpus=_visible_gpus(devices))
+    return Hardware(cpus=len(os.sched_getaffinity(0)), gpus=host_devices() or _visible_gpus(devices))
+
+
+def host_devices() -> int:
+    """Return how many devices of the host stand in for GPUs."""
+    return int(os.environ.get(HOST_DEVICES, "0"))
 
 
 def _visible_gpus(devices: Path) -> int:
@@ -44,7 +52,7 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
     Raises:
         BadInput: if a GPU is there, and JAX has no plugin to use it.
     """
-    if hardware.gpus and not any(importlib.util.find_spec(name) for name in plugins):
+    if hardware.gpus and not host_devices() and not any(importlib.util.find_spec(name) for name in plugins):
         raise BadInput(
             "this machine",
             f"JAX must be able to use its {hardware.gpus} GPU(s)",

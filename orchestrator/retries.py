@@ -9,7 +9,14 @@ from orchestrator.ledger.records import AttemptRecord
 UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full"})
 """Causes that say nothing about the trial: re-issued at once and without limit."""
 
-ALLOWED = {"worker lost": 3, "damaged checkpoint": 3, "out of memory": 2, "hung": 1, "error": 1}
+ALLOWED = {
+    "worker lost": 3,
+    "engine lost": 3,
+    "damaged checkpoint": 3,
+    "out of memory": 2,
+    "hung": 1,
+    "error": 1,
+}
 """How often a cause is retried; one that is not named (non-finite, bad data) could only fail again."""
 
 BACKOFF_SECONDS = 2.0

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.budget import spent
 from orchestrator.choice import choose
+from orchestrator.grouping import pick
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.leftovers import clear_trial
 from orchestrator.ledger.records import (
@@ -29,12 +32,14 @@ from orchestrator.ledger.records import (
     CheckpointRecord,
     Event,
     Role,
+    Segment,
     SweepState,
     TrialRecord,
     TrialState,
 )
 from orchestrator.ledger.wishes import asked_to_stop
 from orchestrator.paths import Paths
+from orchestrator.population import Mutation
 from orchestrator.progress import SETTLED, Progress, seconds_left
 from orchestrator.retries import UNCHARGED, wait_before_retry
 from orchestrator.spec.model import Sweep
@@ -124,6 +129,8 @@ class Session:
         self._states: dict[str, TrialState] = {}
         self._best: tuple[str, float] | None = None
         self._waiting: list[tuple[float, str]] = []
+        self._proposed: list[TrialRecord] = []
+        self._donors: dict[str, str] = {}
         self._next_number, self._exhausted = 0, False
         self._confirmations = 0
         self._settled_before = 0
@@ -155,7 +162,7 @@ class Session:
             return self._launch(self.ledger.trial(key))
         if len(self.running) + len(self._waiting) >= self.concurrency:
             return None  # a trial that waits to be retried keeps its place: a new one might hold it for hours
-        return self._confirm() if self._asked_all else self._ask()
+        return self._confirm() if self._asked_all and not self._proposed else self._search()
 
     @property
     def concurrency(self) -> int:
@@ -168,7 +175,8 @@ class Session:
         """Tell whether no attempt is running and none will ever be launched again."""
         if self.running:
             return False
-        return self.stopped is not None or not (self._waiting or not self._asked_all or self._unconfirmed)
+        left = self._waiting or self._proposed or not self._asked_all or self._unconfirmed
+        return self.stopped is not None or not left
 
     @property
     def _asked_all(self) -> bool:
@@ -191,21 +199,42 @@ class Session:
         key = f"{self.sweep.id}-c{number}"
         seed = self.sweep.confirmation_seed(number)
         self._confirmations += 1
-        return self._enter(key, number, "confirmation", Proposed(chosen.params, {}), seed)
+        return self._launch(self._enter(key, number, "confirmation", Proposed(chosen.params, {}), seed))
 
-    def _ask(self) -> Assignment | None:
+    def _search(self) -> Assignment | None:
+        """Launch a trial of the search, of a static choice that runs already if there is one."""
+        ahead = self.concurrency if self._several_programs else 1
+        while len(self._proposed) < ahead and not self._asked_all:
+            self._ask()
+        if not self._proposed:
+            return None
+        running = [self._static(run.trial) for run in self.running.values()]
+        return self._launch(self._proposed.pop(pick([*map(self._static, self._proposed)], running)))
+
+    @cached_property
+    def _several_programs(self) -> bool:
+        """Tell whether the search goes over static choices, each of which is a program of its own."""
+        free = self.sweep.settings(self.sweep.largest(), seed=0).free()
+        return not self.sweep.search.keys() <= {"seed", *free}
+
+    def _static(self, trial: TrialRecord) -> Hashable:
+        return self.sweep.settings(trial.params, trial.seed).static()
+
+    def _ask(self) -> None:
+        """Enter one more trial, to be launched when its turn comes."""
         number = self._next_number
         proposal = self.study.ask(number)
         if proposal is None:
             self._exhausted = True
-            return None
+            return
         self._next_number = number + 1
         key = f"{self.sweep.id}-{number}"
         drawn = Proposed(proposal.params, proposal.system_attrs)
-        return self._enter(key, number, "search", drawn, self.sweep.trial_seed(number, proposal.params))
+        seed = self.sweep.trial_seed(number, proposal.params)
+        self._proposed.append(self._enter(key, number, "search", drawn, seed))
 
-    def _enter(self, key: str, number: int, role: Role, drawn: Proposed, seed: int) -> Assignment:
-        """Commit a new trial, then launch it."""
+    def _enter(self, key: str, number: int, role: Role, drawn: Proposed, seed: int) -> TrialRecord:
+        """Commit a new trial."""
         trial = TrialRecord(
             key=key,
             sweep_id=self.sweep.id,
@@ -224,7 +253,8 @@ class Session:
             created_at=time.time(),
         )
         self.ledger.add_trial(trial, events=[events.trial_started(trial, self.sweep)])
-        return self._launch(trial)
+        self._states[key] = "WAITING"
+        return trial
 
     def _launch(self, trial: TrialRecord) -> Assignment:
         attempt = self.ledger.start_attempt(trial.key)
@@ -262,6 +292,9 @@ class Session:
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its curve points, its checkpoint, and what both make of the trial."""
         run = self.running[attempt_id]
+        if outcome.waiting:
+            run.reported_at = self._clock()
+            return
         outcome = self._judged(outcome)
         run.last, run.reported_at = outcome, self._clock()
         if outcome.failure is not None:
@@ -310,15 +343,58 @@ class Session:
         run = self.running.get(attempt_id)
         if run is None:
             return
-        outcome = run.last
+        outcome, donor = run.last, self._donors.pop(run.trial.key, None)
         if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif outcome is not None and outcome.step >= run.trial.total_steps:
             self._settle(attempt_id, "COMPLETE")
         elif outcome is None or outcome.interrupted or self.stopped:
             self._requeue(attempt_id, "interrupted", 0.0)
+        elif donor is not None:
+            self._go_on_from(attempt_id, donor)
         else:
             self._settle(attempt_id, "PRUNED")
+
+    def exploit(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
+        """Note whom a trial shall go on from, once its attempt has stopped; tell whether anybody can be had.
+
+        Args:
+            trial_key: of the trial.
+            step: that it has reached.
+            donors: better trials, the best first.
+        """
+        if self.stopped:
+            return False
+        static = self._static(self.ledger.trial(trial_key))
+        for key in donors:
+            donor = self.ledger.trial(key)
+            if step <= donor.step < donor.total_steps and self._static(donor) == static:
+                self._donors[trial_key] = key
+                return True
+        return False
+
+    def _go_on_from(self, attempt_id: str, donor_key: str) -> None:
+        """End an attempt; the trial's next one has the donor's state, and hyperparameters next to its own."""
+        run, donor = self.running.pop(attempt_id), self.ledger.trial(donor_key)
+        key = run.trial.key
+        theirs = next(row for row in self.ledger.checkpoints(donor_key) if row.kind == "last")
+        folder = self.paths.trial_checkpoints(self.sweep.id, key) / f"{Path(theirs.path).name}-{donor.number}"
+        shutil.copytree(theirs.path, folder, dirs_exist_ok=True)
+        chance = random.Random(f"{self.sweep.sampler.seed}/{attempt_id}")
+        params = self._mutation.applied(donor.params, self.sweep.search, chance)
+        segment = Segment(theirs.step, donor_key, params)
+        now = events.milliseconds(time.time())
+        told = events.tags(key, {f"segment.{attempt_id.rpartition('.')[2]}": asdict(segment)}, now)
+        row = replace(theirs, trial_key=key, path=str(folder))
+        self.ledger.exploit(attempt_id, segment, row, events=[told])
+        self._states[key] = "WAITING"
+        heapq.heappush(self._waiting, (self._clock(), key))
+
+    @cached_property
+    def _mutation(self) -> Mutation:
+        options = self.sweep.scheduler.options
+        low, high = options["factors"]
+        return Mutation(options["mutations"], options["resample"], (low, high))
 
     def failed(self, attempt_id: str, cause: str, message: str | None = None) -> None:
         """Retry a failed attempt if its cause allows it, or settle the trial as FAILED."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from orchestrator.ledger.records import (
     Event,
     ReadingRecord,
     ReportRecord,
+    Segment,
     SweepRecord,
     SweepState,
     TrialRecord,
@@ -210,6 +212,27 @@ def end_attempt(
     outcome = {"state": trial_state, "cause": cause, "value": value, "best_step": best_step}
     tx.change(TRIALS, trial, **outcome, finished_at=finished_at)
     tx.emit(events)
+    return True
+
+
+def exploit(
+    tx: Transaction,
+    attempt_id: str,
+    segment: Segment,
+    checkpoint: CheckpointRecord,
+    now: float,
+    events: Sequence[Event],
+) -> bool:
+    """End an attempt, and let its trial go on from another's checkpoint; False if it has ended already."""
+    trial = trial_of(tx, attempt_of(tx, attempt_id).trial_key)
+    cause = f"goes on from {segment.donor}"
+    if not end_attempt(tx, attempt_id, "ENDED", cause, "WAITING", trial.value, trial.best_step, now, events):
+        return False
+    trial = trial_of(tx, trial.key)
+    segments = [*trial.system_attrs.get("segments", []), asdict(segment)]
+    attrs = {**trial.system_attrs, "segments": segments}
+    tx.change(TRIALS, trial, params=dict(segment.params), system_attrs=attrs, step=segment.step)
+    keep_checkpoints(tx, trial.key, [replace(checkpoint, kind=kind) for kind in ("last", "pinned")])
     return True
 
 

@@ -25,6 +25,7 @@ from orchestrator.ledger.records import (
     ReadingRecord,
     ReportRecord,
     Role,
+    Segment,
     SweepRecord,
     SweepState,
     TrialRecord,
@@ -187,6 +188,25 @@ class Ledger:
         return self._write(
             lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events),
             acted_on=lambda _: then in FINISHED_TRIAL,
+        )
+
+    def exploit(
+        self, attempt_id: str, segment: Segment, checkpoint: CheckpointRecord, events: Sequence[Event] = ()
+    ) -> bool:
+        """End an attempt whose trial goes on from another's checkpoint with other hyperparameters.
+
+        Args:
+            attempt_id: the attempt; one that has ended already is left alone.
+            segment: what begins.
+            checkpoint: the donor's, copied so that it is the trial's own; it is pinned.
+            events: told with it.
+
+        Returns:
+            Whether this call ended it.
+        """
+        now = self._clock()
+        return self._write(
+            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, events), acted_on=bool
         )
 
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:

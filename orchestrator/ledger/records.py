@@ -123,6 +123,21 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A part of a trial's life that begins with another trial's state; kept in the trial's system attributes.
+
+    Attributes:
+        step: of the donor's checkpoint, where it begins.
+        donor: key of the trial that the state is from.
+        params: the trial's hyperparameters from here on.
+    """
+
+    step: int
+    donor: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class ReadingRecord:
     """One reading of a held-out split for a chosen checkpoint."""
 

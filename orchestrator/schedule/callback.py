@@ -11,6 +11,7 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from orchestrator.assignment import Outcome
+from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.search import session_of
 from orchestrator.session import Session
 
@@ -32,6 +33,7 @@ class SessionCallback(Callback):
 
     def __init__(self, sweep_id: str, deadline: float, tick: Callable[[Session], None]) -> None:
         self._sweep_id = sweep_id
+        self._engines = Engines()
         self._deadline = deadline
         self._tick = tick
         self._ticked_at = 0.0
@@ -43,15 +45,20 @@ class SessionCallback(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         """Commit an interval."""
-        session_of(self._sweep_id).reported(trial.trial_id, Outcome.from_result(result))
+        outcome = Outcome.from_result(result)
+        if outcome.engine is not None:
+            self._engines.note(trial.trial_id, outcome.engine)
+        session_of(self._sweep_id).reported(trial.trial_id, outcome)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Settle an attempt that ended in order."""
+        self._engines.release(trial.trial_id)
         session_of(self._sweep_id).completed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Settle or retry an attempt whose process died."""
         cause, message = cause_of(_error_text(trial))
+        self._engines.release(trial.trial_id)
         session_of(self._sweep_id).failed(trial.trial_id, cause, message)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
@@ -65,8 +72,13 @@ class SessionCallback(Callback):
         for attempt_id in session.silent(self._deadline):
             self._kill(attempt_id, trials, session)
 
+    def on_experiment_end(self, trials: list[Trial], **_: Any) -> None:
+        """Let the engines leave: what comes after the search wants the devices."""
+        self._engines.retire()
+
     def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
         session.condemn(attempt_id, "hung")
+        self._engines.kill(attempt_id)
         for trial in trials:
             actor = trial.temporary_state.ray_actor
             if trial.trial_id == attempt_id and actor is not None:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import ray
@@ -13,6 +14,8 @@ import ray
 from orchestrator.errors import NoCluster
 from orchestrator.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
+from orchestrator.spec.model import Sweep
+from trainables.settings import TrialSettings
 
 
 @contextmanager
@@ -66,6 +69,24 @@ def _fitting(there: Mapping[str, float], cpu: float, gpu: float) -> int:
     # A share such as 1/3 must not lose a trial to rounding.
     shares = [there.get(name, 0.0) / asked + 1e-6 for name, asked in (("CPU", cpu), ("GPU", gpu)) if asked]
     return int(min(shares))
+
+
+def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
+    """Return a sweep with the share of a GPU that each of its trials takes, measured if it is `auto`."""
+    slots = sweep.resources.slots
+    if slots is None:
+        return sweep
+    if slots != "auto":
+        return replace(sweep, resources=sweep.resources.shared_by(slots))
+    settings = sweep.settings(sweep.largest(), seed=0)
+    best: int = ray.get(ray.remote(num_gpus=1)(_best_slots).remote(settings, data, compilations))
+    return replace(sweep, resources=sweep.resources.shared_by(best))
+
+
+def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
+    from orchestrator import training
+
+    return training.best_slots(settings, data, compilations)
 
 
 class Evaluation(NamedTuple):

@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from orchestrator.hardware import host_devices
+
 TUNE_ENVIRONMENT = {
     # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -31,7 +33,7 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     One XLA thread a process on a CPU: a trial a core is faster than a core shared by trials, and it makes
     the numbers independent of what else runs.
     """
-    if gpu_share <= 0:
+    if gpu_share <= 0 or host_devices():
         return {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",

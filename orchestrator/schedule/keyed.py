@@ -105,8 +105,8 @@ class KeyedScheduler(TrialScheduler):
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Ask the rule whether the trial goes on; a confirmation always does."""
-        if is_confirmation(trial_key_of(trial.trial_id)):
+        """Ask the rule whether the trial goes on; a confirmation always does, and one that only waits."""
+        if is_confirmation(trial_key_of(trial.trial_id)) or result["waiting"]:
             return str(TrialScheduler.CONTINUE)
         return str(self._rule.on_trial_result(_NOBODY, self._of(trial), result))
 

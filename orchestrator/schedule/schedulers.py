@@ -12,7 +12,9 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
+from orchestrator.population import Population
 from orchestrator.schedule.keyed import History, KeyedScheduler
+from orchestrator.schedule.population import PopulationRule
 from orchestrator.spec.model import Sweep
 
 
@@ -57,6 +59,13 @@ def _median(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
     )
 
 
+def _pbt(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+    interval = sweep.training.interval
+    period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
+    sign = 1 if sweep.direction == "maximize" else -1
+    return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
+
+
 def _none(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
     return FIFOScheduler()
 
@@ -66,6 +75,7 @@ SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
     "hyperband": _hyperband,
     "median": _median,
     "none": _none,
+    "pbt": _pbt,
 }
 
 

@@ -1,19 +1,20 @@
-"""The Ray Tune trainable: a thin shell around `orchestrator.training`."""
+"""The Ray Tune trainable: a thin shell around an engine, its own or one that it shares."""
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from orchestrator.assignment import Assignment, Outcome
-from orchestrator.triallog import TrialLog
+from orchestrator.assignment import Assignment
+from orchestrator.schedule.engines import SharedEngine
+
+if TYPE_CHECKING:
+    from orchestrator.training import OwnEngine
 
 
 class Worker(tune.Trainable):
-    """Run attempts one after the other in one process; the engine outlives each of them.
+    """Run attempts one after the other; the engine outlives each of them.
 
     Admission waits for the first `step`: with reused actors `setup` may run on a second actor for a trial
     that has already finished elsewhere.
@@ -28,8 +29,7 @@ class Worker(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Note the first assignment."""
-        self._bench: Any = None
-        self._attempt: Any = None
+        self._place: OwnEngine | SharedEngine | None = None
         self._assignment = Assignment.from_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -39,27 +39,14 @@ class Worker(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train one interval and report; a failure is a result too, with its cause."""
-        # The one lazy door to the science: the driver imports this module, and must not import JAX.
-        from orchestrator import training
-
-        try:
-            if self._bench is None:
-                training.configure(self._assignment.compilations)
-                self._bench = training.Bench()
-            if self._attempt is None:
-                self._attempt = training.Attempt(self._bench, self._assignment)
-            outcome = self._attempt.advance()
-        except Exception as error:  # noqa: BLE001 - whatever a trial raises is told to the driver, with its cause
-            cause, message = training.failure_of(error)
-            TrialLog(Path(self._assignment.log), self._assignment.attempt_id).write(traceback.format_exc())
-            outcome = Outcome(step=0, done=True, metrics={}, failure=cause, message=message)
-        return outcome.to_result()
+        """Train one interval and report."""
+        if self._place is None:
+            self._place = _place_of(self._assignment)
+        return self._place.advance(self._assignment).to_result()
 
     def _leave(self) -> None:
-        if self._attempt is not None:
-            self._attempt.leave()
-            self._attempt = None
+        if self._place is not None:
+            self._place.leave()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save nothing: every report has made its own checkpoint durable already."""
@@ -70,3 +57,12 @@ class Worker(tune.Trainable):
     def cleanup(self) -> None:
         """Give the slot back before the process ends."""
         self._leave()
+
+
+def _place_of(assignment: Assignment) -> OwnEngine | SharedEngine:
+    if assignment.slots > 1:
+        return SharedEngine(assignment.slots)
+    # The one lazy door to the science: neither the driver nor a worker that shares an engine imports JAX.
+    from orchestrator import training
+
+    return training.OwnEngine()

@@ -185,6 +185,14 @@ class Sweep:
                 drawn[name] = params.get(name)
         return set(drawn)
 
+    def largest(self) -> dict[str, Any]:
+        """Return the assignment of the space's upper ends: as large a trial as the search has."""
+        drawn: dict[str, Any] = {}
+        for name, distribution in self.search.items():
+            if active(distribution, drawn):
+                drawn[name] = distribution.ends()[1]
+        return drawn
+
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
 

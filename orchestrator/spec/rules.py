@@ -211,6 +211,9 @@ def check_resources(root: Node, resources: ResourcesSection) -> None:
         BadInput: if it is neither 0, 1 nor 1/K.
     """
     share = resources.gpu
+    if resources.slots is not None and share != 1:
+        must = "must stand beside gpu: 1, which the slots then share"
+        raise complaint(root, ("resources", "slots"), must, "Write gpu: 1, or leave it out.")
     if share and abs(1 / share - round(1 / share)) > 1e-6:
         remedy = f"Write gpu: 1/{max(1, round(1 / share))}."
         raise complaint(root, ("resources", "gpu"), "must be 0, 1 or 1/K of a GPU", remedy)

@@ -6,7 +6,7 @@ JSON Schema and the errors say. Rules that span several fields are in `orchestra
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -35,6 +35,12 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
+def _slots(value: Any) -> int | str:
+    if isinstance(value, str) and value != "auto":
+        raise _must("a whole number or auto")
+    return value if value == "auto" else _whole(value)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _must("true or false")
@@ -53,6 +59,7 @@ def _listed(value: Any) -> list[Any]:
 
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
+Slots = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_slots)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
 Slug = Annotated[Word, Field(pattern=SLUG)]
@@ -156,9 +163,16 @@ class ResourcesSection(Section):
 
     gpu: Number = setting("GPUs: 0, 1, or 1/K for a slot of an engine of K trials.", "1/8", 0.0, ge=0, le=1)
     cpu: Number = setting("CPU cores.", 1, 1.0, ge=0.01, le=4096)
+    slots: Slots | None = setting(
+        "With gpu: 1, how many trials share it: K, or auto, measured when the sweep starts.", "auto", None
+    )
     concurrent: Whole | None = setting(
         "Most trials at a time; as many as fit if left out.", 8, None, ge=1, le=10_000
     )
+
+    def shared_by(self, slots: int) -> ResourcesSection:
+        """Return the resources of one of so many trials that share a GPU."""
+        return self.model_copy(update={"gpu": 1 / slots, "slots": None})
 
 
 class ConfirmSection(Section):

@@ -360,3 +360,87 @@ def test_confirmations_go_on_with_the_next_driver(desk: Desk) -> None:
     assert again.trial_key == told.trial_key == f"{sweep.id}-c0"
     assert again.resume is not None
     assert launch(after).trial_key == f"{sweep.id}-c1"
+
+
+def test_trials_of_one_program_are_launched_together(desk: Desk) -> None:
+    """A search over widths asks a little ahead, and launches what shares a program with what runs."""
+    sweep = desk.sweep(8)
+    wider = desk.folder / "wider.yaml"
+    wider.write_text(sweep.source_text.replace("search:", "search:\n  d_model: {choice: [8, 16]}"))
+    session = desk.open(load(wider, profile=None, gpus=0), capacity=4)
+    widths = [launch(session).settings.model.d_model for _ in range(4)]
+    states = [trial.state for trial in desk.ledger.trials(session.sweep.id)]
+    assert states.count("RUNNING") == 4
+    assert 4 < len(states) <= 8, "committed before it is launched"
+    drawn = [trial.params["d_model"] for trial in desk.ledger.trials(session.sweep.id)]
+    assert widths.count(widths[0]) >= min(drawn.count(widths[0]), 3)
+    assert widths != drawn[:4]
+
+
+def test_a_search_of_one_program_asks_for_nothing_ahead(desk: Desk) -> None:
+    session = desk.open(desk.sweep(8), capacity=4)
+    launch(session)
+    assert len(desk.ledger.trials(session.sweep.id)) == 1
+
+
+def test_a_sign_of_life_is_no_report(desk: Desk) -> None:
+    """A trial that waits for a slot is not silent, and has nothing to settle."""
+    session = desk.open(desk.sweep(1))
+    told = launch(session)
+    desk.clock.now += 500
+    session.reported(told.attempt_id, Outcome(0, done=False, metrics={}, waiting=True))
+    desk.clock.now += 500
+    assert session.silent(600.0) == []
+    assert desk.ledger.reports(told.trial_key) == []
+    train(session, told)
+    assert desk.ledger.trial(told.trial_key).state == "COMPLETE"
+
+
+POPULATION = SPACE.replace("sampler: {random: {seed: 3}}\n", "").replace(
+    "scheduler: {none: {}}", "scheduler: {pbt: {mutations: [learning_rate], period: 0.34, quantile: 0.5}}"
+)
+
+
+def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(desk: Desk) -> None:
+    """The worse trial goes on from the better one's state, which its donor can no longer delete."""
+    file = desk.folder / "population.yaml"
+    file.write_text(POPULATION.replace("BUDGET", "2"))
+    session = desk.open(load(file, profile=None, gpus=0))
+    good, bad = launch(session), launch(session)
+    session.reported(good.attempt_id, outcome(good, 10, 0.9))
+    donated = Path(good.checkpoints) / checkpoint_name(10)
+    (donated / "arrays").write_text("the donor's")
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
+    session.completed(bad.attempt_id)
+    again = launch(session)
+    train(session, good)
+    assert (again.trial_key, again.attempt_id) == (bad.trial_key, f"{bad.trial_key}.2")
+    assert again.resume is not None
+    assert (Path(again.resume) / "arrays").read_text() == "the donor's"
+    before, after = good.settings.training.learning_rate, again.settings.training.learning_rate
+    assert after != before
+    trial = desk.ledger.trial(bad.trial_key)
+    (segment,) = trial.system_attrs["segments"]
+    assert (segment["donor"], segment["step"]) == (good.trial_key, 10)
+    assert segment["params"] == trial.params
+    assert desk.ledger.attempts(bad.trial_key)[0].cause == f"goes on from {good.trial_key}"
+    session.reported(again.attempt_id, outcome(again, 20, 0.95))
+    session.reported(again.attempt_id, outcome(again, 30, 0.96))
+    assert Path(again.resume).exists(), "the donor's checkpoint is pinned"
+    session.completed(again.attempt_id)
+    assert desk.ledger.trial(bad.trial_key).state == "COMPLETE"
+    assert session.finished
+
+
+def test_no_trial_goes_back_or_on_from_a_finished_one(desk: Desk) -> None:
+    file = desk.folder / "population.yaml"
+    file.write_text(POPULATION.replace("BUDGET", "2"))
+    session = desk.open(load(file, profile=None, gpus=0))
+    first, second = launch(session), launch(session)
+    session.reported(first.attempt_id, outcome(first, 10, 0.9))
+    assert not session.exploit(second.trial_key, 20, [first.trial_key])
+    for step in (20, 30):
+        session.reported(first.attempt_id, outcome(first, step, 0.9))
+    session.completed(first.attempt_id)
+    assert not session.exploit(second.trial_key, 20, [first.trial_key])

@@ -10,7 +10,7 @@ import jax
 
 
 class Compiler:
-    """Compiles each program once; `seconds` is the wall-clock time spent on it since it was last set to 0."""
+    """Compiles each program once; `seconds` is the wall-clock time spent on it in all."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -33,6 +33,21 @@ EVALUATED_STEPS = 2**20
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
+
+
+@dataclass
+class Asked:
+    """What a slot is asked for and has not reported yet.
+
+    Attributes:
+        steps: left to do.
+        logs: of the rounds so far.
+        seconds: of the rounds so far, without compilation.
+    """
+
+    steps: int
+    logs: list[Log] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Engine:
@@ -63,7 +78,14 @@ class Engine:
         self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])
         self._state: SlotState = blank(self._program.shapes(), slots)
         self._steps: dict[int, int] = {}
+        self._asked: dict[int, Asked] = {}
+        self._compiled: dict[int, float] = {}
         self._step_seconds: dict[int, float] = {}
+
+    @property
+    def compiled(self) -> float:
+        """Return the seconds spent compiling in all."""
+        return self._compiler.seconds
 
     def admit(self, slot: int, settings: TrialSettings) -> None:
         """Start a trial in a slot, from its seed.
@@ -72,6 +94,7 @@ class Engine:
             Refusal: if the settings are of another static choice, or the trial is too long.
         """
         self._check(settings)
+        self._compiled[slot] = self._compiler.seconds
         arguments = (free_of(settings),)
         options = UNOPTIMISED if jax.default_backend() == "cpu" else None
         draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
@@ -84,41 +107,67 @@ class Engine:
             Refusal: if the settings are of another static choice, or the arrays do not fit the model.
         """
         self._check(settings)
+        self._compiled[slot] = self._compiler.seconds
         trained = self._names.together(arrays)
         state = SlotState(trained=trained, free=free_of(settings), finite=jnp.asarray(True))
         self._place(slot, state, int(trained.step))
 
     def evict(self, slot: int) -> None:
-        """Free a slot."""
+        """Free a slot, whatever it was asked for."""
         del self._steps[slot]
+        self._asked.pop(slot, None)
 
     def advance(
         self, steps: Mapping[int, int], *, stop: Callable[[], bool] | None = None
     ) -> dict[int, TrainReport]:
         """Train each slot for its number of steps, all together as one program.
 
-        A slot with fewer steps than its neighbours is done first and no longer computed; one that meets a
-        loss or gradient that is not finite is frozen, and its neighbours go on untouched.
-
         Args:
             steps: slot -> steps from now, each at least 1.
             stop: asked after every device call; once it says yes, the reports of what was done are returned.
         """
-        assert all(count >= 1 for count in steps.values())
-        began, before = time.perf_counter(), self._compiler.seconds
-        logs: dict[int, list[Log]] = {slot: [] for slot in steps}
-        remaining = dict(steps)
-        while remaining:
-            for slot, log in self._round(remaining):
-                logs[slot].append(log)
-                remaining[slot] -= len(log.loss)
-                if not (remaining[slot] and log.finite):
-                    del remaining[slot]
+        for slot, count in steps.items():
+            self.ask(slot, count)
+        done: dict[int, TrainReport] = {}
+        while len(done) < len(steps):
+            done |= self.round()
             if stop is not None and stop():
                 break
-        compiled, self._compiler.seconds = self._compiler.seconds, 0.0
-        seconds = time.perf_counter() - began - (compiled - before)
-        return {slot: joined(parts, seconds, compiled) for slot, parts in logs.items()}
+        return {slot: done[slot] if slot in done else self.cut(slot) for slot in steps}
+
+    def ask(self, slot: int, steps: int) -> None:
+        """Let a slot take part in the next rounds, until it has done that many steps."""
+        assert steps >= 1
+        assert slot in self._steps, f"slot {slot} holds no trial"
+        assert slot not in self._asked, f"slot {slot} has steps left"
+        self._asked[slot] = Asked(steps)
+
+    def round(self) -> dict[int, TrainReport]:
+        """Run one device call for every slot with steps left; return the reports of those that have none now.
+
+        A slot with fewer steps than its neighbours is done first and no longer computed; one that meets a
+        loss or gradient that is not finite is frozen, and its neighbours go on untouched.
+        """
+        remaining = {slot: asked.steps for slot, asked in self._asked.items()}
+        began, before = time.perf_counter(), self._compiler.seconds
+        logs = dict(self._round(remaining))
+        seconds = time.perf_counter() - began - (self._compiler.seconds - before)
+        done = []
+        for slot, log in logs.items():
+            asked = self._asked[slot]
+            asked.logs.append(log)
+            asked.seconds += seconds
+            asked.steps -= len(log.loss)
+            if not (asked.steps and log.finite):
+                done.append(slot)
+        return {slot: self.cut(slot) for slot in done}
+
+    def cut(self, slot: int) -> TrainReport:
+        """Return the report of what a slot has done since it asked, at least a round, and ask it no more."""
+        asked = self._asked.pop(slot)
+        compiled = self._compiler.seconds - self._compiled[slot]
+        self._compiled[slot] = self._compiler.seconds
+        return joined(asked.logs, asked.seconds, compiled)
 
     def evaluate(self, slot: int, split: str = "validation", examples: int | None = None) -> dict[str, float]:
         """Return the mean loss and the metric of a slot over the first examples of a split.

@@ -14,19 +14,19 @@ from trainables.engine.program import Log
 
 @dataclass(frozen=True)
 class TrainReport:
-    """One slot's training in one call of `Engine.advance`.
+    """One slot's training since it was asked to advance.
 
     Attributes:
         step: updates done in all.
-        steps: updates done in this call.
-        loss: mean training loss over the steps of this call; NaN if the slot froze.
+        steps: updates done since it was asked.
+        loss: mean training loss over these steps; NaN if the slot froze.
         metric: training accuracy or mean squared error over the same steps; NaN if the slot froze.
         learning_rate: of the last step, outside the recurrence.
         tokens: unpadded steps of sequences read.
         hidden_norms: mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
         finite: false if a loss or gradient was not finite: the slot is frozen at the step before it.
-        train_seconds: wall-clock time of the call without compilation; slots that advanced together share it.
-        compile_seconds: wall-clock time the engine has spent compiling since its last report.
+        train_seconds: wall-clock time of its rounds without compilation; slots that shared them share it.
+        compile_seconds: wall-clock time the engine has spent compiling since the slot's last report.
     """
 
     step: int

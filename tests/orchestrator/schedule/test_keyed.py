@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
@@ -30,8 +31,8 @@ def attempt(name: str) -> SimpleNamespace:
     return SimpleNamespace(trial_id=name)
 
 
-def result(step: int, value: float) -> dict[str, float]:
-    return {"step": step, "val/accuracy": value}
+def result(step: int, value: float) -> dict[str, Any]:
+    return {"step": step, "val/accuracy": value, "waiting": False}
 
 
 GOOD = [History(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
@@ -62,3 +63,11 @@ def test_a_retry_is_the_same_trial() -> None:
         scheduler.on_trial_result(None, attempt(name), result(100, value))
     recorded = {key: value for _, rung in inner._brackets[0]._rungs for key, value in rung.items()}
     assert recorded == {"s-0": 0.5, "s-1": 0.7}
+
+
+def test_a_sign_of_life_is_not_compared() -> None:
+    """It carries no metric, and the trial goes on."""
+    scheduler = KeyedScheduler(asha(), GOOD)
+    scheduler.on_trial_add(None, attempt("s-9.1"))
+    alive = {"step": 0, "waiting": True}
+    assert scheduler.on_trial_result(None, attempt("s-9.1"), alive) == TrialScheduler.CONTINUE

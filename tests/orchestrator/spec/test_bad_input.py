@@ -329,6 +329,17 @@ CASES = {
         "gpu: 0.3",
         "16: resources.gpu: must be 0, 1 or 1/K of a GPU, got 0.3. Write gpu: 1/3.",
     ),
+    "slots of no gpu": (
+        "gpu: 1/8",
+        "gpu: 1/8, slots: auto",
+        "16: resources.slots: must stand beside gpu: 1, which the slots then share, got 'auto'. "
+        "Write gpu: 1, or leave it out.",
+    ),
+    "slots by another word": (
+        "gpu: 1/8",
+        "gpu: 1, slots: many",
+        "16: resources.slots: must be a whole number or auto, got 'many'. For example slots: auto.",
+    ),
     "two gpus": ("gpu: 1/8", "gpu: 2", "16: resources.gpu: must be at most 1, got 2. For example gpu: 1/8."),
     "no rate": (
         "  learning_rate: {log_uniform: [1e-5, 1e-2]}\n",

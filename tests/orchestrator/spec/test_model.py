@@ -94,7 +94,7 @@ def test_identity(tmp_path: Path) -> None:
         VALID.replace("1_000", "1000").replace("1e-5", "0.00001").replace("pi/10", "0.1*pi") + "# a comment\n"
     )
     assert loaded(tmp_path, respelt).id == sweep.id
-    for changed in ("budget.trials=99", "resources.cpu=2", "resources.concurrent=3"):
+    for changed in ("budget.trials=99", "resources.cpu=2", "resources.concurrent=3", "resources.gpu=1"):
         assert loaded(tmp_path, overrides=[changed]).id == sweep.id, changed
     others = {
         "training.steps=900",
@@ -210,3 +210,18 @@ def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
     assert "must be one of" in refused(tmp_path, text).must
     assert loaded(tmp_path, edited("[s4d, lru]", "[s4d]", text)).model.extras == {"form": "convolution"}
     assert refused(tmp_path, edited("{choice: [s4d, lru]}", "{int: [1, 2]}", text)).got == "`int`"
+
+
+def test_slots_share_a_gpu(tmp_path: Path) -> None:
+    """`gpu: 1, slots: 4` is `gpu: 1/4`, once the number is settled."""
+    sweep = loaded(tmp_path, overrides=["resources={gpu: 1, slots: 4}"])
+    assert sweep.resources.slots == 4
+    shared = sweep.resources.shared_by(4)
+    assert (shared.gpu, shared.slots) == (0.25, None)
+
+
+def test_the_largest_trial_can_be_built(tmp_path: Path) -> None:
+    """It has the upper end of every range, and only what its own conditions allow."""
+    sweep = loaded(tmp_path, overrides=["search.depth={int: [1, 3]}", "published="])
+    assert sweep.largest()["gamma_init.min"] == 0.9
+    assert sweep.settings(sweep.largest(), seed=0).model.depth == 3

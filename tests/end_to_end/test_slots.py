@@ -1,0 +1,91 @@
+"""Trials that share a device: one engine under real Ray, where a device of the host stands in for a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import TrialRecord
+from orchestrator.spec import load
+from orchestrator.spec.model import Sweep
+from orchestrator.training import Bench
+from tests.end_to_end.conftest import SMALL, Commands, finish, wait_for
+from trainables.engine import Engine
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+
+DEVICE = {"SWEEP_HOST_DEVICES": "1"}
+SHARED = [*SMALL, "--profile", "laptop", "--set", "sampler={random: {seed: 1}}"]
+EIGHT = [*SHARED, "--set", "resources={gpu: 1/8, cpu: 0.1}", "--set", "budget.trials=11"]
+EIGHT += ["--set", "scheduler={asha: {reduction: 2, grace: 0.25}}"]
+ENDLESS = [*SHARED, "--set", "resources={gpu: 1/4, cpu: 0.1}", "--set", "scheduler={none: {}}"]
+ENDLESS += ["--set", "training.steps=100_000", "--set", "budget.trials=4"]
+
+
+def engines(commands: Commands) -> list:
+    """Return the processes that hold an engine."""
+    return [each for each in commands.alive() if "".join(each.cmdline()).startswith("ray::Engine")]
+
+
+def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None:
+    """Eleven trials through one engine of eight slots: stopped ones are replaced, every curve is its own."""
+    driver = commands.start(*EIGHT, **DEVICE)
+    seen: set[int] = set()
+    wait_for(lambda: seen.update(each.pid for each in engines(commands)) or driver.poll() is not None, 600)
+    code, output = finish(driver)
+    assert code == 0, output
+    assert len(seen) == 1, "one engine a device"
+    ledger = commands.ledger
+    (record,) = ledger.sweeps()
+    trials = ledger.trials(record.id)
+    assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
+    assert len(trials) == 11
+    arguments = [part for part in EIGHT[1:] if part not in ("--set", "--profile", "laptop")]
+    sweep = load(Path(EIGHT[0]), profile="laptop", overrides=arguments, gpus=1)
+    engine = Bench().engine(sweep.settings(trials[0].params, 0), str(commands.shared / "data"))
+    for trial in trials[:8:3]:
+        _assert_alone(engine, sweep, ledger, trial)
+    busy = [report.metrics["slots/busy"] for report in ledger.reports(record.id)]
+    assert all(0 <= share <= 1 for share in busy)
+    assert max(busy) > 0.5
+
+
+def _assert_alone(engine: Engine, sweep: Sweep, ledger: Ledger, trial: TrialRecord) -> None:
+    engine.admit(0, sweep.settings(trial.params, trial.seed))
+    for report in ledger.reports(trial.key):
+        alone = engine.advance({0: sweep.training.interval})[0]
+        assert alone.step == report.step
+        assert alone.loss == pytest.approx(report.metrics["train/loss"], rel=1e-5)
+    engine.evict(0)
+
+
+def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands) -> None:
+    """Every trial goes on from its checkpoint in another engine; a worker's death costs only its own."""
+    driver = commands.start(*ENDLESS, **DEVICE)
+    wait_for(lambda: (commands.root / "sweeps.db").exists())
+    ledger = commands.ledger
+    wait_for(lambda: len(_reported(ledger, attempt=1)) == 4)
+    (engine,) = engines(commands)
+    engine.kill()
+    wait_for(lambda: len(_reported(ledger, attempt=2)) == 4)
+    workers = [each for each in commands.alive() if "".join(each.cmdline()).startswith("ray::Worker")]
+    workers[0].kill()
+    wait_for(lambda: len(_reported(ledger, attempt=3)) == 1)
+    (sweep,) = ledger.sweeps()
+    code, output = commands.run("stop", sweep.id)
+    assert code == 0, output
+    code, output = finish(driver, timeout=60)
+    assert code == 4, output
+    causes = [attempt.cause for attempt in ledger.attempts(sweep.id) if attempt.cause != "interrupted"]
+    assert sorted(cause or "" for cause in causes) == [*["engine lost"] * 4, "worker lost"]
+    for trial in ledger.trials(sweep.id):
+        curve = [report.step for report in ledger.reports(trial.key)]
+        assert curve == list(range(10, 10 * len(curve) + 1, 10))
+
+
+def _reported(ledger: Ledger, attempt: int) -> set[str]:
+    """Return the trials whose attempt of this number has reported."""
+    found = [report for sweep in ledger.sweeps() for report in ledger.reports(sweep.id)]
+    return {report.trial_key for report in found if report.attempt_id.endswith(f".{attempt}")}
