@@ -11,7 +11,7 @@ from orchestrator.ledger.records import TrialRecord
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 from orchestrator.training import Bench
-from tests.end_to_end.conftest import SMALL, Commands, finish, wait_for
+from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 from trainables.engine import Engine
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
