@@ -14,7 +14,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -159,7 +159,7 @@ class Session:
             return None
         if self._waiting and self._waiting[0][0] <= self._clock():
             _, key = heapq.heappop(self._waiting)
-            return self._launch(self.ledger.trial(key))
+            return self._go_on(self.ledger.trial(key))
         if len(self.running) + len(self._waiting) >= self.concurrency:
             return None  # a trial that waits to be retried keeps its place: a new one might hold it for hours
         return self._confirm() if self._asked_all and not self._proposed else self._search()
@@ -256,6 +256,23 @@ class Session:
         self._states[key] = "WAITING"
         return trial
 
+    def _go_on(self, trial: TrialRecord) -> Assignment | None:
+        """Launch the next attempt of a trial, or settle it if only that was missing when its driver died."""
+        assignment = self._launch(trial)
+        if self.running[assignment.attempt_id].step < trial.total_steps:
+            return assignment
+        self._settle(assignment.attempt_id, "COMPLETE")
+        return self.next_assignment()
+
+    def settle_stopped(self, keys: Collection[str]) -> None:
+        """Settle trials that the scheduler had stopped when their driver died, before that was committed."""
+        for due, key in sorted(self._waiting):
+            trial = self.ledger.trial(key)
+            if key in keys and trial.step < trial.total_steps:
+                self._waiting.remove((due, key))
+                self._settle(self._launch(trial).attempt_id, "PRUNED")
+        heapq.heapify(self._waiting)
+
     def _launch(self, trial: TrialRecord) -> Assignment:
         attempt = self.ledger.start_attempt(trial.key)
         self._states[trial.key] = "RUNNING"
@@ -265,7 +282,7 @@ class Session:
         self.running[attempt.id] = Running(
             trial,
             last.path if last else None,
-            trial.step,
+            last.step if last else 0,
             best.metrics[self.sweep.metric] if best else None,
             best.step if best else None,
             self._clock(),

@@ -37,7 +37,7 @@ _NOBODY: Any = _NoController()
 
 @dataclass(frozen=True)
 class History:
-    """A trial's reports as the ledger has them.
+    """Reports of a trial that follow each other, as the ledger has them.
 
     Attributes:
         key: the trial's key.
@@ -49,12 +49,12 @@ class History:
 
 
 def histories(reports: Iterable[ReportRecord]) -> list[History]:
-    """Return what earlier runs of a sweep reported, trial by trial, in the order it was reported."""
-    curves: dict[str, list[dict[str, float]]] = {}
-    for report in sorted(reports, key=lambda report: report.at):
-        if not is_confirmation(report.trial_key):
-            curves.setdefault(report.trial_key, []).append({"step": report.step, **report.metrics})
-    return [History(key, tuple(results)) for key, results in curves.items()]
+    """Return what earlier runs of a sweep reported, in the order it was: what a rule says depends on that."""
+    return [
+        History(report.trial_key, ({"step": report.step, **report.metrics},))
+        for report in sorted(reports, key=lambda report: report.at)
+        if not is_confirmation(report.trial_key)
+    ]
 
 
 class KeyedScheduler(TrialScheduler):
@@ -62,20 +62,25 @@ class KeyedScheduler(TrialScheduler):
 
     Args:
         rule: a scheduler that stops trials by comparison alone.
-        histories: trials of earlier runs, oldest first.
+        histories: reports of earlier runs, oldest first.
+
+    Attributes:
+        stopped: keys of the trials of earlier runs whose last report was answered with an end.
     """
 
     def __init__(self, rule: TrialScheduler, histories: Iterable[History] = ()) -> None:
         super().__init__()
         self._rule = rule
         self._seen: set[str] = set()
+        self.stopped: set[str] = set()
         for history in histories:
             self._replay(history)
 
     def _replay(self, history: History) -> None:
         trial = self._known(history.key)
         for result in history.results:
-            self._rule.on_trial_result(_NOBODY, trial, dict(result))
+            decision = self._rule.on_trial_result(_NOBODY, trial, dict(result))
+            (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(history.key)
 
     def _known(self, key: str) -> Any:
         trial: Any = _Known(key)

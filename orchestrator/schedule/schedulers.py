@@ -79,7 +79,7 @@ SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
 }
 
 
-def build(sweep: Sweep, histories: Iterable[History]) -> TrialScheduler:
+def build(sweep: Sweep, histories: Iterable[History]) -> KeyedScheduler:
     """Return the scheduler that the sweep names, told of the trials of earlier runs first."""
     return KeyedScheduler(SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options), histories)
 

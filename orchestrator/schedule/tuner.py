@@ -53,12 +53,14 @@ def run(
     # Tune keeps one trial of a custom search algorithm pending; a cluster would fill one by one.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.concurrency, 1))
     search.register(session)
+    scheduler = schedulers.build(sweep, histories(reports))
+    session.settle_stopped(scheduler.stopped)
     try:
         tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
                 search_alg=search.SessionSearch(sweep.id),
-                scheduler=schedulers.build(sweep, histories(reports)),
+                scheduler=scheduler,
                 num_samples=-1,
                 reuse_actors=True,
             ),

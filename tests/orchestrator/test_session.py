@@ -243,6 +243,39 @@ def test_a_killed_driver_loses_nothing_that_was_committed(desk: Desk) -> None:
     assert after.progress().best_value == 0.8
 
 
+@pytest.mark.parametrize("died", ["driver", "worker"])
+def test_a_trial_whose_last_report_is_in_has_nothing_left_to_train(desk: Desk, died: str) -> None:
+    """It was killed between its last report and the commit of its end."""
+    sweep = desk.sweep(2)
+    session = desk.open(sweep, capacity=1)
+    told = launch(session)
+    for step in (10, 20, 30):
+        session.reported(told.attempt_id, outcome(told, step, 0.9 - step / 100))
+    if died == "worker":
+        session.failed(told.attempt_id, "worker lost")
+        desk.clock.now += 100
+    else:
+        desk.ledger.lose_attempts(sweep.id)
+        session = desk.open(sweep, capacity=1)
+    assert launch(session).number == 1
+    trial = desk.ledger.trial(told.trial_key)
+    assert (trial.state, trial.value, trial.best_step) == ("COMPLETE", 0.8, 10)
+
+
+def test_a_trial_that_was_stopped_is_not_trained_on(desk: Desk) -> None:
+    """Its driver was killed between the scheduler's decision and the commit of it."""
+    sweep = desk.sweep(3)
+    session = desk.open(sweep)
+    for _ in range(2):
+        told = launch(session)
+        session.reported(told.attempt_id, outcome(told, 10, 0.5))
+    desk.ledger.lose_attempts(sweep.id)
+    after = desk.open(sweep)
+    after.settle_stopped({f"{sweep.id}-1"})
+    assert [desk.ledger.trial(f"{sweep.id}-{number}").state for number in (0, 1)] == ["PREEMPTED", "PRUNED"]
+    assert [launch(after).number for _ in range(2)] == [0, 2]
+
+
 def test_a_damaged_checkpoint_gives_way_to_the_one_behind_it(desk: Desk) -> None:
     session = desk.open(desk.sweep(1))
     told = launch(session)

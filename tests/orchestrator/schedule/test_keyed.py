@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
 
-from orchestrator.schedule.keyed import History, KeyedScheduler
+from orchestrator.ledger.records import ReportRecord
+from orchestrator.schedule.keyed import History, KeyedScheduler, histories
 
 
 def asha() -> TrialScheduler:
@@ -52,6 +53,22 @@ def test_a_rule_told_the_ledger_stops_the_worst(rule) -> None:
     scheduler = KeyedScheduler(rule(), GOOD)
     scheduler.on_trial_add(None, attempt("s-9.1"))
     assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.STOP
+
+
+def test_a_decision_is_known_again_whatever_came_after_it() -> None:
+    """Reports are replayed as they came: who went on when it was the best is not stopped by later ones."""
+    came = [("s-0", 0.5), ("s-1", 0.4), ("s-2", 0.9), ("s-3", 0.1), ("s-4", 0.95)]
+    reports = [
+        ReportRecord(key, 100, f"{key}.1", {"val/accuracy": value}, at)
+        for at, (key, value) in enumerate(came)
+    ]
+    live, decisions = KeyedScheduler(asha()), {}
+    for key, value in came:
+        live.on_trial_add(None, attempt(f"{key}.1"))
+        decisions[key] = live.on_trial_result(None, attempt(f"{key}.1"), result(100, value))
+    again = KeyedScheduler(asha(), histories(reversed(reports)))
+    assert again.stopped == {key for key, said in decisions.items() if said == TrialScheduler.STOP}
+    assert again.stopped
 
 
 def test_a_retry_is_the_same_trial() -> None:
