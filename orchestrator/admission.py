@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -73,9 +73,7 @@ def identify(sweep: Sweep, ledger: Ledger, *, new: bool) -> Sweep:
         BadInput: if the file differs from that of its unfinished sweep.
     """
     known = {record.id: record for record in ledger.sweeps()}
-    latest = sweep
-    while replace(latest, edition=latest.edition + 1).id in known:
-        latest = replace(latest, edition=latest.edition + 1)
+    latest = newest(sweep, known)
     if new:
         return replace(latest, edition=latest.edition + 1) if latest.id in known else latest
     if latest.id not in known:
@@ -100,6 +98,14 @@ def check_warm_start(sweep: Sweep, ledger: Ledger) -> None:
         if pursued != (wanted := f"{sweep.direction} {sweep.metric}"):
             must = f"must name sweeps that pursued the same: {wanted}"
             raise BadInput(f"{sweep.name}: warm_start", must, f"{pursued} in `{name}`", "Leave it out.")
+
+
+def newest(sweep: Sweep, known: Container[str]) -> Sweep:
+    """Return the newest edition of a file whose id is known, or the first one that is to be."""
+    latest = sweep
+    while replace(latest, edition=latest.edition + 1).id in known:
+        latest = replace(latest, edition=latest.edition + 1)
+    return latest
 
 
 def under(sweep: Sweep, sweep_id: str) -> Sweep:
@@ -148,6 +154,7 @@ def record_of(sweep: Sweep, data: TaskData) -> SweepRecord:
         "sampler_seed": sweep.sampler.seed,
         "comparable": data.comparable,
         "note": data.note,
+        "examples": {"train": len(data.train), "validation": len(data.validation)},
         "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
         "metric": sweep.metric,
         "direction": sweep.direction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
+from trainables.settings import TrialSettings
 
 
 def attempt_id_of(trial_key: str, number: int) -> str:
@@ -70,12 +70,8 @@ class Assignment:
     def from_config(config: dict[str, Any]) -> Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
-        settings = dict(fields.pop("settings"))
-        model, training = settings.pop("model"), settings.pop("training")
-        restored = TrialSettings(
-            **settings, model=ModelSettings(**model), training=TrainingSettings(**training)
-        )
-        return Assignment(**fields, settings=restored)
+        settings = TrialSettings.from_document(fields.pop("settings"))
+        return Assignment(**fields, settings=settings)
 
 
 @dataclass(frozen=True)

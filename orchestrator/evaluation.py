@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.training import Bench, configure
 from trainables import checkpoint
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
+from trainables.settings import TrialSettings
 
 
 def evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str, Any]:
@@ -28,17 +28,11 @@ def evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str,
     """
     configure(compilations)
     arrays, facts = checkpoint.load(Path(folder))
-    settings = _settings(facts["settings"])
+    settings = TrialSettings.from_document(facts["settings"])
     engine = Bench().engine(settings, data)
     engine.restore(0, settings, arrays)
     examples = settings.evaluate_examples if split == "validation" else None
     return {"step": facts["step"], "metrics": engine.evaluate(0, split, examples)}
-
-
-def _settings(stored: dict[str, Any]) -> TrialSettings:
-    fields = dict(stored)
-    model, training = fields.pop("model"), fields.pop("training")
-    return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,8 @@ class Attempt:
             "step": self._step,
             "metrics": metrics,
             "settings": asdict(self._settings),
+            "signature": asdict(self._engine.data.signature),
+            "characters": self._engine.data.characters,
         }
         manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
         return SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
@@ -190,16 +192,9 @@ def configure(compilations: str) -> None:
 
 
 def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: float) -> dict[str, float]:
-    named = {f"val/{name}": value for name, value in scores.items()}
-    score_name = next(name for name in scores if name != "loss")
-    norms = {f"hidden_norm/layer_{k}": norm for k, norm in enumerate(report.hidden_norms)}
     return {
-        **named,
-        "train/loss": report.loss,
-        f"train/{score_name}": report.metric,
-        "learning_rate": report.learning_rate,
+        **report.curve(scores),
         "tokens_per_second": report.tokens / max(report.train_seconds, 1e-9),
-        **norms,
         "seconds/train": report.train_seconds,
         "seconds/compile": report.compile_seconds,
         "seconds/evaluate": evaluate_seconds,

@@ -54,6 +54,11 @@ class Registry(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._own) + len(self._foreign)
 
+    def package(self, name: str) -> str | None:
+        """Return the `package==version` that declares an entry, or None for one of our own."""
+        point = None if name in self._own else self._foreign[name]
+        return f"{point.dist.name}=={point.dist.version}" if point and point.dist else None
+
     @cached_property
     def _foreign(self) -> dict[str, EntryPoint]:
         found: dict[str, EntryPoint] = {}

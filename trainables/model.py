@@ -150,10 +150,7 @@ class Block(nnx.Module):
         hidden = jax.nn.gelu(out)
         if kept is not None:
             hidden = hidden * kept[0]
-        # Flat, for the weights' gradient takes a CPU 4 times as long when it sums over two axes (1.1 ms
-        # against 0.26 ms at (16, 256, 32)).
-        value, gate = jnp.split(self.mix(hidden.reshape(-1, hidden.shape[-1])), 2, axis=-1)
-        mixed = (value * jax.nn.sigmoid(gate)).reshape(x.shape)
+        mixed = self.mixed(hidden)
         if kept is not None:
             mixed = mixed * kept[1]
         states_of = (
@@ -162,6 +159,15 @@ class Block(nnx.Module):
             else (lambda: over_batch(normal, padding.lengths)[1])
         )
         return x + padding.zeroed(mixed), _recorded_norm(states_of, padding, record)
+
+    def mixed(self, hidden: Array) -> Array:
+        """Return Dense * sigmoid(Dense) of hidden (..., D).
+
+        Flat, for the weights' gradient takes a CPU 4 times as long when it sums over two axes (1.1 ms against
+        0.26 ms at (16, 256, 32)).
+        """
+        value, gate = jnp.split(self.mix(hidden.reshape(-1, hidden.shape[-1])), 2, axis=-1)
+        return (value * jax.nn.sigmoid(gate)).reshape(hidden.shape)
 
 
 class Model(nnx.Module):

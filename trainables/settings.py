@@ -113,7 +113,7 @@ def _layer_settings(found: object) -> LayerSettings:
     return found
 
 
-LAYER_SETTINGS: Mapping[str, LayerSettings] = Registry(
+LAYER_SETTINGS: Registry[LayerSettings] = Registry(
     {
         "rotrnn": LayerSettings(
             summary="RotRNN: H heads of rotations with one decay each (RotRNN, section 3).",
@@ -297,6 +297,13 @@ class TrialSettings:
     seed: int
     task_options: Mapping[str, Any] = field(default_factory=dict)
     evaluate_examples: int | None = None
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> TrialSettings:
+        """Return the settings of which `asdict` made a document."""
+        fields = dict(document)
+        model, training = fields.pop("model"), fields.pop("training")
+        return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
 
     def static(self) -> tuple[Any, ...]:
         """Return the hashable static choice: equal keys share one compiled program."""

@@ -1,4 +1,4 @@
-"""What MLflow is told at the end of a sweep: its numbers, report, pictures and best checkpoint."""
+"""What MLflow is told at the end of a sweep: its numbers, report, pictures and best model."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from pathlib import Path
 
 from orchestrator.ledger.records import Event
 from orchestrator.report.answer import answer, notes
+from orchestrator.report.card import model_of
+from orchestrator.report.history import History
 from orchestrator.report.summary import Summary
 from orchestrator.tracking import events
 
 
-def publication(summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
+def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
     """Return the events that close a sweep's run in MLflow.
 
     Args:
-        summary: of the sweep in its last state.
+        history: of the sweep in its last state.
+        summary: of the same.
         files: what to keep with the run, at the root of its artifacts.
         at_ms: when the sweep ended, in milliseconds since 1970.
     """
@@ -31,10 +34,12 @@ def publication(summary: Summary, files: Sequence[Path], at_ms: int) -> list[Eve
         *(events.artifact(run, file, "", at_ms) for file in files),
     ]
     if summary.chosen is not None:
-        key, checkpoint = summary.chosen.row.key, Path(summary.chosen.checkpoint)
+        key = summary.chosen.row.key
         told.append(events.tags(run, {"chosen.trial": key}, at_ms))
         told.append(events.tags(key, {"trial.chosen": "yes"}, at_ms))
-        told.append(events.artifact(run, checkpoint, f"best-checkpoint/{checkpoint.name}", at_ms))
+    model = model_of(history, summary, at_ms)
+    if model is not None:
+        told.append(model)
     ended = events.sweep_ended(run, summary.state, at_ms, reason=summary.reason, results=_results(summary))
     return [*told, ended]
 

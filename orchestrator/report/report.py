@@ -55,7 +55,7 @@ def conclude(
     ended = replace(history.sweep, state=state, reason=reason, finished_at=now)
     history = replace(history, sweep=ended)
     files = write_history(history, paths.report(sweep_id))
-    return publication(summarise(history), files.all(), round(now * 1000))
+    return publication(history, summarise(history), files.all(), round(now * 1000))
 
 
 def show(sweep_id: str, paths: Paths, console: Console) -> None:

@@ -1,12 +1,13 @@
 """What MLflow is told, as values: pure constructors of the events that the ledger keeps in its outbox.
 
 A payload is plain JSON and complete in itself: whoever delivers an event looks nothing up, so that it says
-the same a week later. Five kinds are enough:
+the same a week later. Six kinds are enough:
 
     start      a run begins, or goes on: name, parameters, tags
     metrics    one point on each of several curves, at one step
     tags       texts about a run; the last one counts
     artifact   a file, a folder or a text to keep with the run
+    model      a checkpoint of the run becomes a version of a registered model
     end        a run is over: status, tags, last points
 
 `run` is the sweep's id for the parent run and the trial's key for a child.
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.ledger.records import Event, SweepRecord, TrialRecord
+from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
 from orchestrator.spec.model import Sweep
 
 OBJECTIVE = "objective"
@@ -113,6 +114,30 @@ def artifact(run: str, path: Path, folder: str, at_ms: int) -> Event:
 def text(run: str, content: str, name: str, at_ms: int) -> Event:
     """Keep a text as the artifact `name`, a relative path."""
     return Event("artifact", run, {"text": content, "name": name}, at_ms)
+
+
+def model(
+    run: str, name: str, checkpoint: CheckpointRecord, card: str, facts: Mapping[str, Any], at_ms: int
+) -> Event:
+    """Make a trial's checkpoint a version of the registered model `name`.
+
+    Args:
+        run: the trial's key.
+        name: of the model.
+        checkpoint: what it answers from.
+        card: its description in Markdown.
+        facts: the version's tags; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
+            between two versions.
+        at_ms: when the sweep ended.
+    """
+    payload = {
+        "name": name,
+        "checkpoint": str(Path(checkpoint.path).absolute()),
+        "digest": checkpoint.digest,
+        "card": card,
+        "tags": _texts(facts),
+    }
+    return Event("model", run, payload, at_ms)
 
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:

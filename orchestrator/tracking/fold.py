@@ -36,6 +36,7 @@ class Change:
         tags: texts; the last one said counts.
         points: points of the curves, in the order said.
         artifacts: payloads of `artifact` events.
+        models: payloads of `model` events.
         dataset: name, digest and source of the examples, or None if the batch does not say.
         status: MLflow's status at the end of the batch, or None if the batch does not say.
         ended_ms: when the run ended, if `status` is not RUNNING.
@@ -48,6 +49,7 @@ class Change:
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     artifacts: list[Mapping[str, Any]] = field(default_factory=list)
+    models: list[Mapping[str, Any]] = field(default_factory=list)
     dataset: Mapping[str, str] | None = None
     status: str | None = None
     ended_ms: int | None = None
@@ -100,10 +102,21 @@ def _artifact(change: Change, event: Event) -> None:
     change.artifacts.append(event.payload)
 
 
+def _model(change: Change, event: Event) -> None:
+    change.models.append({**event.payload, "ended_ms": event.at_ms})
+
+
 def _end(change: Change, event: Event) -> None:
     _tags(change, event)
     _metrics(change, event)
     change.status, change.ended_ms = event.payload["status"], event.at_ms
 
 
-_STEPS = {"start": _start, "metrics": _metrics, "tags": _tags, "artifact": _artifact, "end": _end}
+_STEPS = {
+    "start": _start,
+    "metrics": _metrics,
+    "tags": _tags,
+    "artifact": _artifact,
+    "model": _model,
+    "end": _end,
+}

@@ -5,6 +5,7 @@
 - A point carries the time fixed in its event. `SqlAlchemyStore` keeps one row for each (run, name, time,
   step, value), so a point sent again stays one.
 - Parameters never change, tags are set, artifacts are overwritten, the status is the last one said.
+- A version of a model is looked up by its checkpoint's digest before it is made.
 
 It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
 """
@@ -30,6 +31,7 @@ from orchestrator.tracking.fold import Change, by_run, fold
 from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
 from orchestrator.tracking.links import trial_curves
 from orchestrator.tracking.locks import locked, migration_of
+from orchestrator.tracking.registered import register
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +123,8 @@ class MlflowSink:
             self._client.log_inputs(run_id, [_dataset(change.dataset)])
         for payload in change.artifacts:
             self._write_artifact(run_id, payload)
+        for payload in change.models:
+            register(self._client, self._experiment, run_id, payload)
         if change.status == "RUNNING" and known:
             self._client.update_run(run_id, status="RUNNING")
         elif change.status not in (None, "RUNNING"):

@@ -56,6 +56,7 @@ class Engine:
     One thread uses an engine. A slot is free, or holds a trial from `admit` or `restore` to `evict`.
 
     Attributes:
+        data: of the task of its trials.
         slots: K.
         width: most slots that one device call serves; K, or less once the device's memory has been too small.
     """
@@ -69,7 +70,7 @@ class Engine:
             slots: K.
         """
         self.slots = self.width = slots
-        self._settings, self._data = settings, data
+        self._settings, self.data = settings, data
         evaluated = _evaluated(settings, data.signature)
         self._program = Program(settings, data.signature, self._padded(data.train), evaluated)
         self._names = Names(self._program.layout.params, self._program.layout.stats)
@@ -178,7 +179,7 @@ class Engine:
             examples: how many; None for all of them.
         """
         trained, parts = self._trained(slot), []
-        program = replace(self._program, padded=self._padded(getattr(self._data, split)))
+        program = replace(self._program, padded=self._padded(getattr(self.data, split)))
         for block, count in self._blocks(split, examples):
             arguments = (trained, block, np.int32(count))
             call = self._compiler.get(("evaluate", program.padded), program.evaluate, arguments)
@@ -187,14 +188,14 @@ class Engine:
         mean = float(loss / counted)
         # Of logits that are no numbers, the first class would be "predicted", and sometimes be right.
         scored = float(metric / counted) if np.isfinite(mean) else mean
-        return {"loss": mean, self._data.signature.metric: scored}
+        return {"loss": mean, self.data.signature.metric: scored}
 
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
         """Return what `restore` needs to go on from here, by name, on the host."""
         return self._names.apart(self._trained(slot))
 
     def _padded(self, split: Split) -> bool:
-        return bool(np.any(split.lengths < self._data.signature.length))
+        return bool(np.any(split.lengths < self.data.signature.length))
 
     def _check(self, settings: TrialSettings) -> None:
         if settings.static() != self._settings.static():
@@ -279,7 +280,7 @@ class Engine:
 
     def _blocks(self, name: str, examples: int | None) -> Iterable[tuple[Examples, int]]:
         """Return equal blocks of a split and how many of each count; validation's stay on the device."""
-        split: Split = getattr(self._data, name)
+        split: Split = getattr(self.data, name)
         count = min(len(split), examples or len(split))
         rows = BLOCK * self._settings.training.batch_size
         if name != "validation":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -39,6 +39,21 @@ class TrainReport:
     finite: bool
     train_seconds: float
     compile_seconds: float
+
+    def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return the point of each curve that this stretch of training adds, by name.
+
+        Args:
+            scores: of the evaluation on validation that follows it.
+        """
+        score_name = next(name for name in scores if name != "loss")
+        return {
+            **{f"val/{name}": value for name, value in scores.items()},
+            "train/loss": self.loss,
+            f"train/{score_name}": self.metric,
+            "learning_rate": self.learning_rate,
+            **{f"hidden_norm/layer_{k}": norm for k, norm in enumerate(self.hidden_norms)},
+        }
 
 
 def taken(log: Log, row: int, before: int) -> Log:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainables.extensions import Registry
 from trainables.tasks.adding import Adding
 from trainables.tasks.base import Task
@@ -27,7 +25,7 @@ def _task(found: object) -> Task:
     raise TypeError("it must be a trainables.tasks.base.Task")
 
 
-TASKS: Mapping[str, Task] = Registry(
+TASKS: Registry[Task] = Registry(
     {
         task.name: task
         for task in (

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks.cache import Cache, Writer, fingerprint
 from trainables.tasks.options import completed
@@ -79,6 +80,12 @@ class Signature:
     scale: Scale = IDENTITY
     metric: Metric = "accuracy"
 
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Signature:
+        """Return the signature of which `asdict` made a document."""
+        shift, factor = document["scale"]
+        return Signature(**{**document, "scale": Scale(tuple(shift), tuple(factor))})
+
 
 @dataclass(frozen=True)
 class Split:
@@ -128,12 +135,14 @@ class Encoding:
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
         note: what a reader of the scores should know and `find` could not; '' if nothing.
+        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
     """
 
     signature: Signature
     chance: Mapping[str, float]
     trivial_loss: float
     note: str = ""
+    characters: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +160,7 @@ class TaskData:
         digest: SHA-256 of the content of all three splits.
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss of the best constant answer, the line a training loss must fall under.
+        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
     """
 
     signature: Signature
@@ -163,6 +173,7 @@ class TaskData:
     digest: str
     chance: Mapping[str, float]
     trivial_loss: float
+    characters: str = ""
 
     @cached_property
     def test(self) -> Split:
@@ -189,7 +200,8 @@ class Task(ABC):
         metric: what its splits are scored by.
         options: the options a search-space file may give.
         remotes: the published files that it reads.
-        version: of the encoding; raise it when `encode` writes other arrays than before.
+        texts: an example in words, one text a tower; empty where an example is numbers.
+        version: of the encoding; raise it when `encode` writes other arrays, or tells more, than before.
     """
 
     name: ClassVar[str]
@@ -197,6 +209,7 @@ class Task(ABC):
     metric: ClassVar[Metric] = "accuracy"
     options: ClassVar[Mapping[str, Option]] = {}
     remotes: ClassVar[tuple[Remote, ...]] = ()
+    texts: ClassVar[tuple[str, ...]] = ()
     version: ClassVar[int] = 1
 
     @property
@@ -219,6 +232,19 @@ class Task(ABC):
         Raises:
             BadData: a row of the source is not in the published format.
         """
+
+    def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
+        """Return a text as `encode` writes it: (at most `length`,) token numbers, the end token included.
+
+        Args:
+            text: of a task of texts.
+            length: L.
+            characters: of the task's data.
+
+        Raises:
+            Refusal: the text is none that the task asks about.
+        """
+        raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
 
     def validate(self, options: Mapping[str, Any]) -> None:  # noqa: B027 (most tasks have no such rule)
         """Refuse options that are each legal but do not go together.
@@ -268,7 +294,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
     train, validation = _split(cache, "train"), _split(cache, "validation")
     facts = cache.facts
     return TaskData(
-        signature=_signature(facts["signature"]),
+        signature=Signature.from_document(facts["signature"]),
         train=train,
         validation=validation,
         open_test=lambda: _split(cache, "test"),
@@ -278,12 +304,8 @@ def _data(cache: Cache, source: Source) -> TaskData:
         digest=cache.digest,
         chance=facts["chance"],
         trivial_loss=facts["trivial_loss"],
+        characters=facts.get("characters", ""),  # only what is made of characters has told them
     )
-
-
-def _signature(stored: Mapping[str, Any]) -> Signature:
-    shift, factor = stored["scale"]
-    return Signature(**{**stored, "scale": Scale(tuple(shift), tuple(factor))})
 
 
 def _split(cache: Cache, name: str) -> Split:

@@ -43,6 +43,12 @@ class Characters:
         return table
 
 
+def tokens_of(text: str, length: int, known: str) -> np.ndarray:
+    """Return a text's token numbers (at most `length`,), cut off so that the end token fits."""
+    row = np.zeros(length, np.int32)
+    return row[: write(row, text, Characters(known).table())]
+
+
 def code_points(text: str) -> np.ndarray:
     """Return the code points of a text as (L,) uint32."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)

@@ -55,6 +55,7 @@ class ListOps(Task):
     remotes: ClassVar[tuple[Remote, ...]] = (
         long_range_arena(_FOLDERS[1], _FOLDERS[1], unpacked=2_000_000_000, members=20),
     )
+    texts: ClassVar[tuple[str, ...]] = ("( ( ( [MAX 2 ) 9 ) ] )",)
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
@@ -115,6 +116,19 @@ class ListOps(Task):
             targets = _generate(options, out, progress)
         signature = Signature("class", 10, VOCABULARY, features=1, length=options["length"])
         return Encoding(signature, majority(targets), entropy(targets["validation"]))
+
+    def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
+        """Return the token numbers of an expression; one that is cut off would have another value."""
+        try:
+            numbers = _numbers(text)
+            _value(numbers)
+        except ValueError as error:
+            remedy = f"For example: {self.texts[0]}"
+            raise Refusal(repr(text[:40]), "must be a ListOps expression", str(error), remedy) from error
+        if len(numbers) >= length:
+            must = f"must have at most {length - 1} tokens, parentheses not counted"
+            raise Refusal(repr(text[:40]), must, f"{len(numbers):,}", "Ask a model of longer expressions.")
+        return np.array([*numbers, END], np.int32)
 
 
 def evaluate(expression: str) -> int:

@@ -21,7 +21,7 @@ from trainables.tasks import pydoc_passages
 from trainables.tasks.base import SPLITS, Encoding, Progress, Signature, Source, Task
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
-from trainables.tasks.characters import Characters, write
+from trainables.tasks.characters import Characters, tokens_of, write
 from trainables.tasks.remote import Remote, long_range_arena
 
 _FOLDERS = ("tsv_data", "lra_release/lra_release/tsv_data", "lra_release/tsv_data")
@@ -47,6 +47,11 @@ class Retrieval(Task):
     remotes: ClassVar[tuple[Remote, ...]] = (
         long_range_arena(_FOLDERS[1], _FOLDERS[1], unpacked=16_000_000_000, members=20),
     )
+    texts: ClassVar[tuple[str, ...]] = (
+        "A lambda expression is an anonymous function of one expression.",
+        "Generators are functions that yield their values one by one.",
+    )
+    version = 2
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
@@ -90,7 +95,12 @@ class Retrieval(Task):
             length = _passage(options)
             characters, targets = _embed(options, length, out, progress)
         signature = Signature("class", 2, characters.size, features=1, length=length, towers=2)
-        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+        chance, trivial = majority(targets), entropy(targets["validation"])
+        return Encoding(signature, chance, trivial, characters=characters.known)
+
+    def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
+        """Return the character numbers of a document, cut off where it is too long."""
+        return tokens_of(text, length, characters)
 
 
 def _passage(options: Mapping[str, Any]) -> int:

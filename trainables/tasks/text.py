@@ -21,7 +21,7 @@ from trainables.settings import Option
 from trainables.tasks.base import Encoding, Progress, Signature, Source, Task
 from trainables.tasks.cache import Writer
 from trainables.tasks.chance import entropy, majority
-from trainables.tasks.characters import Characters, write
+from trainables.tasks.characters import Characters, tokens_of, write
 from trainables.tasks.held_out import divided, mixed
 from trainables.tasks.remote import Remote
 
@@ -43,7 +43,6 @@ class Text(Task):
 
     name = "text"
     title = "Text: IMDB reviews, character by character (L = 4,096), 2 classes"
-    version = 2
     remotes: ClassVar[tuple[Remote, ...]] = (
         Remote(
             url="https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -55,6 +54,8 @@ class Text(Task):
             members=110_000,
         ),
     )
+    texts: ClassVar[tuple[str, ...]] = ("Two hours well spent: I would gladly see it again.",)
+    version = 3
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(4096, "Padded characters of a review; longer ones are cut off.", at_least=16),
         "validation_share": Option(
@@ -102,8 +103,16 @@ class Text(Task):
         left_out = len(read) - len(texts)
         note = f"{left_out} training reviews that are there twice, or in test too, are left out"
         return Encoding(
-            signature, majority(targets), entropy(targets["validation"]), note if left_out else ""
+            signature,
+            majority(targets),
+            entropy(targets["validation"]),
+            note if left_out else "",
+            characters.known,
         )
+
+    def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
+        """Return the character numbers of a review, cut off where it is too long."""
+        return tokens_of(text, length, characters)
 
 
 def _first_seen(texts: Sequence[str], elsewhere: Sequence[str]) -> list[int]:

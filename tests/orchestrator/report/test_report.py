@@ -65,10 +65,9 @@ def test_the_end_is_told_with_everything_to_keep(ledger: Ledger, paths: Paths) -
     told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
     ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
     kept = {Path(event.payload["path"]).name for event in told if event.kind == "artifact"}
-    assert kept == {
-        *("report.html", "report.md", "leaderboard.csv", "hidden_norms.html"),
-        "step-000000200",
-    }
+    assert kept == {"report.html", "report.md", "leaderboard.csv", "hidden_norms.html"}
+    (model,) = [event for event in told if event.kind == "model"]
+    assert Path(model.payload["checkpoint"]).name == "step-000000200"
     (end,) = [event for event in told if event.kind == "end"]
     assert end.payload["status"] == "FINISHED"
     assert end.payload["values"] == {

@@ -1,0 +1,164 @@
+"""A checkpoint becomes one version of one registered model, however often it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.records import CheckpointRecord, Event
+from orchestrator.tracking import events, registered
+from orchestrator.tracking.champion import succeeds
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+from tests import sweeps
+from tests.trainables.checkpoints import LISTOPS, saved, settings
+from trainables.tasks.base import Signature
+
+NAME = "rotrnn-listops"
+FACTS = {
+    "data.digest": "feed",
+    "data.comparable": False,
+    "metric": "val/accuracy",
+    "direction": "maximize",
+    "value": 0.5,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("registered")
+
+
+@pytest.fixture(scope="module")
+def stored(folder: Path) -> Path:
+    """A real checkpoint."""
+    return saved(folder, settings("listops", LISTOPS))[0]
+
+
+@pytest.fixture(scope="module")
+def destination(folder: Path) -> Destination:
+    uri = f"sqlite:///{folder}/mlflow.db"
+    return Destination(uri, str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
+
+
+def told(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
+    """Return the event of trial `number`, whose checkpoint is the stored one under a digest of its own."""
+    key = f"{sweeps.SWEEP_ID}-{number}"
+    record = CheckpointRecord(key, 20, "best", str(stored), f"{number}" * 64, 1, {})
+    return events.model(key, NAME, record, "# A card", {**FACTS, "value": value}, at_ms)
+
+
+def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination) -> None:
+    """Told twice, by two writers, it is one version with one set of files; the better one is champion."""
+    first, second = told(stored, 1, 0.5), told(stored, 2, 0.4, at_ms=2)
+    assert MlflowSink(destination).apply([first, first]) == []
+    assert MlflowSink(destination).apply([second, first]) == []
+    client = MlflowClient(destination.uri)
+    versions = client.search_model_versions(f"name = '{NAME}'")
+    assert sorted(version.tags["value"] for version in versions) == ["0.4", "0.5"]
+    experiment = client.get_experiment_by_name("listops")
+    assert len(client.search_logged_models([experiment.experiment_id])) == 2
+    champion = client.get_model_version_by_alias(NAME, registered.ALIAS)
+    assert champion.tags["checkpoint.digest"] == "1" * 64
+    assert champion.description == "# A card"
+    run = client.get_run(champion.run_id)
+    assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
+    MlflowSink(destination).apply([told(stored, 3, 0.6, at_ms=3)])
+    assert client.get_model_version_by_alias(NAME, registered.ALIAS).tags["value"] == "0.6"
+
+
+def test_its_files_need_nothing_of_ours_and_hold_no_pickle(stored: Path, destination: Destination) -> None:
+    """The checkpoint as it is, the code that reads it, and pinned requirements."""
+    MlflowSink(destination).apply([told(stored, 1, 0.5)])
+    versions = MlflowClient(destination.uri).search_model_versions(f"name = '{NAME}'")
+    (source,) = (version.source for version in versions if version.tags["value"] == "0.5")
+    place = Path(source.removeprefix("file://"))
+    files = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert not [name for name in files if name.endswith((".pkl", ".pickle", ".pyc"))]
+    assert "code/trainables/inference.py" in files
+    assert not [name for name in files if "orchestrator" in name]
+    assert (place / "artifacts" / stored.name / "arrays.npz").read_bytes() == (
+        stored / "arrays.npz"
+    ).read_bytes()
+    pinned = (place / "requirements.txt").read_text().split()
+    assert {line.partition("==")[0] for line in pinned} >= {"mlflow", "jax", "flax", "optax", "numpy"}
+
+
+def test_a_checkpoint_that_is_gone_is_refused_for_good(tmp_path: Path, destination: Destination) -> None:
+    """The rest of the sweep is delivered all the same."""
+    (refusal,) = MlflowSink(destination).apply([told(tmp_path / "gone", 7, 0.9)])
+    assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"value": "0.6"}, True),
+        ({"value": "0.4"}, False),
+        ({"value": "0.4", "direction": "minimize"}, True),
+        ({"value": "0.4", "data.digest": "other"}, True),
+        ({"value": "0.9", "data.digest": "other", "ended_ms": "4"}, False),
+        ({"value": "0.1", "data.comparable": "True", "ended_ms": "4"}, True),
+        ({}, True),
+    ],
+)
+def test_the_champion_is_the_best_of_what_can_be_compared(changes: dict[str, str], expected: bool) -> None:
+    """Published data first, then the better value on the same data, else the later one."""
+    present = {name: str(value) for name, value in FACTS.items()} | {"ended_ms": "5"}
+    assert succeeds({**present, **changes}, present) is expected
+
+
+def test_a_stand_in_never_takes_a_real_models_place() -> None:
+    present = {name: str(value) for name, value in FACTS.items()} | {
+        "ended_ms": "5",
+        "data.comparable": "True",
+    }
+    assert not succeeds({**present, "data.comparable": "False", "value": "0.99", "ended_ms": "9"}, present)
+
+
+@pytest.mark.parametrize(
+    ("signature", "texts", "takes", "gives"),
+    [
+        (Signature("class", 10, 18, 1, 40), ("x",), ["string"], ["answer", "probabilities"]),
+        (
+            Signature("class", 2, 90, 1, 40, towers=2),
+            ("x", "y"),
+            ["string", "string"],
+            ["answer", "probabilities"],
+        ),
+        (Signature("steps", 9, 10, 1, 40), (), ["int32 (-1, -1)"], ["answer"]),
+        (Signature("value", 1, None, 2, 40), (), ["float32 (-1, -1, 2)"], ["answer"]),
+    ],
+)
+def test_what_it_takes_and_gives(
+    signature: Signature, texts: tuple[str, ...], takes: list[str], gives: list[str]
+) -> None:
+    """Texts by the column, numbers by the array."""
+    found = registered.model_signature(signature, texts)
+    assert [
+        f"{each.type} {each.shape}" if found.inputs.is_tensor_spec() else each.type.name
+        for each in found.inputs.inputs
+    ] == takes
+    assert found.outputs.input_names() == gives
+
+
+def test_an_outage_is_no_refusal(
+    stored: Path, destination: Destination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails half way is made whole by the next delivery, and is there once."""
+    sink, event = MlflowSink(destination), told(stored, 8, 0.1)
+
+    def down(*_: object, **__: object) -> None:
+        raise MlflowException("the server is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, "log_model_artifacts", down)
+        with pytest.raises(MlflowException, match="gone"):
+            sink.apply([event])
+    assert sink.apply([event]) == []
+    client = MlflowClient(destination.uri)
+    wanted = f"tags.`checkpoint.digest` = '{'8' * 64}'"
+    experiment = client.get_experiment_by_name("listops").experiment_id
+    assert len(client.search_logged_models([experiment], filter_string=wanted)) == 1
