@@ -19,6 +19,11 @@ def git_commit(folder: Path = Path()) -> str:
     return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
 
 
+def file_at(folder: Path, commit: str, name: str) -> str | None:
+    """Return the content of a file at a commit of `folder`, or None where git does not know it."""
+    return _git(folder, "show", f"{commit}:{name}") if commit else None
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(

@@ -46,7 +46,12 @@ def sweep_record(**changes: object) -> SweepRecord:
             "profile": "laptop",
             "task": "retrieval",
             "model": {"layer": "rotrnn", "depth": LAYERS, "d_model": 32, "d_state": 64, "heads": 8},
-            "training": {"steps": STEPS, "interval": INTERVAL, "batch_size": 32},
+            "training": {
+                "steps": STEPS,
+                "interval": INTERVAL,
+                "batch_size": 32,
+                "recurrent_learning_rate": 1e-3,
+            },
             "evaluate": {"examples": 512},
             "search": {
                 "learning_rate": {"log_uniform": [1e-4, 1e-1]},

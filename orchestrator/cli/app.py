@@ -23,6 +23,8 @@ VERBS = {
     "evaluate": "orchestrator.cli.evaluate:evaluate",
     "report": "orchestrator.cli.reports:report",
     "compare": "orchestrator.cli.reports:compare",
+    "export": "orchestrator.cli.export:export",
+    "export-study": "orchestrator.cli.export:export_study",
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
     "data": "orchestrator.cli.data:data_app",

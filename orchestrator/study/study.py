@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.ledger.records import ReportRecord, TrialRecord
-from orchestrator.spec.model import Sweep
+from orchestrator.spec.model import Direction, Sweep
 from orchestrator.study import samplers, space
 from orchestrator.study.generations import from_plain, to_plain
 from orchestrator.study.grid import Grid
@@ -68,7 +69,7 @@ class Study:
         self._study = optuna.create_study(
             storage=self._storage,
             sampler=optuna.samplers.RandomSampler(seed=0),
-            directions=[objective.direction for objective in sweep.objectives],
+            directions=self.directions,
         )
         self._proposals: list[Proposal] = []
         self._earlier = 0
@@ -133,6 +134,21 @@ class Study:
     def sampler_attrs(self, number: int) -> Mapping[str, Any]:
         """Return what must be kept with trial `number` for the study to be rebuilt."""
         return self._proposals[number].system_attrs
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Return the names of the objectives."""
+        return tuple(objective.metric for objective in self._sweep.objectives)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Return which way of each objective is better."""
+        return tuple(objective.direction for objective in self._sweep.objectives)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return every trial of the sweep as Optuna keeps it, those of earlier sweeps left out."""
+        every = InMemoryStorage.get_all_trials(self._storage, self._study._study_id)
+        return every[self._earlier :]
 
     def _draw(self, number: int) -> Proposal:
         before = dict(self._attrs())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import mlflow
@@ -41,6 +44,9 @@ def test_sweep_from_command_to_report(commands: Commands) -> None:
     answer = json.loads(output[output.index("{") :])
     assert answer["equal"] is True
 
+    _champion(commands.folder, chosen)
+    _comes_out_again(commands, chosen)
+
     code, output = commands.run(*FOUR)
     assert code == 0, output
     assert "is finished" in output
@@ -65,6 +71,36 @@ def _same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
     assert {"hidden_norm/layer_0", "tokens_per_second", "learning_rate"} <= next(
         iter(by_key.values())
     ).data.metrics.keys()
+
+
+def _champion(folder: Path, chosen: str) -> None:
+    """The chosen checkpoint is a registered model."""
+    client = mlflow.MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
+    version = client.get_model_version_by_alias("rotrnn-retrieval", "champion")
+    assert version.tags["trial.key"] == chosen
+    assert f"`{chosen}`" in version.description
+    assert client.get_run(version.run_id).data.tags["trial.key"] == chosen
+
+
+def _comes_out_again(commands: Commands, chosen: str) -> None:
+    """The exported trial, trained by its own code alone, has the recorded curve to the last digit."""
+    folder = commands.folder / "export"
+    code, output = commands.run("export", chosen, "--to", str(folder))
+    assert code == 0, output
+    again = subprocess.run(
+        [folder / "run.sh", "--data", commands.shared / "data"],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            "PYTHON": sys.executable,
+            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count("step ") == 4
+    assert "equal to the last digit" in again.stdout
 
 
 def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:

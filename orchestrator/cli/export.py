@@ -1,0 +1,54 @@
+"""The verbs that hand something on: `export` a trial, `export-study` to Optuna's own pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.found import sweep_named, trial_named
+from orchestrator.cli.options import DEFAULT_ROOT, Root, opened
+from orchestrator.errors import BadInput
+from orchestrator.export import export as write
+from orchestrator.report.words import near
+from orchestrator.spec import from_document
+
+
+def export(
+    trial: Annotated[str, typer.Argument(help="A trial's key, as the leaderboard shows it.")],
+    to: Annotated[Path | None, typer.Option(help="The new folder; `exports/TRIAL` if left out.")] = None,
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write a folder that another machine re-creates a trial from: the same curve on the same hardware."""
+    ledger = opened(root)
+    found = trial_named(ledger, trial)
+    folder = to or Path("exports") / found.key
+    console = Console(soft_wrap=True, highlight=False)
+    for note in write(ledger, found, folder.absolute()):
+        console.print(note, markup=False)
+    console.print(f"{near(folder.absolute())}: train it again with ./run.sh --data DATA", markup=False)
+
+
+def export_study(
+    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of one.")],
+    file: Annotated[Path, typer.Argument(help="The new SQLite file.")],
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write a sweep's study as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens."""
+    ledger = opened(root)
+    found = sweep_named(ledger, sweep)
+    if file.exists():
+        raise BadInput(str(file), "must not be there yet", "a file", "Name another, or remove it.")
+    # Optuna takes a second to import: only once all that can be refused at once has been.
+    from orchestrator.study.storage import store
+    from orchestrator.study.study import Study
+
+    text = str(found.facts.get("specification", ""))
+    trials = ledger.trials(found.id, role="search")
+    study = Study(from_document(found.document, text), trials, ledger.reports(found.id))
+    count = store(study, file, found.id)
+    Console(soft_wrap=True, highlight=False).print(
+        f"{count} trials in {near(file.absolute())}: optuna-dashboard sqlite:///{near(file.absolute())}"
+    )

@@ -1,0 +1,122 @@
+"""An exported trial holds what was trained, with what, and what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.paths import Paths
+from tests import sweeps
+from trainables import replay
+from trainables.errors import BadData
+from trainables.settings import TrialSettings
+
+TRIAL = f"{sweeps.SWEEP_ID}-7"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a root whose ledger holds a sweep."""
+    paths = Paths(tmp_path / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.fill(ledger, tmp_path / "checkpoints")
+    ledger.close()
+    return paths.root
+
+
+def _exported(root: Path) -> tuple[Path, dict[str, Any]]:
+    folder = root.parent / "out"
+    assert run_command(["export", TRIAL, "--to", str(folder), "--root", str(root)]) == 0
+    return folder, json.loads((folder / "trial.json").read_text())
+
+
+def test_the_folder_says_all_that_the_ledger_knows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, document = _exported(root)
+    told = capsys.readouterr().out
+    assert "The code is that of" in told, "the recorded commit is not the one that is checked out"
+    record, trial = sweeps.sweep_record(), sweeps.trial(7)
+    assert document["trial"] == TRIAL
+    assert document["data"] == {"source": record.data_source, "digest": record.data_digest}
+    assert document["environment"]["XLA_FLAGS"]
+    settings = TrialSettings.from_document(document["settings"])
+    assert (settings.seed, settings.training.learning_rate) == (trial.seed, trial.params["learning_rate"])
+    for row in sweeps.reports(trial):
+        point = document["curve"][str(row.step)]
+        assert point["val/accuracy"] == row.metrics["val/accuracy"]
+        assert not {"tokens_per_second", "seconds/train"} & point.keys()
+    assert "jax==0.10.2" in (folder / "requirements.txt").read_text()
+    assert (folder / "search-space.yaml").read_text() == "task: retrieval\n"
+    assert not list((folder / "code").rglob("*.pyc"))
+
+
+def test_the_script_finds_the_code_that_it_brings(root: Path) -> None:
+    """`--help` imports all that training needs, from the folder alone, wherever it was started from."""
+    folder, _ = _exported(root)
+    shown = subprocess.run(
+        [folder / "run.sh", "--help"],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "--data" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([TRIAL, "--to", "{root}"], "must not be there yet"),
+        ([f"{sweeps.SWEEP_ID}-99"], "must be a trial's key"),
+    ],
+)
+def test_nothing_is_overwritten(
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    given = [each.format(root=root) for each in arguments]
+    assert run_command(["export", *given, "--root", str(root)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = root.parent / "study.db"
+    assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 0
+    assert "8 trials" in capsys.readouterr().out
+    assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 2
+    assert "must not be there yet" in capsys.readouterr().err
+
+
+def test_other_data_is_no_replay(tmp_path: Path) -> None:
+    settings = TrialSettings.from_document(
+        {
+            "task": "copy",
+            "task_options": {"delay": 2, "examples": 8, "held_out": 8},
+            "model": {"layer": "lru", "depth": 1, "d_model": 4, "d_state": 4},
+            "training": {
+                "steps": 2,
+                "interval": 1,
+                "batch_size": 2,
+                "learning_rate": 0.1,
+                "recurrent_learning_rate": 0.1,
+            },
+            "seed": 0,
+        }
+    )
+    with pytest.raises(BadData, match="must be the data of the trial"):
+        next(replay.replayed(settings, "feed" * 16, tmp_path))
+
+
+def test_a_different_digit_is_seen() -> None:
+    recorded = {"val/loss": 0.5, "val/accuracy": 0.25}
+    assert replay.differences(recorded, {"val/loss": 0.5, "val/accuracy": 0.25}) == []
+    assert replay.differences(recorded, {"val/loss": 0.5000000001, "val/accuracy": 0.25}) == ["val/loss"]
