@@ -1,0 +1,94 @@
+"""What the README and the site's pages tell a reader to type is there, and what is cheap enough is run."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+from orchestrator.cli.app import VERBS, run_command
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.paths import Paths
+from tests import sweeps
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = {
+    (page.name, command.strip())
+    for page in PAGES
+    for command in re.findall(r"python -m orchestrator\.sweep ([^\n`]+)", page.read_text(encoding="utf-8"))
+}
+TRIAL = f"{sweeps.SWEEP_ID}-7"
+RUN = {
+    "list": [],
+    "status": ["retrieval"],
+    "show": [TRIAL],
+    "report": ["retrieval"],
+    "compare": ["retrieval"],
+    "check": ["retrieval"],
+    "validate": [str(ROOT / "search_spaces" / "listops.yaml")],
+    "export": [TRIAL, "--to", "{folder}/export"],
+    "export-study": ["retrieval", "{folder}/study.db"],
+}
+"""Verbs that are run here, with their arguments; those that train, serve or wait are run by other tests."""
+
+
+def _verbs(command: str) -> list[str]:
+    """Return the verbs that a line shows: `resume | stop | status SWEEP` shows three."""
+    words = [part.split()[0] for part in command.partition("#")[0].split("|") if part.strip()]
+    return [
+        word for word in words if not word.startswith(("-", "[")) and "." not in word and not word.isupper()
+    ]
+
+
+@pytest.mark.parametrize(("page", "command"), sorted(COMMANDS))
+def test_a_shown_command_is_one_that_there_is(page: str, command: str) -> None:
+    """Its verb is known, and so is each of its long options."""
+    for verb in _verbs(command):
+        assert verb in VERBS, f"{page}: {command}"
+    shown = set(re.findall(r"--[a-z][a-z-]+", command.partition("#")[0])) - {"--help"}
+    known = {option for source in (ROOT / "orchestrator" / "cli").glob("*.py") for option in _options(source)}
+    assert shown <= known, f"{page}: {command}"
+
+
+def _options(source: Path) -> set[str]:
+    text = source.read_text(encoding="utf-8")
+    named = set(re.findall(r"\"(--[a-z][a-z-]+)\"", text))
+    return named | {f"--{name}" for name in re.findall(r"^    ([a-z_]+): .*=", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"(?<=[`\n ])make ([a-z-]+)", PAGES[0].read_text())))
+)
+def test_a_shown_target_is_one_of_the_makefile(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root whose ledger holds a sweep."""
+    paths = Paths(tmp_path_factory.mktemp("readme") / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.fill(ledger, paths.root / "checkpoints")
+    ledger.close()
+    return paths.root
+
+
+@pytest.mark.parametrize("verb", RUN)
+def test_what_is_cheap_is_run(root: Path, tmp_path: Path, verb: str) -> None:
+    given = [argument.format(folder=tmp_path) for argument in RUN[verb]]
+    where = [] if verb == "validate" else ["--root", str(root)]
+    # The stored checkpoints are stubs, which `check` finds.
+    assert run_command([verb, *given, *where]) == (1 if verb == "check" else 0), shlex.join([verb, *given])
+
+
+def test_the_doctests_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    found = doctest.testmod(orchestrator, optionflags=doctest.ELLIPSIS)
+    assert found.attempted
+    assert not found.failed
