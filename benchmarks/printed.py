@@ -1,9 +1,12 @@
-"""RotRNN as its paper prints it, the baseline of the measurements: one associative scan over time that
-carries the decays, the angles and the states of all steps.
+"""RotRNN as its paper's equations have it, step by step: the baseline of the measurements.
 
-P is in B and C here, once a step, as in our own layer: what differs is the recurrence and the exponential.
+The listing of the paper's Appendix C is not at hand; this is transcribed from the equations:
 
-Source: RotRNN, appendices B.1 (equation 19) and C.
+    B u_t of every head, times xi                        equations 11 and 12, section 3.4
+    P^T on every step's input, P on every step's state   A = P Theta P^T, appendix B.1
+    one associative scan over time that carries decays,
+    angles and states, and takes sines at every level    appendix B.1, Theta x by equation 19
+    C on the joined heads, and D on the input            equation 13
 """
 
 from __future__ import annotations
@@ -44,18 +47,17 @@ def _rotated(x: Array, theta: Array) -> Array:
 
 
 class PrintedRotRNN(RotRNN):
-    """RotRNN with the recurrence of the paper's listing: the same parameters, the same outputs."""
+    """RotRNN by the paper's equations: the same parameters, the same outputs. Heads of even size."""
 
     def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D), and the states (L, N) in the coordinates of P."""
+        """Return the outputs (L, D) and the states (L, N)."""
         weights, skew = self.B[...], self.M[...]
-        heads, size, _ = weights.shape
+        heads, size, width = weights.shape
         basis = jax.scipy.linalg.expm(skew - skew.mT)
         gamma = jnp.exp(-jnp.exp(self.gamma_log[...]))
         xi = jnp.sqrt((1 - gamma**2) / jnp.einsum("hid,hid->h", weights, weights))
-        into = jnp.einsum("h,hji,hjd->hid", xi, basis, weights)
-        inputs = (u @ into.reshape(heads * size, -1).T).reshape(-1, heads, size)
-        states = printed_recurrence(gamma, self.theta[...], inputs).reshape(len(u), -1)
-        apart = self.C[...].reshape(-1, heads, size)
-        out_of = jnp.einsum("dhj,hji->hid", apart, basis).reshape(heads * size, -1)
-        return states @ out_of + self.D[...] * u, states
+        inputs = u @ (xi[:, None, None] * weights).reshape(-1, width).T
+        turned = jnp.einsum("hji,lhj->lhi", basis, inputs.reshape(-1, heads, size))
+        rotated = printed_recurrence(gamma, self.theta[...], turned)
+        states = jnp.einsum("hij,lhj->lhi", basis, rotated).reshape(len(u), -1)
+        return states @ self.C[...].T + self.D[...] * u, states
