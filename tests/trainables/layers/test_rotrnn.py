@@ -48,7 +48,7 @@ def test_bidirectional() -> None:
 
 def test_initialisation() -> None:
     """Every parameter has the distribution of appendix B.3, and the names and shapes of the paper."""
-    layer = build("rotrnn", d_model=48, d_state=1200, heads=200, gamma_init=(0.4, 0.9), theta_init=(0.0, 2.0))
+    layer = build("rotrnn", d_model=48, d_state=1200, heads=200, gamma_init=(0.1, 0.9), theta_init=(0.0, 2.0))
     p = exact(layer)
     assert {name: value.shape for name, value in p.items()} == {
         "theta": (200, 3),
@@ -59,10 +59,10 @@ def test_initialisation() -> None:
         "D": (48,),
     }
     gamma = np.exp(-np.exp(p["gamma_log"]))
-    assert 0.4 <= gamma.min() < 0.45
+    assert 0.1 <= gamma.min() < 0.25
     assert 0.87 < gamma.max() <= 0.9
-    # The ring rule draws the square uniformly.
-    assert np.mean(gamma**2) == pytest.approx((0.4**2 + 0.9**2) / 2, abs=0.04)
+    # The ring rule draws the square uniformly; were it gamma itself, the mean would be 0.30 and not 0.41.
+    assert np.mean(gamma**2) == pytest.approx((0.1**2 + 0.9**2) / 2, abs=0.05)
     assert 0 <= p["theta"].min() < 0.02
     assert 1.98 < p["theta"].max() <= 2
     assert np.mean(p["theta"]) == pytest.approx(1, abs=0.08)
@@ -74,15 +74,11 @@ def test_initialisation() -> None:
 
 def _expected_norms(layer: Any, steps: int) -> np.ndarray:
     """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
-    p = exact(layer)
-    heads, size, width = p["B"].shape
-    total = np.zeros((steps, heads))
-    for channel in range(width):
-        response = np.zeros((steps, width))
-        response[0, channel] = 1
-        states = reference.rotrnn(p, response)[1].reshape(steps, heads, size)
-        total += np.cumsum(np.sum(states**2, axis=2), axis=0)
-    return total
+    heads, _, width = layer.B.shape
+    impulses = jnp.zeros((width, steps, width)).at[:, 0].set(jnp.eye(width))
+    states = np.asarray(jax.vmap(lambda u: layer.run(u)[1])(impulses), np.float64)
+    pairs = states.reshape(width, steps, 2, heads, -1)
+    return np.cumsum(np.sum(pairs**2, axis=(0, 2, 4)), axis=0)
 
 
 def _trained(layer: Any, steps: int) -> Any:
@@ -111,9 +107,9 @@ def test_expected_norm(steps: int) -> None:
     gamma = np.exp(-np.exp(exact(layer)["gamma_log"]))
     time = np.arange(1, 31)[:, None]
     from_zero = _expected_norms(layer, 30)
-    np.testing.assert_allclose(from_zero, 1 - gamma ** (2 * time), rtol=1e-9)
+    np.testing.assert_allclose(from_zero, 1 - gamma ** (2 * time), rtol=1e-5)
     # What a start of norm 1 still has after t steps is gamma^(2t), for rotations keep norms.
-    np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-9)
+    np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-5)
 
 
 def test_measured_norm() -> None:
