@@ -7,7 +7,7 @@ CUDA   ?=
 LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
 STAMP  := $(VENV)/.ready$(CUDA)
 
-.PHONY: help setup sweep ui test test-slow test-faults check format lock browser postgres clean
+.PHONY: help setup sweep ui test test-slow test-faults check docs tour format lock browser postgres clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -43,6 +43,12 @@ check: $(STAMP)  ## Lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: $(STAMP)  ## Build the site into build/site; a broken link is an error
+	@$(BIN)/python -m sphinx -W -q docs build/site
+
+tour: $(STAMP)  ## Execute docs/tour.ipynb anew
+	@$(BIN)/python docs/execute.py
 
 format: $(STAMP)  ## Mend formatting and import order
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,38 @@
+"""The site: `make docs` builds it into build/site, where index.html opens without a server."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import pages  # noqa: E402 - it stands beside this file, which Sphinx does not put on the path
+
+project = "Sweeps for long-sequence models"
+extensions = ["myst_parser"]
+exclude_patterns = ["*.ipynb"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = project
+html_extra_path = ["made/plotly.js"]
+html_copy_source = False
+
+pages.write(HERE / "made", HERE / "tour.ipynb")
+
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+
+
+def _inside(app: Sphinx, name: str, source: list[str]) -> None:
+    """Keep the words of a link that leads to a file of the repository outside the site."""
+    if "/" not in name:
+        source[0] = _OUTSIDE.sub(r"\1", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is done to each page."""
+    app.connect("source-read", _inside)
