@@ -62,10 +62,15 @@ def _found(
     return states, pull(cotangents)
 
 
-@pytest.mark.parametrize(
-    ("length", "reverse"), [(1, False), (7, False), (7, True), (1024, True), (4096, False)]
-)
-@pytest.mark.parametrize("form", FORMS)
+# Pallas's interpreter takes 7 s of a core for each long one.
+INVARIANT = [
+    pytest.param(form, length, reverse, marks=[pytest.mark.slow] if form == "pallas" and length > 7 else [])
+    for form in FORMS
+    for length, reverse in [(1, False), (7, False), (7, True), (1024, True), (4096, False)]
+]
+
+
+@pytest.mark.parametrize(("form", "length", "reverse"), INVARIANT)
 def test_invariant(form: str, length: int, reverse: bool) -> None:
     """States and gradients equal those of a float64 loop, in both directions."""
     moduli, tolerance = ((0.1, 0.999), 1e-5) if length < 4096 else ((0.1, 0.9999), 1e-4)
