@@ -80,10 +80,12 @@ def _script(environment: Mapping[str, str]) -> str:
     return "\n".join(
         [
             "#!/bin/sh",
-            "# Train the trial again and compare its curve: ./run.sh --data FOLDER-OF-THE-DATA-SETS",
-            'cd "$(dirname "$0")" || exit',
+            "# Train the trial again and compare its curve: run.sh --data FOLDER-OF-THE-DATA-SETS",
+            'here=$(cd "$(dirname "$0")" && pwd) || exit',
             *(f"export {name}='{value}'" for name, value in environment.items()),
-            'PYTHONPATH=code exec "${PYTHON:-python}" -m trainables.replay trial.json "$@"',
+            "# -P: the code beside this file, and not what stands where it is called from",
+            'export PYTHONPATH="$here/code"',
+            'exec "${PYTHON:-python}" -P -m trainables.replay "$here/trial.json" "$@"',
             "",
         ]
     )

@@ -108,9 +108,10 @@ def _trained(chosen: Chosen) -> dict[str, Any]:
 
 def _limits(summary: Summary, bidirectional: bool) -> list[str]:
     complete = summary.states.get("COMPLETE", 0)
+    whole = bidirectional or len(TASKS[summary.task].texts) > 1
     stepping = (
-        "It needs the whole sequence: reading step by step is refused."
-        if bidirectional
+        "It needs its sequences whole: reading step by step is refused."
+        if whole
         else "It can be read step by step (`trainables.inference.Predictor.stream`)."
     )
     return [

@@ -23,6 +23,7 @@ def test_the_card_tells_data_splits_metrics_and_limits() -> None:
         f"| test/accuracy | {summary.chosen.test['test/accuracy']:.4f} |",
         "Not comparable with published figures",
         "Chosen among 5 complete trials",
+        "reading step by step is refused",
         'load_model("models:/rotrnn-retrieval@champion")',
     ):
         assert part in told, part
