@@ -1,18 +1,23 @@
 """The state of CMA-ES between generations, as plain JSON in the ledger.
 
-Optuna keeps it pickled among a trial's attributes. Nothing pickled is ever read from disk, so what this
-process has pickled is turned into numbers before it is stored, and back when a study is rebuilt.
+Optuna keeps it pickled among a trial's attributes, and unpickles whatever it finds there. Nothing pickled is
+ever read from disk: what this process has pickled is turned into numbers before it is stored, and back when a
+study is rebuilt, and a stored attribute that Optuna would unpickle is refused.
 """
 
 from __future__ import annotations
 
 import importlib
+
+# Optuna's own form of the state; only what this process has pickled is unpickled.
 import pickle
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from orchestrator.errors import Damaged
 
 _PIECE = re.compile(r"(?:cma|cmawm):optimizer:(\d+)")
 _STORED = "optimizer"
@@ -31,8 +36,15 @@ def to_plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes as Optuna expects them."""
+    """Return stored attributes as Optuna expects them.
+
+    Raises:
+        Damaged: one of them is an optimizer that somebody else has pickled.
+    """
     full = {name: value for name, value in attrs.items() if name != _STORED}
+    if planted := [name for name in full if f":{_STORED}" in name]:
+        remedy = "Run `recover` to rebuild the ledger from its backup."
+        raise Damaged("ledger, attributes of a trial", "must be plain JSON, no pickle", planted[0], remedy)
     if _STORED in attrs:
         stored = attrs[_STORED]
         full[f"{stored['key']}:0"] = pickle.dumps(_decode(stored["state"])).hex()

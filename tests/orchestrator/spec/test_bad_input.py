@@ -8,7 +8,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -487,13 +490,26 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
         load(tmp_path / "loop.yaml", profile="auto", gpus=1)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file(tmp_path: Path) -> None:
-    """Missing permission is named as such."""
-    path = written(tmp_path)
-    path.chmod(0)
-    with pytest.raises(BadInput, match="permission denied"):
-        load(path, profile="auto", gpus=1)
+def test_an_unreadable_file() -> None:
+    """Missing permission is named as such; root, who may read everything, becomes somebody else for it."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = written(Path(folder))
+        path.chmod(0)
+        with _nobody(), pytest.raises(BadInput, match="permission denied"):
+            load(path, profile="auto", gpus=1)
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    """Give up root's rights, where there are any, for a while."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
 
 
 def test_loading_needs_none_of_the_heavy_packages(tmp_path: Path) -> None:
