@@ -7,7 +7,7 @@ CUDA   ?=
 LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
 STAMP  := $(VENV)/.ready$(CUDA)
 
-.PHONY: help setup sweep ui test test-slow test-faults check docs tour format lock browser postgres clean
+.PHONY: help setup sweep ui test test-slow test-faults check docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -28,14 +28,14 @@ sweep: $(STAMP)  ## Run a sweep (SPACE=search_spaces/retrieval.yaml)
 ui: $(STAMP)  ## Serve MLflow on 127.0.0.1:5000
 	@$(BIN)/python -m orchestrator.sweep ui
 
-test: $(STAMP) browser  ## Run every test that can run here (15 minutes at most on 2 cores)
+test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not end_to_end" tests
 	@$(BIN)/python -m pytest -m "end_to_end and not slow" tests
 
-test-slow: $(STAMP) browser  ## Run the tests that take longer
+test-slow: $(STAMP) packages  ## Run the tests that take longer
 	@$(BIN)/python -m pytest -m slow tests
 
-test-faults: $(STAMP)  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
+test-faults: $(STAMP) packages  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
 	@$(BIN)/python -m pytest -m slow tests/orchestrator/spec/test_fuzz.py
 	@$(BIN)/python -m benchmarks.faults $(FAULTS)
 
@@ -54,10 +54,16 @@ format: $(STAMP)  ## Mend formatting and import order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-browser:  ## Install Debian's Chromium for the browser tests, where apt-get is to be had
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
-	  || echo "Chromium is not installed: the browser tests will be skipped"
+# Each of Debian's packages that a test needs, by what it brings. RUNLEVEL=1: no server of theirs is started.
+packages:  ## Install what some tests need (a browser, PostgreSQL, a C compiler), where apt-get is to be had
+	@missing=; \
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null || missing="$$missing chromium chromium-driver"; \
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "Installing$$missing" \
+	  && apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+	     apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
+	  || echo "Not installed, so their tests are skipped:$$missing"
 
 lock:  ## Resolve requirements/*.txt anew (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

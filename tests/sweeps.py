@@ -17,6 +17,7 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
+from orchestrator.paths import Paths
 from orchestrator.report.history import History
 from orchestrator.tracking import events
 
@@ -212,6 +213,16 @@ def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) 
     read = reading(best)
     told = [events.metrics(best.key, read.step, read.metrics, events.milliseconds(read.at))]
     ledger.add_reading(read, events=told)
+
+
+def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
+    """Make a root whose ledger holds the sweep, with its checkpoints (stubs) where a driver saves them."""
+    paths = Paths(root)
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    fill(ledger, paths.checkpoints(SWEEP_ID), of)
+    ledger.close()
+    return paths
 
 
 def run_trial(ledger: Ledger, done: TrialRecord, folder: Path) -> None:

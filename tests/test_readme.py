@@ -11,8 +11,6 @@ import pytest
 
 import orchestrator
 from orchestrator.cli.app import VERBS, run_command
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from tests import sweeps
 
 ROOT = Path(__file__).parents[1]
@@ -71,12 +69,7 @@ def test_a_shown_target_is_one_of_the_makefile(target: str) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a root whose ledger holds a sweep."""
-    paths = Paths(tmp_path_factory.mktemp("readme") / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, paths.root / "checkpoints")
-    ledger.close()
-    return paths.root
+    return sweeps.filled(tmp_path_factory.mktemp("readme") / "mlruns").root
 
 
 @pytest.mark.parametrize("verb", RUN)

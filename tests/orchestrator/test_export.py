@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.app import run_command
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from tests import sweeps
 from trainables import replay
 from trainables.errors import BadData
@@ -25,12 +23,7 @@ TRIAL = f"{sweeps.SWEEP_ID}-7"
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return a root whose ledger holds a sweep."""
-    paths = Paths(tmp_path / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, tmp_path / "checkpoints")
-    ledger.close()
-    return paths.root
+    return sweeps.filled(tmp_path / "mlruns").root
 
 
 def _exported(root: Path) -> tuple[Path, dict[str, Any]]:

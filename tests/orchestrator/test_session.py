@@ -434,11 +434,16 @@ POPULATION = SPACE.replace("sampler: {random: {seed: 3}}\n", "").replace(
 )
 
 
-def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(desk: Desk) -> None:
-    """The worse trial goes on from the better one's state, which its donor can no longer delete."""
+def open_population(desk: Desk) -> Session:
+    """Open a session of two trials that exploit each other."""
     file = desk.folder / "population.yaml"
     file.write_text(POPULATION.replace("BUDGET", "2"))
-    session = desk.open(load(file, profile=None, gpus=0))
+    return desk.open(load(file, profile=None, gpus=0))
+
+
+def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(desk: Desk) -> None:
+    """The worse trial goes on from the better one's state, which its donor can no longer delete."""
+    session = open_population(desk)
     good, bad = launch(session), launch(session)
     session.reported(good.attempt_id, outcome(good, 10, 0.9))
     donated = Path(good.checkpoints) / checkpoint_name(10)
@@ -467,9 +472,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(desk: Desk) -
 
 
 def test_no_trial_goes_back_or_on_from_a_finished_one(desk: Desk) -> None:
-    file = desk.folder / "population.yaml"
-    file.write_text(POPULATION.replace("BUDGET", "2"))
-    session = desk.open(load(file, profile=None, gpus=0))
+    session = open_population(desk)
     first, second = launch(session), launch(session)
     session.reported(first.attempt_id, outcome(first, 10, 0.9))
     assert not session.exploit(second.trial_key, 20, [first.trial_key])

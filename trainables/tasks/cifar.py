@@ -1,14 +1,15 @@
 """Reads CIFAR-10 in its two published forms, binary records and Python batches.
 
-A Python batch is a pickle. It is read by an unpickler that knows NumPy's arrays and nothing else, so that a
-file from anywhere can build no other object and call nothing.
+A Python batch is a pickle. It is read by an unpickler written in Python that builds plain values only: what
+the file says of its array is written down and looked at. The unpickler in C and NumPy's own `__setstate__`
+trust what they are given: a damaged file would end the process.
 """
 
 from __future__ import annotations
 
-# The published Python batches are pickles; `_ArraysOnly` is the only way one is opened here.
+# The published Python batches are pickles; `_PlainValues` is the only way one is opened here.
 import pickle
-from functools import partial
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -78,41 +79,74 @@ def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
     with path.open("rb") as file:
         try:
-            content = _ArraysOnly(file, encoding="bytes").load()
+            content = _PlainValues(file, encoding="bytes").load()
         except Exception as error:
             # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
             got = str(error) or type(error).__name__
             raise BadData(str(path), "must be a whole Python batch of CIFAR-10", got, _AGAIN) from error
-    pixels, labels = _entries(path, content)
-    if pixels.shape != (len(labels), IMAGE_BYTES) or pixels.dtype != np.uint8:
+    labels = _labels(path, content)
+    rows = content[b"data"].bytes_of((len(labels), IMAGE_BYTES))
+    if rows is None:
         must = f"must hold {len(labels)} rows of {IMAGE_BYTES} bytes"
-        raise BadData(str(path), must, f"shape {pixels.shape}, {pixels.dtype}", _AGAIN)
-    return pixels, labels
+        raise BadData(str(path), must, str(content[b"data"]), _AGAIN)
+    return np.frombuffer(rows, np.uint8).reshape(-1, IMAGE_BYTES), labels
 
 
-def _entries(path: Path, content: Any) -> tuple[np.ndarray, np.ndarray]:
+def _labels(path: Path, content: Any) -> np.ndarray:
     found = content if isinstance(content, dict) else {}
-    pixels, labels = found.get(b"data"), found.get(b"labels")
-    if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
-        got = f"the keys {sorted(map(str, found))}" if found else type(content).__name__
+    labels = found.get(b"labels")
+    if not isinstance(found.get(b"data"), _Array) or not isinstance(labels, list):
+        got = f"the keys {reprlib.repr(list(found))}" if found else type(content).__name__
         raise BadData(str(path), "must hold the data and labels of CIFAR-10", got, _AGAIN)
-    if not all(type(label) is int for label in labels):
-        raise BadData(str(path), "must hold whole numbers as labels", repr(labels[:3]), _AGAIN)
-    return pixels, np.array(labels, np.int64)
+    if not all(type(label) is int and abs(label) < 2**31 for label in labels):
+        raise BadData(str(path), "must hold whole numbers as labels", reprlib.repr(labels), _AGAIN)
+    return np.array(labels, np.int64)
 
 
-def _blank(kind: type[np.ndarray], shape: tuple[int, ...], code: bytes) -> np.ndarray:
-    """Return the array that a pickle goes on to fill, as NumPy's own `_reconstruct`."""
-    return np.ndarray(shape, np.dtype(code.decode()))
+class _Recorded:
+    """What a pickle says of a NumPy object: how it is made, and the state that it is given."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles built-in values and NumPy arrays; refuses any other name."""
+class _Dtype(_Recorded):
+    """`numpy.dtype(code, align, copy)`."""
+
+
+class _Array(_Recorded):
+    """`numpy._reconstruct(...)`, filled with (version, shape, dtype, column by column?, bytes)."""
+
+    def bytes_of(self, shape: tuple[int, int]) -> bytes | None:
+        """Return the bytes of a uint8 array of this shape, row by row; None if it is another."""
+        if not isinstance(self.state, tuple) or len(self.state) != 5:
+            return None
+        _, told, dtype, by_columns, content = self.state
+        if told != shape or not isinstance(dtype, _Dtype) or dtype.arguments[:1] not in ((b"u1",), ("u1",)):
+            return None
+        whole = isinstance(content, bytes) and len(content) == shape[0] * shape[1]
+        return content if whole and by_columns in (False, 0) else None
+
+    def __str__(self) -> str:
+        """Return its shape and the code of its dtype, as far as the file tells them."""
+        told = self.state if isinstance(self.state, tuple) else ()
+        shape, dtype = (*told[1:3], None, None)[:2]
+        code = dtype.arguments[0] if isinstance(dtype, _Dtype) and dtype.arguments else dtype
+        return f"shape {reprlib.repr(shape)}, dtype {reprlib.repr(code)}"
+
+
+# The unpickler in C can be made to crash, or to fill the memory, by bytes that are no pickle.
+class _PlainValues(pickle._Unpickler):
+    """Unpickles built-in values, and what is said of NumPy arrays; refuses any other name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the three names that an array needs."""
+        """Return what stands for one of the three names that an array needs."""
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return partial(_blank)  # its own for every file: a pickle may change what it is given
+            return _Array
         if module == "numpy" and name in ("ndarray", "dtype"):
-            return getattr(np, name)
+            return _Dtype if name == "dtype" else None
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch needs")

@@ -19,11 +19,7 @@ SAVED = f"checkpoints/{sweeps.SWEEP_ID}/{sweeps.SWEEP_ID}-0"
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
     """Return a root with a sweep, its checkpoints, and three things that nobody needs."""
-    paths = Paths(tmp_path / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, paths.checkpoints(sweeps.SWEEP_ID))
-    ledger.close()
+    paths = sweeps.filled(tmp_path / "mlruns")
     for name in (f"{SAVED}/step-000000040", f"ray/{sweeps.SWEEP_ID}", "checkpoints/of-another-ledger"):
         (paths.root / name).mkdir(parents=True)
         (paths.root / name / "file").write_bytes(b"0123456789")

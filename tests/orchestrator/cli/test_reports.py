@@ -7,20 +7,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import run_command
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from tests import sweeps
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return a root whose ledger holds a running sweep."""
-    paths = Paths(tmp_path / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, tmp_path / "checkpoints")
-    ledger.close()
-    return paths.root
+    return sweeps.filled(tmp_path / "mlruns").root
 
 
 def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

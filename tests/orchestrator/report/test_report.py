@@ -19,12 +19,7 @@ from tests import sweeps
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    paths = Paths(tmp_path / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    sweeps.fill(ledger, tmp_path / "checkpoints")
-    ledger.close()
-    return paths
+    return sweeps.filled(tmp_path / "mlruns")
 
 
 @pytest.fixture

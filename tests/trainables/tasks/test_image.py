@@ -127,7 +127,7 @@ PIXELS = np.zeros((2, 3072), np.uint8)
         (python_batch(data=PIXELS), "must hold the data and labels of CIFAR-10"),
         (pickle.dumps([1, 2]), "must hold the data and labels of CIFAR-10, got list"),
         (python_batch(data=PIXELS, labels=[0]), r"must hold 1 rows of 3072 bytes, got shape \(2, 3072\)"),
-        (python_batch(data=PIXELS.astype(float), labels=[0, 1]), "float64"),
+        (python_batch(data=PIXELS.astype(float), labels=[0, 1]), "dtype 'f8'"),
         (python_batch(data=PIXELS, labels=[0, 10]), "row 1: must have a label of 0 to 9, got 10"),
         (python_batch(data=PIXELS, labels=[0, "cat"]), "whole numbers as labels"),
         (python_batch(data=PIXELS[:0], labels=[]), "zero rows"),
@@ -140,6 +140,26 @@ def test_bad_python_batches_are_refused(tmp_path: Path, content: bytes, must: st
     with pytest.raises(BadData, match=must) as refused:
         TASK.load({}, tmp_path)
     assert str(refused.value).startswith(str(path))
+
+
+def test_no_damage_to_a_python_batch_does_more_than_be_refused(tmp_path: Path) -> None:
+    """Around the array's header, where NumPy and the unpickler in C believe what they read, and crash."""
+    path, whole = tmp_path / "data_batch_1", python_batch(data=PIXELS, labels=[0, 1])
+    generator, refused = np.random.default_rng(0), 0
+    for _ in range(1_000):
+        content = bytearray(whole)
+        for _ in range(generator.integers(1, 5)):
+            place = int(generator.integers(160)) * int(generator.choice([1, -1]))
+            if generator.random() < 0.75:
+                content[place] = int(generator.integers(256))
+            else:
+                del content[place : place + int(generator.integers(1, 9))]
+        path.write_bytes(content)
+        try:
+            read(path)
+        except BadData:
+            refused += 1
+    assert 500 < refused < 1_000, "most damage is seen; what fell on names and pixels cannot be"
 
 
 def test_bad_binary_batches_are_refused(tmp_path: Path) -> None:
