@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import admission, conclusion, place, signals
+from orchestrator import admission, place, signals
 from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
@@ -157,6 +157,9 @@ def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
 
 
 def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
+    # The report's libraries take a second to import: a second driver must have been refused before.
+    from orchestrator import conclusion
+
     trials = ledger.trials(sweep.id)
     unfinished = [trial for trial in trials if trial.state in ("WAITING", "RUNNING", "PREEMPTED")]
     known = ledger.sweep(sweep.id)
@@ -174,6 +177,7 @@ def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper:
 def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # Ray and Optuna take seconds to import: only once everything that can be refused has been.
     environment.prepare(sweep.resources.gpu, run.paths.token)
+    from orchestrator import conclusion
     from orchestrator.schedule import cluster, tuner
     from orchestrator.study.study import Study
 

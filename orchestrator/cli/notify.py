@@ -11,15 +11,12 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from orchestrator.driver import Watcher
 from orchestrator.errors import BadInput
 from orchestrator.progress import Progress
-
-if TYPE_CHECKING:
-    # The driver takes seconds to import, and bad input must be refused at once.
-    from orchestrator.driver import Watcher
 
 _TIMEOUT_SECONDS = 10.0
 _AT_THE_END_SECONDS = 15.0

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import admission, hardware
+from orchestrator import admission, driver, hardware
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
@@ -144,10 +144,6 @@ def _go(
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
     notifier = Notifier(place.notify, watch.say) if place.notify is not None else None
     watcher = Notified(watch, notifier, sweep.metric) if notifier else watch
-    # Optuna and plotly take seconds to import: only once all that can be refused at once has been.
-    from orchestrator import driver
-    from orchestrator.report import report
-
     begun = driver.Run(
         place.paths, place.data, place.hardware, known, new, tuple(reopen), place.deadline, place.patience
     )
@@ -155,6 +151,9 @@ def _go(
     if notifier:
         notifier.tell({"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()})
         notifier.close()
+    # Plotly and Optuna take seconds to import: not before everything that can be refused has been.
+    from orchestrator.report import report
+
     report.show(sweep_id, place.paths, watch.console)
     return int(code)
 

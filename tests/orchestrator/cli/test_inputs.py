@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from orchestrator.cli.app import run_command
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths
@@ -120,6 +125,19 @@ def test_a_changed_file(capsys: pytest.CaptureFixture[str], old: str) -> None:
     said = capsys.readouterr().err
     assert difference in said
     assert "--new" in said
+
+
+def test_a_second_driver(here: Path) -> None:
+    """It leaves before it has imported what takes seconds."""
+    paths = _before(here / "space.yaml")
+    code = (
+        "import sys; from orchestrator.cli.app import run_command; code = run_command(['space.yaml']); "
+        "print(code, {'ray', 'jax', 'mlflow', 'optuna', 'plotly'} & set(sys.modules))"
+    )
+    with closing(Ledger.open(paths.ledger_url)) as ledger, Lease(ledger, ledger.sweeps()[0].id):
+        left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert left.stdout.strip().splitlines()[-1] == "2 set()"
+    assert f"process {os.getpid()}" in left.stderr
 
 
 HARM: dict[str, tuple[Callable[[Paths, pytest.MonkeyPatch], object], str]] = {
