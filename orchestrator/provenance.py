@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from orchestrator.redaction import redacted
 
 _PACKAGES = ("ray", "jax", "jaxlib", "flax", "optax", "optuna", "mlflow", "sqlalchemy", "numpy")
 
@@ -46,5 +49,7 @@ def versions() -> dict[str, str]:
 
 
 def command() -> str:
-    """Return the command line of this process, program name shortened."""
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """Return the command line of this process, program name shortened, secrets left out."""
+    words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    # Whoever knows a webhook's address may write to it.
+    return redacted(re.sub(r"(?<=--notify[ =])\S+", "...", words))

@@ -16,6 +16,7 @@ import jax
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.paths import checkpoint_name
+from orchestrator.redaction import redacted
 from orchestrator.triallog import TrialLog
 from trainables import checkpoint
 from trainables.engine import Engine, TrainReport, choose_slots
@@ -167,7 +168,8 @@ def failed(assignment: Assignment, error: Exception) -> Outcome:
 
 def failure_of(error: Exception) -> tuple[str, str]:
     """Return the cause and one line about an exception raised while training."""
-    line = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
+    told = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
+    line = redacted(told)  # here already: Ray Tune keeps in its own state what a worker reports
     if isinstance(error, BadData):
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):

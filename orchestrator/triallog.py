@@ -7,6 +7,8 @@ import socket
 import time
 from pathlib import Path
 
+from orchestrator.redaction import redacted
+
 
 class TrialLog:
     """Appends to a trial's log; every line says when, and which attempt."""
@@ -22,6 +24,6 @@ class TrialLog:
     def write(self, text: str) -> None:
         """Append a text; each of its lines becomes one of the log."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        lines = "".join(f"{stamp}Z attempt {self._attempt}: {line}\n" for line in text.splitlines())
+        lines = "".join(f"{stamp}Z attempt {self._attempt}: {line}\n" for line in redacted(text).splitlines())
         with self._file.open("a", encoding="utf-8") as out:
             out.write(lines)

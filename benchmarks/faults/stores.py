@@ -72,7 +72,7 @@ def full_disk(dose: Dose) -> list[Row]:
     site, tally = Site(dose.folder, "disk").write(trials=6), Tally()
     site.root.mkdir()
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", site.root], check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", site.root], check=False
     ).returncode:
         return [
             Row("disk full, then freed", "paused, then complete", "not run: nothing can be mounted", True)

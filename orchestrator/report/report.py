@@ -18,6 +18,7 @@ from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
 from orchestrator.report.publish import publication
 from orchestrator.report.summary import Summary, summarise
+from orchestrator.tracking.address import shown
 
 REPORT = "report.html"
 
@@ -100,8 +101,9 @@ def _places(summary: Summary, paths: Paths) -> terminal.Places:
     usual = paths.root.absolute() == Path("mlruns").absolute()
     root = "" if usual else f" --root {words.near(paths.root)}"
     report = paths.report(summary.sweep_id) / REPORT
+    ui = f"{command} ui{root}, then http://127.0.0.1:5000"
     return terminal.Places(
-        tracking=paths.tracking or f"{command} ui{root}, then http://127.0.0.1:5000",
+        tracking=shown(paths.tracking) if paths.tracking else ui,
         report=words.near(report) if report.exists() else None,
         evaluate=f"{command} evaluate {summary.chosen.row.key if summary.chosen else ''}{root}",
     )

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import BadInput
+from orchestrator.redaction import redacted
 from orchestrator.spec import aims, rules
 from orchestrator.spec.complaints import complaint, from_pydantic, nearest
 from orchestrator.spec.document import Node, parse_fragment, read_document, tree_of
@@ -194,5 +195,5 @@ def _sweep(root: Node, name: str, profile: str | None, text: str) -> Sweep:
         confirm=file.confirm,
         published=aims.read_published(root, file, space),
         warm_start=tuple(file.warm_start),
-        source_text=text,
+        source_text=redacted(text),
     )

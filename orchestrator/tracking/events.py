@@ -15,12 +15,12 @@ the same a week later. Six kinds are enough:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
+from orchestrator.redaction import redacted
 from orchestrator.spec.model import Sweep
 
 OBJECTIVE = "objective"
@@ -34,8 +34,6 @@ _FACTS = {
     "note": "data.note",
 }
 """Facts of a sweep that become tags, by an explicit list: what is not declared is not logged."""
-
-_URL_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
 """MLflow's status of a trial or sweep that has ended; every other state is resumable, hence KILLED."""
@@ -175,6 +173,6 @@ def _end(state: str, told: Mapping[str, Any], points: Mapping[str, float], step:
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, user names and passwords of URLs left out."""
+    """Return values as texts, secrets left out."""
     written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
-    return {name: _URL_SECRET.sub("", value) for name, value in written.items()}
+    return {name: redacted(value) for name, value in written.items()}

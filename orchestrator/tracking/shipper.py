@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.redaction import redacted
 from orchestrator.tracking.child import Child
 
 _log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class Shipper:
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1
-        told, self._trouble = self._trouble, f"{type(error).__name__}: {error}"
+        told, self._trouble = self._trouble, redacted(f"{type(error).__name__}: {error}")
         wait = min(self._pace.longest_retry, self._pace.first_retry * 2 ** (self._failures - 1))
         level = logging.DEBUG if told == self._trouble else logging.WARNING
         _log.log(level, "MLflow is not reached (%s); next try in %.0f s", self._trouble, wait)

@@ -1,0 +1,118 @@
+"""Secrets that stand wherever a person may have put one are found in nothing that a sweep leaves."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests import postgres
+from tests.end_to_end.commands import Commands
+
+pytestmark = pytest.mark.end_to_end
+
+SPACE = """
+# kept at http://me:canary-file@host/spaces
+task: copy
+data: {delay: 6, examples: 400, held_out: 40}
+model: {layer: loud, depth: 1, d_model: 8, d_state: 16}
+training: {steps: 20, interval: 10, batch_size: 8, learning_rate: 1e-3, recurrent_learning_rate: 1e-3}
+evaluate: {examples: 40}
+search: {says: {choice: ["nothing", all]}}
+objective: {minimize: val/loss}
+sampler: {grid: {}}
+scheduler: {none: {}}
+budget: {trials: 2}
+resources: {cpu: 1}
+"""
+LAYER = """
+import os
+from trainables.layers.lds import LDS
+from trainables.settings import LayerSettings, Option
+
+SETTINGS = LayerSettings("Tells all.", {"says": Option("nothing", "What.", choices=("nothing", "all"))})
+
+class Loud(LDS):
+    def __init__(self, *sizes, says="nothing", **options):
+        super().__init__(*sizes, **options)
+        if says == "all":
+            raise RuntimeError(f"no answer of db://me:canary-error@host/x with {os.environ['LOUD_API_KEY']}")
+"""
+POINTS = """[trainables.layers]
+loud = loud:Loud
+[trainables.layer_settings]
+loud = loud:SETTINGS
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[postgres.Server]:
+    """Give a server whose address holds a password."""
+    programs, user = postgres.binaries(), postgres.unprivileged_user()
+    if programs is None or user is None:
+        pytest.skip("no PostgreSQL is installed here")
+    started = postgres.Server(programs, user)
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Give Ray a temporary folder; its sockets' names must be short."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def installed(folder: Path) -> Path:
+    """Lay the package of the loud layer out as pip would."""
+    about = folder / "loud-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(POINTS)
+    (folder / "loud.py").write_text(LAYER)
+    return folder
+
+
+def rows(url: str) -> str:
+    """Return every row of every table."""
+    with psycopg.connect(url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        return "".join(str(connection.execute(f'SELECT * FROM "{name}"').fetchall()) for (name,) in tables)
+
+
+def test_planted_secrets_are_found_nowhere(
+    commands: Commands, server: postgres.Server, temporary: Path, tmp_path: Path
+) -> None:
+    """In the environment, the file, addresses, an error: 0 hits in ledger, MLflow, logs and states."""
+    file, url = tmp_path / "space.yaml", server.empty_database()
+    file.write_text(SPACE)
+    there = {
+        "SWEEP_LEDGER": url,
+        "LOUD_API_KEY": "canary-environment",
+        "RAY_TMPDIR": str(temporary),
+        "PYTHONPATH": f"{installed(tmp_path / 'site')}:{Path.cwd()}",
+    }
+    webhook = "http://me:canary-user@127.0.0.1:9/canary-path?token=canary-query"
+    asked = (str(file), "--notify", webhook, "--tracking-patience")
+    gone = "http://me:canary-uri@127.0.0.1:9"
+    code, first = commands.run(*asked, "1", MLFLOW_TRACKING_URI=gone, **there)
+    assert code == 3, first
+    code, second = commands.run(*asked, "90", **there)
+    assert code == 3, second
+    written = {
+        path: path.read_bytes()
+        for folder in (commands.root, temporary)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    written |= {Path("what it printed"): (first + second).encode(), Path("ledger"): rows(url).encode()}
+    told = {path.name for path, content in written.items() if b"no answer of db://host/x with ***" in content}
+    assert {"ledger", "mlflow.db"} < told, "the error itself must be told"
+    secrets = (b"canary", postgres.PASSWORD.encode(), (commands.root / "ray-token").read_bytes())
+    hits = {(path.name, secret) for path, text in written.items() for secret in secrets if secret in text}
+    assert hits == {("ray-token", secrets[2])}

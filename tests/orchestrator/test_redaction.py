@@ -1,0 +1,45 @@
+"""What may be kept of a text."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from orchestrator import provenance
+from orchestrator.redaction import redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("postgresql://me:canary@host:5432/x failed", "postgresql://host:5432/x failed"),
+        ("http://canary@host", "http://host"),
+        ("http://me:can@ary@host/a@b", "http://host/a@b"),
+        ("two: a://u:canary@b, c://u:canary@d", "two: a://b, c://d"),
+        ("write to me@example.org, see http://host/x", "write to me@example.org, see http://host/x"),
+    ],
+)
+def test_addresses(text: str, kept: str) -> None:
+    assert redacted(text) == kept
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value is a secret by its variable's name; a path, or a word too short, is none."""
+    for name, value in {
+        "SOME_API_KEY": "canary-of-a-key",
+        "DB_PASSWORD": "canary-of-a-database",
+        "RAY_AUTH_TOKEN_PATH": "/root/token",
+        "TOKEN_KIND": "jwt",
+        "KEYBOARD": "a-long-word",
+    }.items():
+        monkeypatch.setenv(name, value)
+    told = "canary-of-a-key canary-of-a-database /root/token jwt a-long-word"
+    assert redacted(told) == "*** *** /root/token jwt a-long-word"
+
+
+@pytest.mark.parametrize("words", [["--notify", "http://hook/canary"], ["--notify=http://hook/canary"]])
+def test_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Whom to notify is not kept, for a webhook's path is all that it takes to write there."""
+    monkeypatch.setattr(sys, "argv", ["/bin/sweep", "x.yaml", *words, "--quiet"])
+    assert provenance.command() == f"sweep x.yaml {words[0][:8]}{words[0][8:9] or ' '}... --quiet"
