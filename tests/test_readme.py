@@ -31,6 +31,7 @@ RUN = {
     "validate": [str(ROOT / "search_spaces" / "listops.yaml")],
     "export": [TRIAL, "--to", "{folder}/export"],
     "export-study": ["retrieval", "{folder}/study.db"],
+    "export-tensorboard": ["retrieval", "{folder}/tensorboard"],
 }
 """Verbs that are run here, with their arguments; those that train, serve or wait are run by other tests."""
 

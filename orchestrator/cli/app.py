@@ -25,6 +25,7 @@ VERBS = {
     "compare": "orchestrator.cli.reports:compare",
     "export": "orchestrator.cli.export:export",
     "export-study": "orchestrator.cli.export:export_study",
+    "export-tensorboard": "orchestrator.cli.export:export_tensorboard",
     "validate": "orchestrator.cli.control:validate",
     "check": "orchestrator.cli.control:check",
     "data": "orchestrator.cli.data:data_app",

@@ -1,4 +1,4 @@
-"""The verbs that hand something on: `export` a trial, `export-study` to Optuna's own pages."""
+"""The verbs that hand something on: `export` a trial, a sweep to Optuna's pages or TensorBoard."""
 
 from __future__ import annotations
 
@@ -51,4 +51,19 @@ def export_study(
     count = store(study, file, found.id)
     Console(soft_wrap=True, highlight=False).print(
         f"{count} trials in {near(file.absolute())}: optuna-dashboard sqlite:///{near(file.absolute())}"
+    )
+
+
+def export_tensorboard(
+    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of one.")],
+    folder: Annotated[Path, typer.Argument(help="The new folder.")],
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write a sweep's curves and hyperparameters as `tensorboard --logdir FOLDER` reads them."""
+    from orchestrator.tensorboard import write as write_events  # tensorboardX takes a second to import
+
+    ledger = opened(root)
+    count = write_events(ledger, sweep_named(ledger, sweep), folder)
+    Console(soft_wrap=True, highlight=False).print(
+        f"{count} trials in {near(folder.absolute())}: tensorboard --logdir {near(folder.absolute())}"
     )

@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking.locks import locked
+from orchestrator.tracking.machine import MachineWatch
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
 
@@ -34,12 +35,14 @@ def main() -> None:
     answers = _own_stdout()
     destination = Destination(**json.loads(sys.stdin.readline()))
     with locked(_lock_of(destination), 0o600):  # an orphan of an earlier driver ends its batch first
-        sink = MlflowSink(destination)
+        sink, machine = MlflowSink(destination), MachineWatch(destination.uri)
         _answer(answers, {"ready": True})
         for line in sys.stdin:
             batch = json.loads(line)
             refused = sink.apply([Event(**event) for event in batch["events"]])
             _answer(answers, {"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
+            machine.begin(sink.sweep_run)
+        machine.end()
 
 
 def _own_stdout() -> IO[str]:

@@ -82,6 +82,11 @@ class MlflowSink:
         self._runs: dict[str, str] = {}
         self._find_runs()
 
+    @property
+    def sweep_run(self) -> str | None:
+        """Return MLflow's id of the sweep's own run, or None before there is one."""
+        return self._runs.get(self._to.sweep_id)
+
     # ------------------------------------------------------------------ events
 
     def apply(self, events: Sequence[Event]) -> list[Refused]:

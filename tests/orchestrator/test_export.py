@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event
 
 from orchestrator.cli.app import run_command
 from tests import sweeps
@@ -87,6 +89,31 @@ def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str])
     assert "8 trials" in capsys.readouterr().out
     assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 2
     assert "must not be there yet" in capsys.readouterr().err
+
+
+def _events(folder: Path) -> Iterator[Any]:
+    """Read TensorBoard's records: a length of 8 bytes, its sum of 4, that many bytes, and theirs of 4."""
+    (file,) = folder.iterdir()
+    content = file.read_bytes()
+    while content:
+        end = 12 + int.from_bytes(content[:8], "little")
+        yield Event.FromString(content[12:end])
+        content = content[end + 4 :]
+
+
+def test_tensorboard_gets_every_point_of_the_ledger(root: Path) -> None:
+    folder = root.parent / "tensorboard"
+    assert run_command(["export-tensorboard", "retrieval", str(folder), "--root", str(root)]) == 0
+    assert run_command(["export-tensorboard", "retrieval", str(folder), "--root", str(root)]) == 2
+    assert {path.name for path in folder.iterdir()} == {
+        trial.key for trial in sweeps.trials() if sweeps.reports(trial)
+    }
+    values = [(event, value) for event in _events(folder / TRIAL) for value in event.summary.value]
+    points = {(value.tag, event.step): value.simple_value for event, value in values if event.step}
+    rows = sweeps.reports(sweeps.trial(7))
+    told = {(name, row.step): each for row in rows for name, each in row.metrics.items()}
+    assert points == pytest.approx(told)
+    assert "_hparams_/session_start_info" in {value.tag for _, value in values}
 
 
 def test_other_data_is_no_replay(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The load of the machine is on the sweep's run, unless MLflow's own switch says no."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from orchestrator.tracking.machine import MachineWatch
+from orchestrator.tracking.mlflow_sink import connect
+
+CPU, MEMORY = "system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> MlflowClient:
+    return connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+def points(client: MlflowClient, run_id: str, name: str = CPU) -> list[int]:
+    """Return the steps of a metric, as they were written."""
+    return [point.step for point in client.get_metric_history(run_id, name)]
+
+
+def watch(client: MlflowClient, run_id: str, seconds: float) -> None:
+    """Watch until there is one more point, or for so many seconds."""
+    before = len(points(client, run_id))
+    machine = MachineWatch(client.tracking_uri)
+    machine.begin(None)
+    machine.begin(run_id)
+    machine.begin(run_id)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and len(points(client, run_id)) == before:
+        time.sleep(0.1)
+    machine.end()
+
+
+def test_load_is_a_series_that_goes_on_with_the_next_process(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")
+    run_id = client.create_run("0").info.run_id
+    watch(client, run_id, 30.0)
+    first = points(client, run_id)
+    watch(client, run_id, 30.0)
+    steps = points(client, run_id)
+    assert len(steps) > len(first) > 0
+    assert sorted(steps) == list(range(len(steps)))
+    assert points(client, run_id, MEMORY) == steps
+
+
+def test_mlflows_own_switch_leaves_it_out(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
+    run_id = client.create_run("0").info.run_id
+    watch(client, run_id, 0.5)
+    assert not client.get_run(run_id).data.metrics
