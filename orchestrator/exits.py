@@ -13,3 +13,4 @@ class Exit(IntEnum):
     BAD_INPUT = 2
     SOME_FAILED = 3
     RESUMABLE = 4
+    GOES_ON = 5

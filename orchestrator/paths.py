@@ -65,6 +65,10 @@ class Paths:
         """Return the file in which the workers of a trial tell what they did."""
         return self.root / "logs" / sweep_id / f"{trial_key}.log"
 
+    def driver_log(self, sweep_id: str) -> Path:
+        """Return the file in which the detached drivers of a sweep tell what they print."""
+        return self.root / "logs" / sweep_id / "driver.log"
+
     def report(self, sweep_id: str) -> Path:
         """Return the folder of a sweep's report."""
         return self.root / "reports" / sweep_id

@@ -16,6 +16,7 @@ VERBS = {
     "resume": "orchestrator.cli.run:resume",
     "retry-failed": "orchestrator.cli.run:retry_failed",
     "stop": "orchestrator.cli.control:stop",
+    "follow": "orchestrator.cli.follow:follow",
     "status": "orchestrator.cli.look:status",
     "list": "orchestrator.cli.look:list_sweeps",
     "show": "orchestrator.cli.look:show",
@@ -31,6 +32,7 @@ VERBS = {
     "data": "orchestrator.cli.data:data_app",
     "gc": "orchestrator.cli.gc:gc",
     "recover": "orchestrator.cli.control:recover_ledger",
+    "cluster": "orchestrator.cli.cluster:cluster_app",
     "ui": "orchestrator.cli.ui:ui",
 }
 """Where each verb stands. A command line imports its own verb only: `status` must not wait for plotly."""

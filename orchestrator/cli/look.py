@@ -132,7 +132,7 @@ def _print_status(console: Console, ledger: Ledger, record: SweepRecord, row: di
     if driver:
         console.print(f"  driven by process {driver['pid']} on {driver['host']}", highlight=False)
     trials = ledger.trials(record.id, role="search")
-    console.print("  " + describe(_progress(record, trials), str(record.facts["metric"])), highlight=False)
+    console.print("  " + describe(progress_of(record, trials), str(record.facts["metric"])), highlight=False)
     causes = Counter(str(trial.cause) for trial in trials if trial.state == "FAILED")
     for cause, count in causes.items():
         console.print(f"  failed {count} times: {cause}", markup=False, highlight=False)
@@ -142,7 +142,8 @@ def _print_status(console: Console, ledger: Ledger, record: SweepRecord, row: di
         console.print(f"  go on with: python -m orchestrator.sweep resume {record.id}", highlight=False)
 
 
-def _progress(record: SweepRecord, trials: Sequence[TrialRecord]) -> Progress:
+def progress_of(record: SweepRecord, trials: Sequence[TrialRecord]) -> Progress:
+    """Return where a sweep stands by its ledger alone."""
     sign = 1.0 if record.facts["direction"] == "maximize" else -1.0
     done = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
     best = max(done, key=lambda trial: sign * (trial.value or 0.0), default=None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,7 @@ import typer
 from rich.console import Console
 
 from orchestrator import admission, driver, hardware
+from orchestrator.cli.follow import Detach, run_detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
@@ -19,6 +22,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths
+from orchestrator.place import check as check_place
 from orchestrator.spec import from_document, load
 from orchestrator.spec.model import Sweep
 
@@ -79,6 +83,7 @@ def run(
     patience: Patience = 60.0,
     quiet: Quiet = False,
     notify: Notify = None,
+    detach: Detach = False,
 ) -> int:
     """Run the sweep of FILE, or resume it where it stopped.
 
@@ -89,6 +94,9 @@ def run(
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
+    if detach:
+        admission.check(sweep, here, data)
+        return run_detached(sys.argv[1:], _identified(sweep, paths(root), new=new), paths(root))
     place = _Place(paths(root), data, here, quiet, notify, deadline, patience)
     why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
     return _go(sweep, place, why, new=new)
@@ -103,10 +111,13 @@ def resume(
     patience: Patience = 60.0,
     quiet: Quiet = False,
     notify: Notify = None,
+    detach: Detach = False,
 ) -> int:
     """Go on with a sweep of the ledger, without its file."""
     place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
     record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
+    if detach:
+        return run_detached(sys.argv[1:], record.id, place.paths)
     return _go(_stored(record, extend), place, "as it began", known=record.id)
 
 
@@ -118,6 +129,7 @@ def retry_failed(
     patience: Patience = 60.0,
     quiet: Quiet = False,
     notify: Notify = None,
+    detach: Detach = False,
 ) -> int:
     """Run the failed trials of a sweep once more, each from its last checkpoint."""
     place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
@@ -126,6 +138,8 @@ def retry_failed(
     failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
     if not failed:
         raise BadInput(record.id, "must have failed trials to retry", "none", "`show` tells of each trial.")
+    if detach:
+        return run_detached(sys.argv[1:], record.id, place.paths)
     return _go(_stored(record, None), place, "as it began", known=record.id, reopen=failed)
 
 
@@ -156,6 +170,14 @@ def _go(
 
     report.show(sweep_id, place.paths, watch.console)
     return int(code)
+
+
+def _identified(sweep: Sweep, where: Paths, *, new: bool) -> str:
+    """Return the id under which a driver that starts now would run a sweep."""
+    check_place(where)
+    where.create()
+    with closing(Ledger.open(where.ledger_url)) as ledger:
+        return admission.identify(sweep, ledger, new=new).id
 
 
 def _stored(record: SweepRecord, extend: str | None) -> Sweep:

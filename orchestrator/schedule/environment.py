@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
 from orchestrator.hardware import host_devices
+from orchestrator.token import made
 
 TUNE_ENVIRONMENT = {
     # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.
@@ -52,16 +52,7 @@ def prepare(gpu_share: float, token: Path) -> None:
         token: file with the cluster's token, made for the owner's eyes only if it is missing.
     """
     os.environ.update(TUNE_ENVIRONMENT)
-    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(_existing(token).absolute())})
+    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(made(token).absolute())})
     if "RAY_ADDRESS" not in os.environ:
         # A Ray of our own inherits the environment: a runtime environment would cost a second at the start.
         os.environ.update(worker_environment(gpu_share))
-
-
-def _existing(token: Path) -> Path:
-    if not token.exists():
-        token.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as opened:
-            opened.write(secrets.token_hex(32))
-    return token

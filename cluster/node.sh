@@ -1,0 +1,9 @@
+# What every shell on a node of a cluster has; the set-up commands let ~/.bashrc read it.
+export PATH="$HOME/sweeps/.venv/bin:$PATH"
+# Nobody joins, submits or looks without the token that was brought to every node.
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/sweeps/mlruns/ray-token"
+# The head drives; a driver joins the Ray that is there and starts none.
+export RAY_ADDRESS=127.0.0.1:6379
+# A worker without a GPU share must not see every GPU of its node.
+export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
+export RAY_USAGE_STATS_ENABLED=0

@@ -1,0 +1,50 @@
+#!/bin/bash
+# A sweep under Slurm: a head and its workers on the nodes of one job, gone with it.
+#
+#     python -m orchestrator.sweep cluster token
+#     sbatch cluster/slurm.sh search_spaces/retrieval.yaml
+#
+# Taken off its nodes or out of time, the job is put in the queue again and goes on where it stopped.
+
+# ---------------------------------------------------------------- fill in
+#SBATCH --job-name=sweep
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-node=1
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@120             # two minutes before the end every trial is saved
+# The ledger's password stands in ~/.pgpass, mode 0600. The folder of the checkpoints is one that every node has.
+export SWEEP_LEDGER=postgresql://sweep@FILL-IN/sweeps
+export MLFLOW_TRACKING_URI=http://FILL-IN:5000
+export SWEEP_CHECKPOINTS=file:///FILL-IN/sweeps
+
+# ---------------------------------------------------------------- the rest
+set -euo pipefail
+cd "${SLURM_SUBMIT_DIR:?must run under sbatch}"
+export PATH="$PWD/.venv/bin:$PATH"
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$PWD/mlruns/ray-token"
+export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1 RAY_USAGE_STATS_ENABLED=0
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | cut -d ' ' -f 1)
+port=$((20000 + SLURM_JOB_ID % 10000))  # another job may share the node
+
+srun --nodes=1 --ntasks=1 -w "$head" ray start --head --block \
+  --node-ip-address="$address" --port="$port" --include-dashboard=false &
+until ray health-check --address "$address:$port" >/dev/null 2>&1; do sleep 1; done
+if ((SLURM_JOB_NUM_NODES > 1)); then
+  srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" ray start --block --address="$address:$port" &
+fi
+
+export RAY_ADDRESS="$address:$port"
+python -m orchestrator.sweep "$@" &
+sweep=$!
+trap 'kill -TERM $sweep' TERM
+code=0
+wait $sweep || code=$?
+# A signal ends the waiting, not the sweep: it saves its trials first.
+while kill -0 $sweep 2>/dev/null; do code=0; wait $sweep || code=$?; done
+if ((code == 4)); then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"

@@ -1,0 +1,96 @@
+"""Every file of `cluster/` is what its reader accepts, says what to fill in, and opens no door."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ruamel.yaml import YAML
+
+from orchestrator.cluster_file import UNFILLED, problems, problems_of_text
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "cluster"
+RAY_UP = sorted(name for name in FOLDER.glob("*.yaml") if name.name != "kuberay.yaml")
+ALL = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
+RULE = "# ----------------------------------------------------------------"
+
+
+def read(path: Path) -> dict[str, Any]:
+    return YAML(typ="safe").load(path)
+
+
+def kuberay() -> dict[str, Any]:
+    documents = YAML(typ="safe").load_all(FOLDER / "kuberay.yaml")
+    return {document["kind"]: document for document in documents}
+
+
+@pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
+def test_ray_accepts_its_files(path: Path) -> None:
+    """By the schema and the defaults that `ray up` uses."""
+    validate_config(prepare_config(read(path)))
+
+
+@pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
+def test_the_schema_would_refuse_a_slip(path: Path) -> None:
+    with pytest.raises(Exception, match="idle_timeout_minuts"):
+        validate_config(prepare_config({**read(path), "idle_timeout_minuts": 5}))
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_no_file_opens_a_door(path: Path) -> None:
+    assert list(problems_of_text(path.name, path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
+def test_what_is_left_to_do_is_to_fill_in(path: Path) -> None:
+    """The checker asks for nothing else, once keys and folders are there."""
+    document = read(path)
+    document.get("auth", {}).pop("ssh_private_key", None)
+    found = [str(problem) for problem in problems(path.name, document, lambda _: 0o600)]
+    assert found
+    assert all("must be filled in" in problem for problem in found)
+
+
+@pytest.mark.parametrize("path", [*RAY_UP, FOLDER / "slurm.sh"], ids=lambda path: path.name)
+def test_everything_to_fill_in_stands_at_the_top(path: Path) -> None:
+    _, head, rest = path.read_text().split(RULE, 2)
+    assert UNFILLED in head
+    assert UNFILLED not in rest
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+def test_clouds_scale_from_nothing_and_drive_without_a_gpu(name: str) -> None:
+    document = read(FOLDER / f"{name}.yaml")
+    nodes = document["available_node_types"]
+    head = nodes.pop(document["head_node_type"])
+    assert head["resources"] == {"CPU": 0}
+    assert all(node["min_workers"] == 0 and node["resources"]["GPU"] for node in nodes.values())
+    assert document["idle_timeout_minutes"] <= 10
+
+
+@pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
+def test_every_node_gets_project_data_and_token(path: Path) -> None:
+    document = read(path)
+    assert set(document["file_mounts"].values()) == {".", "data", "mlruns/ray-token"}
+    starts = " ".join(document["head_start_ray_commands"])
+    assert "--dashboard-host=127.0.0.1" in starts
+
+
+def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None:
+    job = kuberay()["RayJob"]["spec"]
+    cluster = job["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert cluster["enableInTreeAutoscaling"] is True
+    assert f'"ray[tune]=={cluster["rayVersion"]}"' in (ROOT / "pyproject.toml").read_text()
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["minReplicas"] == 0
+    assert kuberay()["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress"]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
+def test_the_shell_can_read_them(path: Path) -> None:
+    subprocess.run(["bash", "-n", path], check=True)
