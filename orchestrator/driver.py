@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -124,10 +125,10 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
         return Exit.RESUMABLE
     except NoCluster as lack:
         watcher.say(str(lack))
-        ledger.set_sweep_state(sweep.id, "INTERRUPTED", f"{lack.where} {lack.must}, got {lack.got}")
+        _break_off(sweep.id, ledger, f"{lack.where} {lack.must}, got {lack.got}")
         return Exit.RESUMABLE
     except KeyboardInterrupt:
-        ledger.set_sweep_state(sweep.id, "INTERRUPTED", "interrupted while no trial ran")
+        _break_off(sweep.id, ledger, "interrupted while no trial ran")
         return Exit.RESUMABLE
     finally:
         watcher.close()
@@ -135,6 +136,14 @@ def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
         shipper.close()
         if left:
             watcher.say(f"{left} records wait for MLflow; the next run of this command delivers them.")
+
+
+def _break_off(sweep_id: str, ledger: Ledger, reason: str) -> None:
+    """Leave a sweep INTERRUPTED that no session has run, in MLflow too."""
+    now = events.milliseconds(time.time())
+    ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
+    told = [*events.trials_left(ledger.trials(sweep_id), now), ended]
+    ledger.set_sweep_state(sweep_id, "INTERRUPTED", reason, events=told)
 
 
 def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
@@ -170,7 +179,8 @@ def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper:
     if trials and known:
         done = len(trials) - len(unfinished)
         watcher.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
-        ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(known, sweep)])
+        opened = events.trials_resumed(unfinished, events.milliseconds(time.time()))
+        ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(known, sweep), *opened])
     return _run_session(sweep, run, ledger, watcher, shipper)
 
 

@@ -89,14 +89,15 @@ def impossible_resources(dose: Dose) -> list[Row]:
 
 def moved_clock(dose: Dose) -> list[Row]:
     """Kill a driver and go on with the clock two hours back, then two hours ahead."""
-    site, tally = Site(dose.folder, "clock").write(), Tally()
-    still = Site(dose.folder, "clock-undisturbed").write()
+    site, tally = Site(dose.folder, "clock").write(steps=1600), Tally()
+    still = Site(dose.folder, "clock-undisturbed").write(steps=1600)
     tally.expect(still.finished()[0] == 0, "the undisturbed sweep failed")
     shim = str(library(dose.folder))
     for shift in ("0", "-7200", "7200"):
         driver = site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS=shift)
         wanted = site.reports() + 6
-        until(lambda wanted=wanted: site.reports() >= wanted, driver)
+        if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
+            raise AssertionError(f"a driver whose clock is shifted by {shift} s left: {finish(driver)}")
         code, _ = finish(site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS="7200"))
         tally.expect(code == 2, f"a second driver with another clock left {code}")
         kill(driver)

@@ -12,6 +12,8 @@ from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
 SAMPLERS = ("random", "qmc", "grid")
+LONG = 800
+"""Steps of a trial: as many as let a sweep of eight trials live through all its kills."""
 MUST = "0 finished lost or run twice, 0 duplicates, at most 1 interval repeated a running trial a kill"
 
 
@@ -24,7 +26,7 @@ def killed_drivers(dose: Dose) -> list[Row]:
 def killed_with_asha(dose: Dose) -> list[Row]:
     """Kill the driver of a sweep that stops trials early; ask its scheduler again."""
     site = Site(dose.folder, "killed-asha")
-    site.write(scheduler="{asha: {reduction: 2, grace: 0.25}}", trials=12, steps=80)
+    site.write(scheduler="{asha: {reduction: 2, grace: 0.25}}", trials=12, steps=LONG)
     tally = Tally()
     done, seconds = _disturbed(site, random.Random("asha"), max(dose.kills // 4, 2), tally)
     wrong, decisions = replayed(site)
@@ -36,9 +38,9 @@ def killed_with_asha(dose: Dose) -> list[Row]:
 
 
 def _compared(dose: Dose, sampler: str, count: int) -> Row:
-    still = Site(dose.folder, f"undisturbed-{sampler}").write(sampler=sampler)
+    still = Site(dose.folder, f"undisturbed-{sampler}").write(sampler=sampler, steps=LONG)
     code, output = still.finished()
-    site = Site(dose.folder, f"killed-{sampler}").write(sampler=sampler)
+    site = Site(dose.folder, f"killed-{sampler}").write(sampler=sampler, steps=LONG)
     tally = Tally()
     tally.expect(code == 0, f"the undisturbed sweep left {code}: {output[-300:]}")
     done, seconds = _disturbed(site, random.Random(sampler), count, tally)
@@ -57,7 +59,7 @@ def _disturbed(site: Site, chance: random.Random, count: int, tally: Tally) -> t
     while killed < count:
         driver = site.drive()
         # A third of the kills meets a driver that has only begun; the others meet one that trains.
-        reports = site.reports() + chance.choice((0, 0, 1, 2, 3, 5))
+        reports = site.reports() + chance.choice((0, 0, 5, 10, 20, 40))
         if not until(lambda wanted=reports: site.reports() >= wanted, driver):
             finish(driver)
             break

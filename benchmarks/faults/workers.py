@@ -16,17 +16,20 @@ from benchmarks.faults.site import PATIENCE, Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
+MANY = 60
+"""Reports after which a kill must have been noticed, if a trial was hit by it."""
 SPARED_AFTER = 2
 """A trial may lose a worker three times; no trial is hurt more often than this."""
 
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
-    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=80)
+    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=400)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
-    waits, killed = [], 0
-    while killed < dose.kills and _kill_one(site, driver, chance, waits):
-        killed += 1
+    waits: list[float] = []
+    while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):
+        pass
+    killed = len(waits)
     code, output = finish(driver, 2 * PATIENCE)
     tally.expect(code == 0, f"left {code}: {output[-300:]}")
     attempts = site.ledger.attempts(site.id)
@@ -47,20 +50,39 @@ def killed_workers(dose: Dose) -> list[Row]:
 
 
 def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[float]) -> bool:
-    """Kill one worker when all its siblings may lose one too; False once the sweep has ended."""
+    """Kill one worker that trains, and wait for its trial's next attempt; False once the sweep has ended."""
     wanted = site.reports() + chance.choice((1, 2, 3))
     if not until(lambda: site.reports() >= wanted and not _tired(site), driver):
         return False
-    workers = [process for process in site.alive() if "ray::Worker" in "".join(process.cmdline())]
+    workers = [process for process in site.alive() if "ray::Worker.train" in "".join(process.cmdline())]
     if not workers:
         return True
-    before = len(site.ledger.attempts(site.id))
-    began = time.monotonic()
+    before, began = _lost(site), time.monotonic()
+    much_later = site.reports() + MANY
     chance.choice(workers).kill()
-    if not until(lambda: len(site.ledger.attempts(site.id)) > before, driver):
+    if not until(lambda: len(_lost(site)) > len(before) or site.reports() > much_later, driver):
+        return False
+    hit = _lost(site) - before
+    if not hit:
+        return True  # its trial had just ended
+    if not until(lambda: hit <= _followed(site), driver):
         return False
     waits.append(time.monotonic() - began)
     return True
+
+
+def _lost(site: Site) -> set[tuple[str, int]]:
+    """Return trial and number of the attempts that lost their worker."""
+    return {
+        (each.trial_key, each.number) for each in site.ledger.attempts(site.id) if each.cause == "worker lost"
+    }
+
+
+def _followed(site: Site) -> set[tuple[str, int]]:
+    """Return trial and number of the attempts after which the trial has reported again."""
+    attempts = site.ledger.attempts(site.id)
+    heard = {report.attempt_id for report in site.ledger.reports(site.id)}
+    return {(each.trial_key, each.number - 1) for each in attempts if each.id in heard}
 
 
 def _tired(site: Site) -> bool:

@@ -41,7 +41,7 @@ def publication(history: History, summary: Summary, files: Sequence[Path], at_ms
     if model is not None:
         told.append(model)
     ended = events.sweep_ended(run, summary.state, at_ms, reason=summary.reason, results=_results(summary))
-    return [*told, ended]
+    return [*told, *events.trials_left(history.trials, at_ms), ended]
 
 
 def _states(summary: Summary) -> str:

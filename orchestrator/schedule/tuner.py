@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
+from ray.tune import TuneError
 from ray.tune.stopper import Stopper
 
 from orchestrator.ledger.records import ReportRecord
@@ -15,6 +16,13 @@ from orchestrator.schedule.callback import SessionCallback
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.worker import Worker
 from orchestrator.session import Session
+from trainables.errors import Refusal
+
+
+def refusal_behind(error: BaseException) -> Refusal | None:
+    """Return what the ledger refused in a callback; Tune makes a text of whatever is raised there."""
+    before = error.__cause__ or error.__context__
+    return before if isinstance(before, Refusal) or before is None else refusal_behind(before)
 
 
 class _SessionStopper(Stopper):
@@ -47,6 +55,9 @@ def run(
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second, for progress and signals.
         trainable: what trains; benchmarks of the service hand in one that does nothing.
+
+    Raises:
+        Refusal: if the ledger can no longer be written.
     """
     sweep = session.sweep
     session.capacity = lambda: cluster.capacity(sweep.resources.cpu, sweep.resources.gpu)
@@ -74,5 +85,7 @@ def run(
                 verbose=0,
             ),
         ).fit()
+    except TuneError as error:
+        raise refusal_behind(error) or error from None
     finally:
         search.forget(sweep.id)

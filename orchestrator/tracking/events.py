@@ -15,11 +15,11 @@ the same a week later. Six kinds are enough:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
+from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Event, SweepRecord, TrialRecord
 from orchestrator.redaction import redacted
 from orchestrator.spec.model import Sweep
 
@@ -69,7 +69,7 @@ def sweep_started(record: SweepRecord, sweep: Sweep) -> Event:
 
 
 def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
-    """Begin the child run of a trial, or open it again for its next attempt."""
+    """Begin the child run of a trial."""
     tags = {
         "trial.key": trial.key,
         "trial.number": trial.number,
@@ -80,7 +80,7 @@ def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
         "layer": sweep.model.layer,
     }
     payload = {
-        "name": f"{trial.number:04d}" if trial.role == "search" else f"confirmation {trial.number}",
+        "name": _name(trial),
         "parameters": _texts({**trial.params, "seed": trial.seed, "steps": trial.total_steps}),
         "tags": _texts(tags),
         "started_ms": milliseconds(trial.created_at),
@@ -88,6 +88,23 @@ def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
         "dataset": None,
     }
     return Event("start", trial.key, payload, milliseconds(trial.created_at))
+
+
+def trials_left(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
+    """Close the runs of unfinished trials, which nobody trains until their sweep is resumed."""
+    left = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
+    return [trial_ended(trial.key, trial.state, None, trial.step, None, at_ms) for trial in left]
+
+
+def trials_resumed(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
+    """Open the runs of unfinished trials again; what an exploit has changed stays a tag of its segment."""
+    return [_resumed(trial, at_ms) for trial in trials if trial.state in UNFINISHED_TRIAL]
+
+
+def _resumed(trial: TrialRecord, at_ms: int) -> Event:
+    began = {"name": _name(trial), "started_ms": milliseconds(trial.created_at)}
+    nothing: dict[str, Any] = {"parameters": {}, "texts": {}, "dataset": None}
+    return Event("start", trial.key, {**began, **nothing, "tags": {"trial.state": "RUNNING"}}, at_ms)
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
@@ -161,6 +178,10 @@ def sweep_ended(
 def milliseconds(seconds: float) -> int:
     """Turn a time of the ledger, in seconds since 1970, into MLflow's milliseconds."""
     return round(seconds * 1000)
+
+
+def _name(trial: TrialRecord) -> str:
+    return f"{trial.number:04d}" if trial.role == "search" else f"confirmation {trial.number}"
 
 
 def _end(state: str, told: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:

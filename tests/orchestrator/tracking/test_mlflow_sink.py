@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -234,3 +235,17 @@ def test_an_unreachable_store_is_an_error_not_a_refusal(tmp_path: Path) -> None:
         with pytest.raises(MlflowException):
             MlflowSink(destination)
     assert time.monotonic() - began < 20
+
+
+def test_a_trial_that_is_left_is_killed_until_it_is_resumed(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    """Nothing is RUNNING in MLflow that nobody trains."""
+    trials = [replace(trial, state="PREEMPTED") for trial in sweeps.trials()[:2]]
+    started = [events.trial_started(trial, sweeps.SPECIFICATION) for trial in trials]
+    sink.apply([*started, *events.trials_left(trials, 5)])
+    assert {run.info.status for run in runs_of(destination).values()} == {"RUNNING", "KILLED"}
+    left = [run for run in runs_of(destination).values() if run.info.status == "KILLED"]
+    assert len(left) == len(trials)
+    sink.apply(events.trials_resumed(trials, 6))
+    assert {run.info.status for run in runs_of(destination).values()} == {"RUNNING"}
