@@ -29,7 +29,9 @@ def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
     if address:
         wanted |= {"address": address, "runtime_env": {"env_vars": worker_environment(gpu_share)}}
     else:
-        wanted |= {"num_cpus": hardware.cpus, "num_gpus": hardware.gpus, "include_dashboard": False}
+        # "local": without an address Ray joins whatever head was started on this machine before.
+        ours = {"address": "local", "num_cpus": hardware.cpus, "num_gpus": hardware.gpus}
+        wanted |= {**ours, "include_dashboard": False}
     _begin(wanted)
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     try:
@@ -46,7 +48,7 @@ def _begin(wanted: Mapping[str, Any]) -> None:
         except Exception as error:
             ray.shutdown()
             if last:
-                raise _unreachable(wanted.get("address"), error) from error
+                raise _unreachable(os.environ.get("RAY_ADDRESS"), error) from error
         else:
             return
 
