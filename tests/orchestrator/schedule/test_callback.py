@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from ray.tune.experiment import Trial
 
-from orchestrator.schedule.callback import cause_of
+from orchestrator.schedule.callback import cause_of, forget_statistics
 
 KILLED = """Failure # 1 (occurred at 2026-11-21_12-43-04)
 The actor died unexpectedly before finishing this task.
@@ -33,3 +34,14 @@ def test_cause(text: str, cause: str) -> None:
 
 def test_message_is_what_happened_not_when() -> None:
     assert cause_of(KILLED)[1] == "The actor died unexpectedly before finishing this task."
+
+
+def test_an_ended_attempt_is_small() -> None:
+    """What Tune keeps of it to the end of a sweep of thousands."""
+    trial = Trial("anything", stub=True)
+    trial.run_metadata.last_result = {f"metric/{number}": 0.5 for number in range(10)}
+    for name, value in trial.run_metadata.last_result.items():
+        trial.run_metadata.update_metric(name, value)
+    before = len(trial.run_metadata.get_json_state())
+    forget_statistics(trial)
+    assert len(trial.run_metadata.get_json_state()) < before / 3
