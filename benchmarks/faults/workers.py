@@ -16,6 +16,8 @@ from benchmarks.faults.site import PATIENCE, Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
+SETTLES = 3.0
+"""Seconds after which a node that has begun owns its sockets."""
 MANY = 60
 """Reports after which a kill must have been noticed, if a trial was hit by it."""
 SPARED_AFTER = 2
@@ -169,7 +171,12 @@ class _Cluster:
                 process.kill()
 
     def _join(self) -> None:
-        self._nodes.append(self._start(f"--address={self.address}", "--num-cpus=1"))
+        """Let a node join, and wait for it: two that join at once take the same sockets, and both die."""
+        node = self._start(f"--address={self.address}", "--num-cpus=1")
+        until(lambda: "raylet" in {each.name() for each in psutil.Process(node.pid).children(recursive=True)})
+        time.sleep(SETTLES)
+        assert node.poll() is None, "a node did not join"
+        self._nodes.append(node)
 
     def _start(self, *options: str) -> subprocess.Popen[bytes]:
         ray = str(Path(sys.executable).with_name("ray"))
