@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -13,18 +14,23 @@ from rich.console import Console
 
 from orchestrator import admission, hardware
 from orchestrator.cli.found import sweep_named
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Patience, Root, opened, paths
 from orchestrator.errors import BadInput
 from orchestrator.estimate import Estimate, estimate, phrases
 from orchestrator.exits import Exit
+from orchestrator.ledger.check import Finding
 from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.recovery import recover
 from orchestrator.ledger.wishes import ask_to_stop
 from orchestrator.paths import Paths
+from orchestrator.retelling import retell, set_aside
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
+from orchestrator.tracking.address import sqlite_path
+from orchestrator.tracking.agreement import disagreements
 
 
 def stop(
@@ -48,13 +54,11 @@ def check(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> int:
-    """Check that ledger, checkpoints and leases agree; exit code 1 and a line for each finding if not."""
+    """Check that ledger, checkpoints, leases and MLflow agree; exit code 1 and a line a finding if not."""
     ledger, where = opened(root), paths(root)
     records = [sweep_named(ledger, sweep)] if sweep else ledger.sweeps()
     console = Console(soft_wrap=True, highlight=False)
-    found = [
-        each for record in records for each in findings_of(ledger, record.id, where.checkpoints(record.id))
-    ]
+    found = [each for record in records for each in _found(ledger, record, where)]
     if as_json:
         told = {"sweeps": [record.id for record in records], "findings": [asdict(each) for each in found]}
         console.print_json(json.dumps(told))
@@ -65,14 +69,41 @@ def check(
     return Exit.FINDINGS if found else Exit.COMPLETE
 
 
-def recover_ledger(root: Root = DEFAULT_ROOT) -> None:
+def _found(ledger: Ledger, record: SweepRecord, where: Paths) -> Iterator[Finding]:
+    yield from findings_of(ledger, record.id, where.checkpoints(record.id))
+    if database := sqlite_path(where.tracking_uri):
+        yield from disagreements(ledger, record, Path(database))
+
+
+def recover_ledger(
+    mlflow: Annotated[
+        bool,
+        typer.Option("--mlflow", help="Not the ledger: tell an MLflow that has lost it everything again."),
+    ] = False,
+    patience: Patience = 600.0,
+    root: Root = DEFAULT_ROOT,
+) -> int:
     """Rebuild a damaged ledger from its backup, to the last commit; the damaged file is kept aside."""
-    done = recover(paths(root).ledger_url)
     console = Console(soft_wrap=True, highlight=False)
+    if mlflow:
+        return _retold(console, opened(root), paths(root), patience)
+    done = recover(paths(root).ledger_url)
     for sweep_id, commits in done.commits.items():
         lost = done.lost.get(sweep_id, 0)
         console.print(f"{sweep_id}: {commits} commits recovered, {lost} lost", markup=False)
     console.print(f"the damaged ledger is kept as {done.damaged}", markup=False)
+    return Exit.COMPLETE
+
+
+def _retold(console: Console, ledger: Ledger, where: Paths, seconds: float) -> int:
+    if aside := set_aside(where):
+        console.print(f"the damaged database of MLflow is kept as {aside}", markup=False)
+    waiting = 0
+    for record in ledger.sweeps():
+        told, left = retell(ledger, record.id, where, seconds)
+        waiting += left
+        console.print(f"{record.id}: {told} records, {left} of them still wait for MLflow", markup=False)
+    return Exit.RESUMABLE if waiting else Exit.COMPLETE
 
 
 def validate(

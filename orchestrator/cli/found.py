@@ -39,4 +39,8 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
     try:
         return ledger.trial(key)
     except KeyError:
-        raise BadInput(key, "must be a trial's key", "no such trial", "`status SWEEP` lists them.") from None
+        known = [trial.key for trial in ledger.trials(key.rpartition("-")[0])]
+        there = (
+            f"There are {known[0]} to {known[-1]}." if known else "It is SWEEP-NUMBER; `list` shows sweeps."
+        )
+        raise BadInput(key, "must be a trial's key", "no such trial", there) from None

@@ -17,6 +17,14 @@ Root = Annotated[
 ]
 Data = Annotated[Path, typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Patience = Annotated[
+    float,
+    typer.Option(
+        "--tracking-patience",
+        envvar="SWEEP_TRACKING_PATIENCE",
+        help="Seconds to wait for MLflow at the end; what it has not taken then waits in the ledger.",
+    ),
+]
 DEFAULT_ROOT = Path("mlruns")
 DEFAULT_DATA = Path("data")
 

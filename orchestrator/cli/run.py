@@ -16,7 +16,7 @@ from orchestrator import admission, driver, hardware
 from orchestrator.cli.follow import Detach, run_detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Root, paths
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -29,14 +29,6 @@ from orchestrator.spec.model import Sweep
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
 Deadline = Annotated[
     float, typer.Option(help="Seconds a running trial may stay silent before it is killed and retried.")
-]
-Patience = Annotated[
-    float,
-    typer.Option(
-        "--tracking-patience",
-        envvar="SWEEP_TRACKING_PATIENCE",
-        help="Seconds to wait for MLflow at the end; what it has not taken then waits in the ledger.",
-    ),
 ]
 Notify = Annotated[
     str | None,

@@ -108,12 +108,16 @@ def _resumed(trial: TrialRecord, at_ms: int) -> Event:
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
-    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point.
+    """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point."""
+    return Event("metrics", run, {"step": int(step), "values": curves(values)}, at_ms)
 
-    The durations of a report stay in the ledger: MLflow's pages slow down with every curve that a run has.
+
+def curves(values: Mapping[str, float]) -> dict[str, float]:
+    """Return what of a report is drawn; its durations stay in the ledger.
+
+    MLflow's pages slow down with every curve that a run has.
     """
-    curves = {name: value for name, value in values.items() if not name.startswith("seconds/")}
-    return Event("metrics", run, {"step": int(step), "values": curves}, at_ms)
+    return {name: value for name, value in values.items() if not name.startswith("seconds/")}
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
@@ -175,6 +179,11 @@ def sweep_ended(
     return Event("end", sweep_id, _end(state, told, results or {}, 0), at_ms)
 
 
+def status_of(state: str) -> str:
+    """Return MLflow's status of what has ended, or was left, in this state."""
+    return _STATUS.get(state, "KILLED")
+
+
 def milliseconds(seconds: float) -> int:
     """Turn a time of the ledger, in seconds since 1970, into MLflow's milliseconds."""
     return round(seconds * 1000)
@@ -186,7 +195,7 @@ def _name(trial: TrialRecord) -> str:
 
 def _end(state: str, told: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:
     return {
-        "status": _STATUS.get(state, "KILLED"),
+        "status": status_of(state),
         "tags": _texts(told),
         "values": dict(points),
         "step": int(step),
