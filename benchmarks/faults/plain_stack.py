@@ -1,0 +1,186 @@
+"""The plain stack under the same faults, as its users run it: what is left of eight trials.
+
+    python -m benchmarks.faults.plain_stack [kills] [mlflow]
+
+Ray Tune with OptunaSearch on a database, MLflowLoggerCallback and `Tuner.restore`; a trial reports eight
+times, 0.4 s apart, with a checkpoint each, two at once. What was seen stands in `plain`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TRIALS, REPORTS, KILLS = 8, 8, 4
+LINES = "ran.log"
+PATIENCE = 900.0
+
+
+def drive(folder: Path, uri: str) -> None:
+    """Run or restore the experiment in this process."""
+    import optuna
+    from ray import tune
+    from ray.air.integrations.mlflow import MLflowLoggerCallback
+    from ray.tune.search.optuna import OptunaSearch
+
+    def train(config: dict[str, Any]) -> None:
+        saved, begin = tune.get_checkpoint(), 0
+        if saved:
+            with saved.as_directory() as at:
+                begin = int((Path(at) / "step").read_text())
+        name = tune.get_context().get_trial_id()
+        for step in range(begin + 1, REPORTS + 1):
+            time.sleep(0.4)
+            with (folder / LINES).open("a") as lines:
+                lines.write(f"{name} {step}\n")
+            with tempfile.TemporaryDirectory() as at:
+                (Path(at) / "step").write_text(str(step))
+                told = {"loss": config["rate"] / step, "step": step}
+                tune.report(told, checkpoint=tune.Checkpoint.from_directory(at))
+
+    where = str(folder / "tune" / "plain")
+    if tune.Tuner.can_restore(where):
+        tune.Tuner.restore(where, trainable=train, resume_errored=True).fit()
+        return
+    storage = optuna.storages.RDBStorage(f"sqlite:///{folder / 'optuna.db'}")
+    search = OptunaSearch(metric="loss", mode="min", study_name="plain", storage=storage)
+    tune.Tuner(
+        train,
+        param_space={"rate": tune.loguniform(1e-4, 1e-2)},
+        tune_config=tune.TuneConfig(search_alg=search, num_samples=TRIALS, max_concurrent_trials=2),
+        run_config=tune.RunConfig(
+            name="plain",
+            storage_path=str(folder / "tune"),
+            callbacks=[MLflowLoggerCallback(tracking_uri=uri, experiment_name="plain")],
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+            failure_config=tune.FailureConfig(max_failures=3),
+            verbose=0,
+        ),
+    ).fit()
+
+
+def killed(folder: Path) -> str:
+    """Kill the driver after so many steps, drawn from a seed, and run it again, until it ends."""
+    uri, chance, codes = f"sqlite:///{folder / 'mlflow.db'}", random.Random(0), []
+    for _ in range(KILLS):
+        driver = _started(folder, uri)
+        wanted = len(_lines(folder)) + chance.randrange(6, 14)
+        if not _until(lambda wanted=wanted: len(_lines(folder)) >= wanted, driver):
+            codes.append(driver.returncode)
+            continue
+        driver.kill()
+        driver.wait()
+        _left(driver, folder)
+    for _ in range(2):
+        driver = _started(folder, uri)
+        codes.append(driver.wait(PATIENCE))
+        _left(driver, folder)
+    return f"{KILLS} kills, codes {codes}; {_found(folder)}"
+
+
+def without_mlflow(folder: Path) -> str:
+    """Kill MLflow's server in the middle, for good."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = f"sqlite:///{folder / 'mlflow.db'}"
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--port", str(port)]
+    server = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _until(lambda: _answers(port), server)
+    driver = _started(folder, f"http://127.0.0.1:{port}", MLFLOW_HTTP_REQUEST_MAX_RETRIES="2")
+    _until(lambda: len(_lines(folder)) >= 12, driver)
+    os.killpg(server.pid, signal.SIGKILL)
+    code = driver.wait(PATIENCE)
+    _left(driver, folder)
+    return (
+        f"the driver left {code} with {len(_lines(folder))} of {TRIALS * REPORTS} steps run; {_found(folder)}"
+    )
+
+
+def _found(folder: Path) -> str:
+    """Count, in every store, what an undisturbed run leaves once."""
+    steps = Counter(_lines(folder))
+    ends = [line for line, count in steps.items() if line.endswith(f" {REPORTS}") and count > 1]
+    told = [
+        f"{sum(steps.values()) - len(steps)} steps run again",
+        f"{len(ends)} trials run to their end twice",
+    ]
+    queries = {
+        "optuna": "SELECT state, count(*) FROM trials GROUP BY state",
+        "mlflow": "SELECT status, count(*) FROM runs GROUP BY status",
+    }
+    for name, query in queries.items():
+        with sqlite3.connect(folder / f"{name}.db") as store:
+            told.append(f"{name} {json.dumps(dict(store.execute(query).fetchall()))}")
+    return ", ".join(told)
+
+
+def _started(folder: Path, uri: str, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.faults.plain_stack", "--drive", str(folder), uri]
+    own = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "local", "PLAIN_STACK": str(folder), **environment}
+    with (folder / "driver.log").open("ab") as log:
+        return subprocess.Popen(
+            command, env={**os.environ, **own}, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _left(driver: subprocess.Popen[bytes], folder: Path) -> None:
+    """End what a dead driver has left, as a person would before trying again."""
+    time.sleep(4)
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("PLAIN_STACK") == str(folder):
+                process.kill()
+        except psutil.Error:
+            continue
+    driver.wait()
+
+
+def _lines(folder: Path) -> list[str]:
+    return (folder / LINES).read_text().splitlines() if (folder / LINES).exists() else []
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _until(condition: Any, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+FAULTS = {"kills": killed, "mlflow": without_mlflow}
+
+
+def main() -> None:
+    """Do the faults that the command line names, all if none."""
+    if sys.argv[1:2] == ["--drive"]:
+        drive(Path(sys.argv[2]), sys.argv[3])
+        return
+    for name in sys.argv[1:] or FAULTS:
+        with tempfile.TemporaryDirectory(prefix="plain-") as folder:
+            print(f"{name}: {FAULTS[name](Path(folder))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
