@@ -112,7 +112,8 @@ def _sweep(facts: Facts) -> Iterator[Finding]:
     if sweep.state in ("RUNNING", "WAITING") and not facts.driven:
         yield Finding(sweep.id, f"a sweep is {sweep.state} only under a driver, and none is alive")
     unfinished = [trial.key for trial in facts.trials if trial.state not in FINISHED_TRIAL]
-    if sweep.state == "COMPLETE" and unfinished:
+    # One whose hours are spent leaves trials for `--extend`, and says so.
+    if sweep.state == "COMPLETE" and sweep.reason is None and unfinished:
         yield Finding(sweep.id, f"a COMPLETE sweep has finished trials only, got {', '.join(unfinished)}")
 
 

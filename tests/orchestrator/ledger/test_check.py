@@ -68,6 +68,12 @@ def test_a_sound_sweep_has_no_findings(site: Site) -> None:
     assert site.problems() == []
 
 
+def test_a_spent_budget_leaves_trials_to_go_on_with(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3))
+    site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE", "the budget of 12 hours is spent")
+    assert site.problems() == []
+
+
 def test_a_driven_sweep_has_no_findings(site: Site) -> None:
     """What runs under a driver is as it must be, half-written checkpoints included; without one it is not."""
     site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
