@@ -1,4 +1,4 @@
-"""R15-R18: trials that always fail, give no number, hang, or take all memory."""
+"""R15-R18: trials that always fail, give no number, hang, take all memory, or end their process."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CAUSES = {
     "nan": ("non-finite", 1),
     "hang": ("hung", 2),
     "memory": ("out of memory", 3),
+    "exit": ("worker lost", 4),
 }
 """By mischief: the cause that must be told, and the attempts that a trial may have."""
 TRIALS = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from typing import Any
@@ -16,7 +17,7 @@ SPARE = 1 << 30
 
 
 class Unruly(LDS):
-    """An LDS that raises, hangs, takes memory without end, or answers what is no number."""
+    """An LDS that raises, hangs, takes memory without end, leaves, or answers what is no number."""
 
     def __init__(self, *sizes: int, mischief: str = "none", **options: Any) -> None:
         super().__init__(*sizes, **options)
@@ -27,6 +28,8 @@ class Unruly(LDS):
             time.sleep(100_000)
         if mischief == "memory":
             _take_all_memory()
+        if mischief == "exit":
+            os._exit(1)
 
     def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
         """Answer as an LDS does, or with no number."""
