@@ -16,6 +16,8 @@ from tests.end_to_end.commands import finish
 
 EVERY = 20.0
 TRIALS = 200
+STEPS = 2000
+"""Of a trial: as many as keep two processors busy for the whole time, between the faults."""
 ENDED = (0, 3)
 SETTLED_AFTER = 60.0
 """Seconds after which a driver has imported all that it needs."""
@@ -23,7 +25,8 @@ SETTLED_AFTER = 60.0
 
 def soak(dose: Dose) -> list[Row]:
     """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
-    site = Site(dose.folder, "soak").write(trials=TRIALS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    site = Site(dose.folder, "soak")
+    site.write(trials=TRIALS, steps=STEPS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY

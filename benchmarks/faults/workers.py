@@ -26,7 +26,7 @@ SPARED_AFTER = 2
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
-    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=400)
+    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=3000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
     waits: list[float] = []
     while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):
