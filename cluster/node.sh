@@ -2,6 +2,9 @@
 export PATH="$HOME/sweeps/.venv/bin:$PATH"
 # Nobody joins, submits or looks without the token that was brought to every node.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/sweeps/mlruns/ray-token"
+# With several machines, what each of them must reach (docs/cluster.md); a password stands in ~/.pgpass, mode 0600.
+# export SWEEP_LEDGER=postgresql://sweep@127.0.0.1:5432/sweeps MLFLOW_TRACKING_URI=http://127.0.0.1:5000
+# export SWEEP_CHECKPOINTS=s3://bucket/sweeps
 # The head drives; a driver joins the Ray that is there and starts none.
 export RAY_ADDRESS=127.0.0.1:6379
 # A worker without a GPU share must not see every GPU of its node.

@@ -41,7 +41,7 @@ def check(sweep: Sweep, there: Hardware, data: Path) -> Source:
 
 
 def check_resources(sweep: Sweep, there: Hardware) -> None:
-    """Check that one trial fits on this machine.
+    """Check that one trial fits on this machine, or on a node of the cluster.
 
     Raises:
         BadInput: if a trial asks for more than there is.
@@ -50,16 +50,23 @@ def check_resources(sweep: Sweep, there: Hardware) -> None:
     if asked.gpu > there.gpus:
         raise BadInput(
             f"{sweep.name}: resources.gpu",
-            f"a trial's GPU share must be at hand; this machine has {there.gpus} GPU(s), {there.cpus} CPU(s)",
+            f"a trial's GPU share must be at hand; {there.phrase}",
             f"{asked.gpu:g}",
             "Use `--profile laptop`, or submit to a cluster that has GPUs.",
         )
     if asked.cpu > there.cpus:
         raise BadInput(
             f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be at hand; this machine has {there.cpus} CPU(s)",
+            f"a trial's processors must be at hand; {there.phrase}",
             f"{asked.cpu:g}",
             f"Ask for at most {there.cpus}.",
+        )
+    if not there.holds(asked.cpu, asked.gpu):
+        raise BadInput(
+            f"{sweep.name}: resources",
+            "one node must have both the processors and the GPU share of a trial",
+            f"{asked.cpu:g} CPU and {asked.gpu:g} GPU",
+            "Ask for fewer processors.",
         )
 
 

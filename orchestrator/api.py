@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.console import Console
 
-from orchestrator import admission, hardware
+from orchestrator import admission
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.offer import offered, wait_for_nodes
 from orchestrator.paths import Paths
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
@@ -68,9 +69,9 @@ class Sweep:
         Raises:
             BadInput: as `sweep FILE` would say, with file, line and key.
         """
-        gpus = hardware.detect().gpus
-        found = load_specification(Path(path), profile=profile, overrides=tuple(overrides), gpus=gpus)
         here = _root(root)
+        gpus = offered(here).gpus
+        found = load_specification(Path(path), profile=profile, overrides=tuple(overrides), gpus=gpus)
         latest = _latest(found, here)
         return cls(latest.id, latest, here, _data(data))
 
@@ -109,14 +110,15 @@ class Sweep:
             BadInput: if it cannot run here.
             Busy: if another process runs it.
         """
-        here = hardware.detect()
+        here = offered(self._paths)
         admission.check(self.specification, here, self._data)
         # Ray, Optuna and MLflow take seconds to import: not for looking at a sweep that is finished.
         from orchestrator import driver
 
         known = self.id if self._is_known() else None
         watch = Watch(Console(soft_wrap=True), self.specification.metric, quiet)
-        driver.drive(self.specification, driver.Run(self._paths, self._data, here, known=known), watch)
+        run = driver.Run(self._paths, self._data, here, known=known, wait=wait_for_nodes(None))
+        driver.drive(self.specification, run, watch)
         return self
 
     @property

@@ -41,6 +41,7 @@ class Assignment:
         stop_wish: file whose presence means: save and leave.
         log: file to which the attempt appends what it does.
         compilations: folder of JAX's persistent compilation cache.
+        store: URL of this trial's checkpoints where every node reaches them, or None if the folder is enough.
     """
 
     attempt_id: str
@@ -56,6 +57,12 @@ class Assignment:
     stop_wish: str
     log: str
     compilations: str
+    store: str | None = None
+
+    @property
+    def sweep_id(self) -> str:
+        """Return the sweep that the trial belongs to."""
+        return self.trial_key.rpartition("-")[0]
 
     @property
     def slots(self) -> int:

@@ -15,8 +15,8 @@ from orchestrator.report import report
 from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
 
-Evaluate = Callable[[str], Mapping[str, Any]]
-"""Evaluates the checkpoint in a folder on test: `{"step": ..., "metrics": {...}}`."""
+Evaluate = Callable[[str, str], Mapping[str, Any]]
+"""Evaluates a trial's checkpoint, by key and recorded path, on test: `{"step": ..., "metrics": {...}}`."""
 
 
 def unread(sweep: Sweep, ledger: Ledger) -> list[TrialRecord]:
@@ -32,7 +32,7 @@ def read_test(sweep: Sweep, ledger: Ledger, evaluate: Evaluate) -> None:
     """Read test once for the chosen checkpoint and once for each confirmation; every reading is a row."""
     for trial in unread(sweep, ledger):
         best = next(row for row in ledger.checkpoints(trial.key) if row.kind == "best")
-        answer = evaluate(best.path)
+        answer = evaluate(trial.key, best.path)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
         ledger.add_reading(

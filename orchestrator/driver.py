@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator import admission, place, signals
+from orchestrator import admission, place, signals, store
 from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
 from orchestrator.hardware import Hardware
@@ -52,12 +52,13 @@ class Run:
     Attributes:
         paths: where everything is written.
         data: folder of the data sets.
-        hardware: what this machine offers.
+        hardware: what trials can run on.
         known: id of the sweep of the ledger to go on with, or None to find it by its file.
         new: start another sweep even if one of this file is known.
         reopen: keys of failed trials to run once more.
         deadline: seconds that a running attempt may stay silent.
         tracking_patience: seconds to wait, at the end, for MLflow to take what is pending.
+        wait: seconds to wait while no node has room for a trial.
     """
 
     paths: Paths
@@ -68,6 +69,7 @@ class Run:
     reopen: tuple[str, ...] = ()
     deadline: float = 600.0
     tracking_patience: float = 60.0
+    wait: float = 10.0
 
 
 def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
@@ -196,16 +198,21 @@ def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipp
     told = [*reports, *(report for name in sweep.warm_start for report in ledger.reports(name))]
     study = Study(sweep, ledger.trials(sweep.id, role="search"), told, earlier)
     session = Session(sweep, ledger, study, run.paths, run.data.absolute())
+    session.patience = run.wait
     run.paths.stop_wish(sweep.id).unlink(missing_ok=True)
 
     def stop(name: str) -> None:
         session.stop(f"stopped by {name}", "INTERRUPTED")
         watcher.say(f"{name}: saving every running trial; once more to leave at once.")
 
-    def evaluate(checkpoint: str) -> dict[str, object]:
-        compilations = str(run.paths.compilations)
-        request = cluster.Evaluation(checkpoint, str(run.data.absolute()), "test", compilations)
-        return cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+    def evaluate(trial_key: str, recorded: str) -> dict[str, object]:
+        folder = run.paths.at_hand(sweep.id, trial_key, recorded)
+        url, data = run.paths.stored(sweep.id, trial_key), str(run.data.absolute())
+        request = cluster.Evaluation(str(folder), data, "test", str(run.paths.compilations), url)
+        answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+        if url:
+            store.fetch(folder, url)  # the report and the registered model are made of it here
+        return answer
 
     # In this order: Ray sets signal handlers of its own when it starts.
     with cluster.connected(run.hardware, sweep.resources.gpu), signals.handled(stop, cluster.abandon):

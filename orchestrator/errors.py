@@ -5,6 +5,7 @@ Refusal
 +-- Busy                   another live driver holds the sweep: exit code 2
 +-- Damaged                stored state does not match its own digest
 +-- NoSpace                a disk is full: what was committed stands, exit code 4
++-- NoStore                the shared checkpoints are out of reach: the attempt is retried
 +-- NoCluster              Ray does not start or cannot be joined: what was committed stands, exit code 4
 """
 
@@ -27,6 +28,10 @@ class Damaged(Refusal):
 
 class NoSpace(Refusal):
     """Raised when a disk is full; what was committed before stands, and the sweep can go on later."""
+
+
+class NoStore(Refusal):
+    """Raised by a worker that cannot bring a checkpoint to the shared store, or from it."""
 
 
 class NoCluster(Refusal):

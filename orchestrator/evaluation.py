@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orchestrator import store
 from orchestrator.training import Bench, configure
 from trainables import checkpoint
 from trainables.settings import TrialSettings
 
 
-def evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str, Any]:
+def evaluate(
+    folder: str, data: str, split: str, compilations: str, stored: str | None = None
+) -> dict[str, Any]:
     """Return the step and the scores of a checkpoint on one split.
 
     Validation is read as training read it (`evaluate_examples` of the settings), test always whole.
@@ -22,11 +25,14 @@ def evaluate(folder: str, data: str, split: str, compilations: str) -> dict[str,
         data: folder of the data sets.
         split: `validation` or `test`.
         compilations: folder of JAX's persistent compilation cache.
+        stored: URL of the trial's checkpoints, if they may have to be fetched first.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint does not match its manifest.
     """
     configure(compilations)
+    if stored:
+        store.fetch(Path(folder), stored)
     arrays, facts = checkpoint.load(Path(folder))
     settings = TrialSettings.from_document(facts["settings"])
     engine = Bench().engine(settings, data)

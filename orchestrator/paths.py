@@ -16,12 +16,14 @@ class Paths:
         database: SQLAlchemy URL of a shared ledger, or None for SQLite under `root`.
         tracking: URI of a shared MLflow server, or None for SQLite under `root`.
         cache: folder of JAX's persistent compilation cache, or None for one under `root`.
+        store: URL of the checkpoints that every node reaches, or None for those under `root` alone.
     """
 
     root: Path
     database: str | None = None
     tracking: str | None = None
     cache: Path | None = None
+    store: str | None = None
 
     @property
     def ledger_url(self) -> str:
@@ -60,6 +62,16 @@ class Paths:
     def trial_checkpoints(self, sweep_id: str, trial_key: str) -> Path:
         """Return the folder of one trial's checkpoints."""
         return self.checkpoints(sweep_id) / trial_key
+
+    def stored(self, sweep_id: str, trial_key: str) -> str | None:
+        """Return the URL of one trial's checkpoints, or None where they are under `root` alone."""
+        return f"{self.store.rstrip('/')}/{sweep_id}/{trial_key}" if self.store else None
+
+    def at_hand(self, sweep_id: str, trial_key: str, recorded: str) -> Path:
+        """Return where a recorded checkpoint is, or would be: another machine may have written it."""
+        if self.store is None:
+            return Path(recorded)
+        return self.trial_checkpoints(sweep_id, trial_key) / Path(recorded).name
 
     def log(self, sweep_id: str, trial_key: str) -> Path:
         """Return the file in which the workers of a trial tell what they did."""

@@ -7,8 +7,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator import store
 from orchestrator.errors import BadInput
-from orchestrator.ledger.connect import parse
+from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.paths import Paths
 from orchestrator.tracking import address
 
@@ -27,6 +28,8 @@ def check(paths: Paths, sweep_id: str | None = None) -> None:
     """
     parse(paths.ledger_url)
     address.check(paths.tracking_uri)
+    if paths.store:
+        store.check(paths.store)
     if paths.root.exists():
         _refuse_foreign(paths.root)
     for folder in _folders(paths, sweep_id):
@@ -37,6 +40,28 @@ def check(paths: Paths, sweep_id: str | None = None) -> None:
         got = "a symbolic link" if paths.token.is_symlink() else f"mode {_mode(paths.token):o}"
         remedy = f"Run `chmod 600 {paths.token}`, or remove it: a new one is made."
         raise BadInput(str(paths.token), "must be a file for its owner's eyes only", got, remedy)
+
+
+def check_shared(paths: Paths) -> None:
+    """Refuse what holds on one host alone, for a cluster of several.
+
+    Raises:
+        BadInput: naming what every host must reach, and how.
+    """
+    if is_file(parse(paths.ledger_url)):
+        raise BadInput(
+            "ledger",
+            "must be on a server where a sweep runs on several hosts, so that each can ask it how it stands",
+            f"a SQLite file, {paths.ledger_url}",
+            "Set SWEEP_LEDGER=postgresql://user@host/database; `make up` starts one.",
+        )
+    if not paths.store and file_system(paths.root) not in NETWORK_FILE_SYSTEMS:
+        raise BadInput(
+            "checkpoints",
+            "must be where every host reaches them: a trial may go on on another one",
+            f"the local disk, {paths.root}",
+            "Set SWEEP_CHECKPOINTS=s3://bucket/sweeps, or file:///... on a disk that all hosts share.",
+        )
 
 
 def _folders(paths: Paths, sweep_id: str | None) -> Iterator[Path]:

@@ -18,6 +18,7 @@ class Progress:
         best_key: key of the best trial so far, or None.
         best_value: its best validation value.
         seconds_left: estimate until the end, or None while there is nothing to estimate from.
+        waiting: why nothing runs now, or None.
     """
 
     states: Mapping[str, int]
@@ -25,6 +26,7 @@ class Progress:
     best_key: str | None = None
     best_value: float | None = None
     seconds_left: float | None = None
+    waiting: str | None = None
 
     @property
     def settled(self) -> int:

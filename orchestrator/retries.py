@@ -12,6 +12,7 @@ UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full"})
 ALLOWED = {
     "worker lost": 3,
     "engine lost": 3,
+    "store lost": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,

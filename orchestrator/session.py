@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from orchestrator import store
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.budget import spent
 from orchestrator.choice import choose
@@ -53,6 +54,17 @@ HOPELESS_AFTER = 8
 """A sweep whose first settled trials, this many, have all failed is stopped: the next ones would fail too."""
 
 
+SLOW_START = 120.0
+"""Seconds that an attempt may take to start where nothing else runs, before it is said to wait for a node."""
+
+
+class Lacking(NamedTuple):
+    """That nothing runs for want of a node: since when, by the session's clock, and what there is."""
+
+    since: float
+    reason: str
+
+
 @dataclass
 class Running:
     """An attempt that a worker holds.
@@ -64,9 +76,10 @@ class Running:
         best: best validation value so far, or None.
         best_step: its step.
         best_metrics: all that was reported with it.
-        reported_at: time of the last sign of life, by the session's clock.
+        reported_at: time of the launch, then of the last sign of life, by the session's clock.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, if it did.
+        started: whether a worker has taken it; until then it waits for its resources.
     """
 
     trial: TrialRecord
@@ -78,6 +91,7 @@ class Running:
     best_metrics: Mapping[str, float] | None = None
     last: Outcome | None = None
     cause: str | None = None
+    started: bool = False
 
 
 class Proposed(NamedTuple):
@@ -107,6 +121,7 @@ class Session:
         running: attempts that workers hold, by id.
         stopped: why nothing more is launched, or None.
         capacity: tells how many attempts fit on the cluster now.
+        lack: tells why none starts now.
         patience: seconds to wait for a node while there is none that a trial fits on.
     """
 
@@ -123,8 +138,9 @@ class Session:
         self.running: dict[str, Running] = {}
         self.stopped: Stop | None = None
         self.capacity: Callable[[], int] = lambda: 1
+        self.lack: Callable[[], str] = lambda: "no node"
         self.patience = 10.0
-        self._without_nodes: float | None = None
+        self._lacking: Lacking | None = None
         self._clock, self._began = clock, clock()
         self._states: dict[str, TrialState] = {}
         self._best: tuple[str, float] | None = None
@@ -169,6 +185,14 @@ class Session:
         """Return how many attempts may run at once: what fits on the cluster now, or the file's own limit."""
         limit = self.sweep.resources.concurrent
         return min(limit, self.capacity()) if limit else self.capacity()
+
+    @property
+    def demand(self) -> int:
+        """Return how many attempts would run at once, if there were room for all."""
+        if self.stopped:
+            return 0
+        left = self.progress().wanted - self.progress().settled
+        return min(left, self.sweep.resources.concurrent or left)
 
     @property
     def finished(self) -> bool:
@@ -279,9 +303,10 @@ class Session:
         rows = self.ledger.checkpoints(trial.key)
         last = next((row for row in rows if row.kind == "last"), None)
         best = next((row for row in rows if row.kind == "best"), None)
+        resume = str(self.paths.at_hand(self.sweep.id, trial.key, last.path)) if last else None
         self.running[attempt.id] = Running(
             trial,
-            last.path if last else None,
+            resume,
             last.step if last else 0,
             best.metrics[self.sweep.metric] if best else None,
             best.step if best else None,
@@ -297,18 +322,27 @@ class Session:
             gpu=self.sweep.resources.gpu,
             data=str(self.data),
             checkpoints=str(self.paths.trial_checkpoints(self.sweep.id, trial.key)),
-            resume=last.path if last else None,
+            resume=resume,
             resume_digest=last.digest if last else None,
             stop_wish=str(self.paths.stop_wish(self.sweep.id)),
             log=str(self.paths.log(self.sweep.id, trial.key)),
             compilations=str(self.paths.compilations),
+            store=self.paths.stored(self.sweep.id, trial.key),
         )
 
     # ---------------------------------------------------------------- what came back
 
+    def started(self, attempt_id: str) -> None:
+        """Note that a worker has taken an attempt."""
+        if run := self.running.get(attempt_id):
+            run.started, run.reported_at = True, self._clock()
+
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its curve points, its checkpoint, and what both make of the trial."""
-        run = self.running[attempt_id]
+        run = self.running.get(attempt_id)
+        if run is None:
+            return  # it found its place when nobody waited for it any more
+        run.started = True
         if outcome.waiting:
             run.reported_at = self._clock()
             return
@@ -328,7 +362,13 @@ class Session:
             events=self._points(run, outcome),
         )
         for folder in superseded:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._delete(run.trial.key, folder)
+
+    def _delete(self, trial_key: str, folder: Path) -> None:
+        """Delete a checkpoint that no row refers to any more, wherever it is."""
+        shutil.rmtree(folder, ignore_errors=True)
+        if url := self.paths.stored(self.sweep.id, trial_key):
+            store.drop(folder, url)
 
     def _judged(self, outcome: Outcome) -> Outcome:
         """Turn an objective that is no number into a failure; the study must never see it."""
@@ -395,8 +435,11 @@ class Session:
         run, donor = self.running.pop(attempt_id), self.ledger.trial(donor_key)
         key = run.trial.key
         theirs = next(row for row in self.ledger.checkpoints(donor_key) if row.kind == "last")
-        folder = self.paths.trial_checkpoints(self.sweep.id, key) / f"{Path(theirs.path).name}-{donor.number}"
-        shutil.copytree(theirs.path, folder, dirs_exist_ok=True)
+        source = store.at_hand(self.paths, self.sweep.id, donor_key, theirs.path)
+        folder = self.paths.trial_checkpoints(self.sweep.id, key) / f"{source.name}-{donor.number}"
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        if url := self.paths.stored(self.sweep.id, key):
+            store.keep(folder, url)
         chance = random.Random(f"{self.sweep.sampler.seed}/{attempt_id}")
         params = self._mutation.applied(donor.params, self.sweep.search, chance)
         segment = Segment(theirs.step, donor_key, params)
@@ -467,6 +510,8 @@ class Session:
         """Launch nothing more, and ask every worker to save and leave; the first reason stands."""
         if self.stopped is None:
             self.stopped = Stop(reason, state)
+        for attempt_id in [name for name, run in self.running.items() if not run.started]:
+            self._requeue(attempt_id, "interrupted", 0.0)
         wish = self.paths.stop_wish(self.sweep.id)
         wish.parent.mkdir(parents=True, exist_ok=True)
         wish.touch()
@@ -477,19 +522,33 @@ class Session:
             return
         if asker := asked_to_stop(self.ledger, self.sweep.id):
             self.stop(f"stopped by `stop` on {asker}", "INTERRUPTED")
-        elif self._abandoned():
-            self.stop(f"no node had room for a trial for {self.patience:g} s", "INTERRUPTED")
+        elif lack := self._waited_in_vain():
+            self.stop(f"waited {self.patience:g} s: {lack}", "INTERRUPTED")
         elif self._hopeless():
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")
 
-    def _abandoned(self) -> bool:
-        if self.running or self.capacity() > 0:
-            self._without_nodes = None
-        elif self._without_nodes is None:
-            self._without_nodes = self._clock()
-        return self._without_nodes is not None and self._clock() - self._without_nodes > self.patience
+    def _waited_in_vain(self) -> str | None:
+        """Say in the ledger whether the sweep waits for a node, and why; return why if it took too long."""
+        before, self._lacking = self._lacking, None
+        if self._has_room():
+            if before is not None:
+                self.ledger.set_sweep_state(self.sweep.id, "RUNNING")
+            return None
+        lack = self.lack()
+        since = before.since if before else self._clock()
+        if before is None or before.reason != lack:
+            self.ledger.set_sweep_state(self.sweep.id, "WAITING", lack)
+        self._lacking = Lacking(since, lack)
+        return lack if self._clock() - since > self.patience else None
+
+    def _has_room(self) -> bool:
+        """Tell whether an attempt runs, or is about to: a worker takes a while to start."""
+        now = self._clock()
+        if any(run.started or now - run.reported_at <= SLOW_START for run in self.running.values()):
+            return True
+        return not self.running and self.capacity() > 0
 
     def _hopeless(self) -> bool:
         settled = Counter(state for state in self._states.values() if state in SETTLED)
@@ -507,10 +566,10 @@ class Session:
         return None
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the attempts that have reported nothing for `deadline` seconds."""
+        """Return the attempts that run, and have reported nothing for `deadline` seconds."""
         now = self._clock()
         late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
-        return [name for name in late if self.running[name].cause is None]
+        return [name for name in late if self.running[name].started and self.running[name].cause is None]
 
     def condemn(self, attempt_id: str, cause: str) -> None:
         """Note why the driver itself ends an attempt; its process's death is then no surprise."""
@@ -529,7 +588,8 @@ class Session:
         """Return the counts, the best so far and an estimate of the time left."""
         key, value = self._best or (None, None)
         wanted = self.sweep.budget.trials + self.sweep.confirm.seeds
-        now = Progress(dict(Counter(self._states.values())), wanted, key, value)
+        lacking = self._lacking.reason if self._lacking else None
+        now = Progress(dict(Counter(self._states.values())), wanted, key, value, waiting=lacking)
         elapsed = self._clock() - self._began
         return replace(now, seconds_left=seconds_left(now.settled, self._settled_before, now.wanted, elapsed))
 

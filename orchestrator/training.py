@@ -7,6 +7,7 @@ compiles. This module imports JAX; only workers, engines and the `evaluate` verb
 from __future__ import annotations
 
 import errno
+import shutil
 import time
 import traceback
 from dataclasses import asdict
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import jax
 
+from orchestrator import leave, store
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.errors import NoStore
 from orchestrator.paths import checkpoint_name
 from orchestrator.redaction import redacted
 from orchestrator.triallog import TrialLog
@@ -75,6 +78,8 @@ class Attempt:
             self._log.started(0)
             self._engine.admit(self._slot, self._settings)
             return
+        if self._assignment.store:
+            store.fetch(Path(resume), self._assignment.store)
         arrays, facts = checkpoint.load(Path(resume), self._assignment.resume_digest)
         self._step = int(facts["step"])
         self._log.started(self._step)
@@ -114,7 +119,7 @@ class Attempt:
 
     def stop_wished(self) -> bool:
         """Tell whether somebody wishes the attempt to save and leave."""
-        return Path(self._assignment.stop_wish).exists()
+        return leave.asked() or Path(self._assignment.stop_wish).exists()
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
         folder = Path(self._assignment.checkpoints) / checkpoint_name(self._step)
@@ -127,7 +132,16 @@ class Attempt:
             "characters": self._engine.data.characters,
         }
         manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
+        if self._assignment.store:
+            self._share(folder, self._assignment.store)
         return SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
+
+    def _share(self, folder: Path, url: str) -> None:
+        """Bring a checkpoint where every node reaches it; those before it need no place on this one."""
+        store.keep(folder, url)
+        for other in folder.parent.iterdir():
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
 
     def leave(self) -> None:
         """Give the slot back."""
@@ -174,6 +188,8 @@ def failure_of(error: Exception) -> tuple[str, str]:
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):
         return "damaged checkpoint", line
+    if isinstance(error, NoStore):
+        return "store lost", line
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk full", line
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):

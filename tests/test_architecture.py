@@ -17,6 +17,7 @@ DOORS = {
     "sqlalchemy": ("orchestrator/ledger/",),
     "alembic": ("orchestrator/ledger/",),
     "ruamel": ("orchestrator/spec/document.py",),
+    "fsspec": ("orchestrator/store.py",),
     "jax": ("trainables/", "orchestrator/training.py"),
     "flax": ("trainables/",),
     "optax": ("trainables/",),

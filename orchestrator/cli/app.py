@@ -8,6 +8,7 @@ from importlib import import_module
 import typer
 from rich.console import Console
 
+from orchestrator.errors import NoCluster
 from orchestrator.exits import Exit
 from trainables.errors import Refusal
 
@@ -46,6 +47,9 @@ def run_command(arguments: Sequence[str]) -> int:
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         result = app(args=words, prog_name="sweep", standalone_mode=False)
+    except NoCluster as lack:
+        _refuse(str(lack))
+        return Exit.RESUMABLE
     except Refusal as refusal:
         return _refuse(str(refusal))
     except typer.TyperException as error:

@@ -1,4 +1,4 @@
-"""The verbs `cluster check` and `cluster token`."""
+"""The verbs `cluster check`, `cluster token` and `cluster leave`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import cluster_file, token
+from orchestrator import cluster_file, leaving, token
 from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
 from orchestrator.exits import Exit
 from orchestrator.place import check as check_place
 from orchestrator.spec.document import parse_document
 from orchestrator.spec.source import read_text
 
-cluster_app = typer.Typer(help="Before `ray up`: a token, and a look at the cluster file.")
+cluster_app = typer.Typer(help="A token, a look at a cluster file, and leaving a machine that is taken away.")
 
 
 @cluster_app.command("check")
@@ -47,6 +47,16 @@ def make_token(root: Root = DEFAULT_ROOT) -> None:
     check_place(where)
     token.made(where.token)
     Console(soft_wrap=True, highlight=False).print(str(where.token), markup=False)
+
+
+@cluster_app.command("leave")
+def leave(
+    seconds: Annotated[float, typer.Option(help="How long this machine still has.")] = 30.0,
+) -> None:
+    """Give this machine up: nothing new begins on it, and its trials are saved to go on elsewhere."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(leaving.drain(seconds), markup=False)
+    console.print(f"{leaving.tell_workers()} workers save their trials")
 
 
 def _mode_of(path: str) -> int | None:

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator import admission, hardware
+from orchestrator import admission, hardware, store
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Patience, Root, opened, paths
 from orchestrator.errors import BadInput
@@ -70,7 +71,8 @@ def check(
 
 
 def _found(ledger: Ledger, record: SweepRecord, where: Paths) -> Iterator[Finding]:
-    yield from findings_of(ledger, record.id, where.checkpoints(record.id))
+    at_hand = partial(store.at_hand, where, record.id)
+    yield from findings_of(ledger, record.id, where.checkpoints(record.id), at_hand)
     if database := sqlite_path(where.tracking_uri):
         yield from disagreements(ledger, record, Path(database))
 

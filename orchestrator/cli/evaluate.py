@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from orchestrator import store
 from orchestrator.cli.found import trial_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
@@ -24,13 +25,14 @@ def evaluate(
 ) -> None:
     """Evaluate a trial's best checkpoint again, on validation; the numbers must equal the recorded ones."""
     where, ledger = paths(root), opened(root)
-    trial_named(ledger, trial)
+    sweep_id = trial_named(ledger, trial).sweep_id
     best = next((row for row in ledger.checkpoints(trial) if row.kind == "best"), None)
     if best is None:
         raise BadInput(
             trial, "must be a trial with a checkpoint", "none", "The leaderboard of its sweep lists the keys."
         )
-    answer = _in_own_process(best.path, str(data), "validation", str(where.compilations))
+    folder = store.at_hand(where, sweep_id, trial, best.path)
+    answer = _in_own_process(str(folder), str(data), "validation", str(where.compilations))
     recorded = {name: best.metrics[f"val/{name}"] for name in answer["metrics"]}
     same = recorded == answer["metrics"]
     console = Console(soft_wrap=True)

@@ -72,9 +72,14 @@ def attach(ledger: Ledger, sweep_id: str, where: Paths) -> int:
         _say(f"Process {driving.pid} on {driving.host} drives {sweep_id}.")
     log = where.driver_log(sweep_id)
 
+    def over() -> bool:
+        # A driver gives its lease back before it prints the leaderboard.
+        prints = driving is not None and driving.is_near() and not driving.is_dead()
+        return not prints and holder(ledger, sweep_id) is None
+
     def watch() -> None:
         if log.exists():
-            detached.follow(log, detached.last_lines(log), lambda: holder(ledger, sweep_id) is None, _show)
+            detached.follow(log, detached.last_lines(log), over, _show)
         else:
             _watch(ledger, sweep_id)
 

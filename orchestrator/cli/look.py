@@ -111,10 +111,11 @@ def _newest(ledger: Ledger) -> SweepRecord:
 
 def _sweep_row(ledger: Ledger, record: SweepRecord) -> dict[str, Any]:
     driving = holder(ledger, record.id)
+    left = driving is None and record.state in ("RUNNING", "WAITING")
     return {
         "id": record.id,
-        "state": record.state if driving or record.state != "RUNNING" else "INTERRUPTED",
-        "reason": record.reason if driving or record.state != "RUNNING" else "its driver is gone",
+        "state": "INTERRUPTED" if left else record.state,
+        "reason": "its driver is gone" if left else record.reason,
         "task": record.task,
         "profile": record.profile,
         "driver": asdict(driving) if driving else None,

@@ -30,11 +30,15 @@ DEFAULT_DATA = Path("data")
 
 
 def paths(root: Path) -> Paths:
-    """Return the paths under `root`; the environment may name a ledger, an MLflow and JAX's cache."""
+    """Return the paths under `root`; the environment may name ledger, MLflow, JAX's cache and checkpoints."""
     named = os.environ.get
     cache = named("JAX_COMPILATION_CACHE_DIR")
     return Paths(
-        root.absolute(), named("SWEEP_LEDGER"), named("MLFLOW_TRACKING_URI"), Path(cache) if cache else None
+        root.absolute(),
+        named("SWEEP_LEDGER"),
+        named("MLFLOW_TRACKING_URI"),
+        Path(cache) if cache else None,
+        named("SWEEP_CHECKPOINTS") or None,
     )
 
 

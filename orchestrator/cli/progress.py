@@ -71,6 +71,8 @@ def describe(progress: Progress, metric: str) -> str:
         f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
     )
     parts = [f"trials {progress.settled}/{progress.wanted}" + (f" ({states})" if states else "")]
+    if progress.waiting is not None:
+        parts.append(f"WAITING: {progress.waiting}")
     if progress.best_value is not None:
         parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
     if progress.seconds_left is not None and progress.settled < progress.wanted:

@@ -21,6 +21,7 @@ from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.offer import offered, wait_for_nodes
 from orchestrator.paths import Paths
 from orchestrator.place import check as check_place
 from orchestrator.spec import from_document, load
@@ -29,6 +30,15 @@ from orchestrator.spec.model import Sweep
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
 Deadline = Annotated[
     float, typer.Option(help="Seconds a running trial may stay silent before it is killed and retried.")
+]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        envvar="SWEEP_WAIT",
+        help="How long to wait while no node has room for a trial; 10, on a cluster 3600.",
+    ),
 ]
 Notify = Annotated[
     str | None,
@@ -55,6 +65,7 @@ class _Place:
     notify: str | None
     deadline: float
     patience: float
+    wait: float | None
 
 
 def run(
@@ -73,6 +84,7 @@ def run(
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
+    wait: Wait = None,
     quiet: Quiet = False,
     notify: Notify = None,
     detach: Detach = False,
@@ -81,7 +93,7 @@ def run(
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
     """
-    here = hardware.detect()
+    here = offered(paths(root))
     wanted = [*(overrides or ()), *_extension(extend)]
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
@@ -89,8 +101,8 @@ def run(
     if detach:
         admission.check(sweep, here, data)
         return run_detached(sys.argv[1:], _identified(sweep, paths(root), new=new), paths(root))
-    place = _Place(paths(root), data, here, quiet, notify, deadline, patience)
-    why = f"this machine has {here.gpus} GPUs" if profile is None else "asked for"
+    place = _Place(paths(root), data, here, quiet, notify, deadline, patience, wait)
+    why = here.phrase if profile is None else "asked for"
     return _go(sweep, place, why, new=new)
 
 
@@ -101,12 +113,13 @@ def resume(
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
+    wait: Wait = None,
     quiet: Quiet = False,
     notify: Notify = None,
     detach: Detach = False,
 ) -> int:
     """Go on with a sweep of the ledger, without its file."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
+    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
     record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
     if detach:
         return run_detached(sys.argv[1:], record.id, place.paths)
@@ -119,12 +132,13 @@ def retry_failed(
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,
     patience: Patience = 60.0,
+    wait: Wait = None,
     quiet: Quiet = False,
     notify: Notify = None,
     detach: Detach = False,
 ) -> int:
     """Run the failed trials of a sweep once more, each from its last checkpoint."""
-    place = _Place(paths(root), data, hardware.detect(), quiet, notify, deadline, patience)
+    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
     ledger = Ledger.open(place.paths.ledger_url)
     record = sweep_named(ledger, sweep)
     failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
@@ -151,7 +165,15 @@ def _go(
     notifier = Notifier(place.notify, watch.say) if place.notify is not None else None
     watcher = Notified(watch, notifier, sweep.metric) if notifier else watch
     begun = driver.Run(
-        place.paths, place.data, place.hardware, known, new, tuple(reopen), place.deadline, place.patience
+        place.paths,
+        place.data,
+        place.hardware,
+        known,
+        new,
+        tuple(reopen),
+        deadline=place.deadline,
+        tracking_patience=place.patience,
+        wait=wait_for_nodes(place.wait),
     )
     sweep_id, code = driver.drive(sweep, begun, watcher)
     if notifier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,8 @@ from orchestrator.ledger.soundness import verify
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
+AtHand = Callable[[str, str], Path]
+"""Brings a trial's checkpoint here, by key and recorded path, and returns its folder."""
 Owned = TypeVar("Owned", AttemptRecord, ReportRecord, CheckpointRecord)
 
 
@@ -58,13 +60,16 @@ class Facts:
     checkpoints: Mapping[str, Sequence[CheckpointRecord]] = field(default_factory=dict)
 
 
-def check(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Finding]:
+def check(
+    ledger: Ledger, sweep_id: str, checkpoints: Path, at_hand: AtHand = lambda _, recorded: Path(recorded)
+) -> list[Finding]:
     """Return all that is wrong with a sweep; nothing is changed.
 
     Args:
         ledger: where it is kept.
         sweep_id: of the sweep.
         checkpoints: the folder of its checkpoints, one folder a trial and in it one a step.
+        at_hand: brings a checkpoint here, where it lies elsewhere, and returns its folder.
 
     Raises:
         KeyError: the ledger knows no such sweep.
@@ -78,7 +83,12 @@ def check(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Finding]:
     found = [Finding(sweep_id, problem) for problem in behind if not facts.driven]
     found += [*_sweep(facts), *_numbers(facts)]
     for trial in facts.trials:
-        found += [*_trial(trial), *_attempts(trial, facts), *_reports(trial, facts), *_kept(trial, facts)]
+        found += [
+            *_trial(trial),
+            *_attempts(trial, facts),
+            *_reports(trial, facts),
+            *_kept(trial, facts, at_hand),
+        ]
     return [*found, *_left_over(facts, checkpoints)]
 
 
@@ -174,17 +184,16 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _kept(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
+def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding]:
     kept = facts.checkpoints.get(trial.key, ())
     best = [record for record in kept if record.kind == "best"]
     if trial.state == "COMPLETE" and (not best or best[0].step != trial.best_step):
         yield Finding(trial.key, f"a COMPLETE trial keeps the checkpoint of its best step, {trial.best_step}")
     for record in {record.path: record for record in kept}.values():
-        yield from _on_disk(record)
+        yield from _on_disk(record, at_hand(record.trial_key, record.path))
 
 
-def _on_disk(record: CheckpointRecord) -> Iterator[Finding]:
-    folder = Path(record.path)
+def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
     try:
         checkpoint.load(folder, record.digest)
     except DamagedCheckpoint as damage:

@@ -52,9 +52,13 @@ class Holder:
         """Return one line of JSON."""
         return json.dumps(asdict(self))
 
+    def is_near(self) -> bool:
+        """Tell whether the process can be seen from here, so that its death would be known."""
+        return bool(self.place) and self.place == _place()
+
     def is_dead(self) -> bool:
         """Tell whether the process is known to be gone; False where there is no telling."""
-        if not self.place or self.place != _place():
+        if not self.is_near():
             return False
         try:
             return abs(psutil.Process(self.pid).create_time() - self.started) > SAME_START_SECONDS

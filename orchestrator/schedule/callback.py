@@ -41,6 +41,10 @@ class SessionCallback(Callback):
     def __getstate__(self) -> dict[str, Any]:
         return {"sweep_id": self._sweep_id}
 
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Note that an attempt has found its place."""
+        session_of(self._sweep_id).started(trial.trial_id)
+
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:

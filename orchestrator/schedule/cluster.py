@@ -62,17 +62,6 @@ def _unreachable(address: str | None, error: Exception) -> NoCluster:
     return NoCluster("Ray", "must start on this machine", got, remedy)
 
 
-def capacity(cpu: float, gpu: float) -> int:
-    """Return how many trials with these resources fit on the nodes that are alive now."""
-    return sum(_fitting(node["Resources"], cpu, gpu) for node in ray.nodes() if node["Alive"])
-
-
-def _fitting(there: Mapping[str, float], cpu: float, gpu: float) -> int:
-    # A share such as 1/3 must not lose a trial to rounding.
-    shares = [there.get(name, 0.0) / asked + 1e-6 for name, asked in (("CPU", cpu), ("GPU", gpu)) if asked]
-    return int(min(shares))
-
-
 def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
     """Return a sweep with the share of a GPU that each of its trials takes, measured if it is `auto`."""
     slots = sweep.resources.slots
@@ -98,6 +87,7 @@ class Evaluation(NamedTuple):
     data: str
     split: str
     compilations: str
+    store: str | None = None
 
 
 def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:

@@ -12,13 +12,16 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from orchestrator import leave
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.schedule import wish
 from orchestrator.schedule.environment import worker_environment
 
 NAMESPACE = "engines"
@@ -38,6 +41,7 @@ class EngineActor:
         from orchestrator.resident import Resident
 
         self._resident = Resident(slots)
+        self._watched = False
         self._self = ray.get_runtime_context().current_actor
         threading.Thread(target=self._live, name="engine", daemon=True).start()
 
@@ -49,6 +53,9 @@ class EngineActor:
 
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report."""
+        if not self._watched:
+            leave.watch(partial(wish.wished, assignment.sweep_id))
+            self._watched = True
         return await asyncio.wrap_future(self._resident.ask(assignment, worker, first=first))
 
     async def release(self, attempt_id: str) -> None:

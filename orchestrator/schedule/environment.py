@@ -49,10 +49,13 @@ def prepare(gpu_share: float, token: Path) -> None:
 
     Args:
         gpu_share: share of a GPU that a trial asks for.
-        token: file with the cluster's token, made for the owner's eyes only if it is missing.
+        token: file with the token, made for the owner's eyes only if it is missing; a cluster's own, named by
+            the environment, goes before it.
     """
-    os.environ.update(TUNE_ENVIRONMENT)
-    os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(made(token).absolute())})
-    if "RAY_ADDRESS" not in os.environ:
+    os.environ.update({**TUNE_ENVIRONMENT, "RAY_AUTH_MODE": "token"})
+    joins = "RAY_ADDRESS" in os.environ
+    if not (joins and os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}):
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(made(token).absolute())
+    if not joins:
         # A Ray of our own inherits the environment: a runtime environment would cost a second at the start.
         os.environ.update(worker_environment(gpu_share))

@@ -11,9 +11,10 @@ from ray.tune import TuneError
 from ray.tune.stopper import Stopper
 
 from orchestrator.ledger.records import ReportRecord
-from orchestrator.schedule import cluster, schedulers, search
+from orchestrator.schedule import schedulers, search, wish
 from orchestrator.schedule.callback import SessionCallback
 from orchestrator.schedule.keyed import histories
+from orchestrator.schedule.view import View
 from orchestrator.schedule.worker import Worker
 from orchestrator.session import Session
 from trainables.errors import Refusal
@@ -60,10 +61,19 @@ def run(
         Refusal: if the ledger can no longer be written.
     """
     sweep = session.sweep
-    session.capacity = lambda: cluster.capacity(sweep.resources.cpu, sweep.resources.gpu)
+    view = View(sweep.resources.cpu, sweep.resources.gpu)
+    session.capacity, session.lack = view.capacity, view.lack
     # Tune keeps one trial of a custom search algorithm pending; a cluster would fill one by one.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.concurrency, 1))
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
     search.register(session)
+    wish.forget(sweep.id)
+
+    def looking(session: Session) -> None:
+        view.ask_for(session.demand)
+        tick(session)
+        if session.stopped:
+            wish.wish(sweep.id)
+
     scheduler = schedulers.build(sweep, histories(reports))
     session.settle_stopped(scheduler.stopped)
     try:
@@ -80,7 +90,7 @@ def run(
                 storage_path=str(session.paths.ray.resolve()),
                 # A retry is re-issued by the session, with its cause known.
                 failure_config=tune.FailureConfig(max_failures=0),
-                callbacks=[SessionCallback(sweep.id, deadline, tick)],
+                callbacks=[SessionCallback(sweep.id, deadline, looking)],
                 stop=_SessionStopper(sweep.id),
                 verbose=0,
             ),
@@ -88,4 +98,6 @@ def run(
     except TuneError as error:
         raise refusal_behind(error) or error from None
     finally:
+        view.ask_for(0)
+        wish.forget(sweep.id)
         search.forget(sweep.id)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from orchestrator import leave
 from orchestrator.assignment import Assignment
+from orchestrator.schedule import wish
 from orchestrator.schedule.engines import SharedEngine
 
 if TYPE_CHECKING:
@@ -30,18 +33,26 @@ class Worker(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Note the first assignment."""
         self._place: OwnEngine | SharedEngine | None = None
-        self._assignment = Assignment.from_config(config)
+        self._assignment, self._begun = Assignment.from_config(config), False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next assignment in place of the one that ended."""
         self._leave()
-        self._assignment = Assignment.from_config(new_config)
+        self._assignment, self._begun = Assignment.from_config(new_config), False
         return True
 
     def step(self) -> dict[str, Any]:
-        """Train one interval and report."""
+        """Train one interval and report.
+
+        Raises:
+            RuntimeError: this machine is about to be taken away, and an attempt would begin on it.
+        """
         if self._place is None:
             self._place = _place_of(self._assignment)
+            leave.watch(partial(wish.wished, self._assignment.sweep_id))
+        if leave.told_to_go() and not self._begun:
+            raise RuntimeError("this machine is being preempted")
+        self._begun = True
         return self._place.advance(self._assignment).to_result()
 
     def _leave(self) -> None:

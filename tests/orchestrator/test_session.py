@@ -12,7 +12,7 @@ from orchestrator.ledger import wishes
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.paths import Paths, checkpoint_name
-from orchestrator.session import HOPELESS_AFTER, Session
+from orchestrator.session import HOPELESS_AFTER, SLOW_START, Session
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
 from orchestrator.study.study import Study
@@ -96,8 +96,10 @@ def outcome(told: Assignment, step: int, value: float, **changes: object) -> Out
 
 
 def launch(session: Session) -> Assignment:
+    """Launch an attempt, and let a worker take it."""
     told = session.next_assignment()
     assert told is not None
+    session.started(told.attempt_id)
     return told
 
 
@@ -294,7 +296,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_behind_it(desk: Desk) -> None
 
 def test_a_hung_attempt_is_noticed_once(desk: Desk) -> None:
     session = desk.open(desk.sweep(1))
-    told = launch(session)
+    told = session.next_assignment()
+    assert told is not None
+    desk.clock.now += 61
+    assert session.silent(60) == []  # no worker has taken it yet
+    session.started(told.attempt_id)
     desk.clock.now += 61
     assert session.silent(60) == [told.attempt_id]
     session.condemn(told.attempt_id, "hung")
@@ -360,6 +366,53 @@ def test_without_any_node_it_stops_after_a_while(desk: Desk) -> None:
     session.look_around()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"
+
+
+def test_waiting_for_a_node_is_a_state_with_a_reason(desk: Desk) -> None:
+    """It ends when a node comes; what is said changes with what there is."""
+    sweep = desk.sweep(1)
+    session = desk.open(sweep, capacity=0)
+    session.lack = lambda: "no node with 1 GPU; 3 nodes, 0 free"
+    session.look_around()
+    waiting = desk.ledger.sweep(sweep.id)
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("WAITING", "no node with 1 GPU; 3 nodes, 0 free")
+    assert session.progress().waiting == waiting.reason
+    session.capacity = lambda: 1
+    session.look_around()
+    running = desk.ledger.sweep(sweep.id)
+    assert running is not None
+    assert (running.state, running.reason) == ("RUNNING", None)
+    train(session, launch(session))
+    assert session.progress().waiting is None
+
+
+def test_a_sweep_whose_attempts_find_no_place_waits_and_gives_up(desk: Desk) -> None:
+    """Nodes that others use are no nodes; the trial is not charged for them."""
+    sweep = desk.sweep(1)
+    session = desk.open(sweep, capacity=1)
+    told = session.next_assignment()
+    assert told is not None
+    desk.clock.now += SLOW_START + 1
+    session.look_around()
+    assert session.progress().waiting is not None
+    desk.clock.now += session.patience + 1
+    session.look_around()
+    assert session.stopped is not None
+    assert session.stopped.state == "INTERRUPTED"
+    assert session.finished
+    assert desk.ledger.trial(told.trial_key).state == "PREEMPTED"
+    session.reported(told.attempt_id, outcome(told, 10, 0.5))  # a worker that came too late
+    assert desk.ledger.reports(told.trial_key) == []
+
+
+def test_as_many_attempts_are_wanted_as_are_left(desk: Desk) -> None:
+    session = desk.open(desk.sweep(5), capacity=2)
+    assert session.demand == 5
+    train(session, launch(session))
+    assert session.demand == 4
+    session.stop("enough", "INTERRUPTED")
+    assert session.demand == 0
 
 
 CONFIRM = "confirm: {seeds: 2}\n"

@@ -19,8 +19,9 @@ from orchestrator.hardware import Hardware
 from orchestrator.schedule import environment
 environment.prepare(0.0, Path(sys.argv[1]) / "token")
 from orchestrator.schedule import cluster
+from orchestrator.schedule.view import View
 with cluster.connected(Hardware(cpus=1, gpus=0), 0.0):
-    print(cluster.capacity(1, 0))
+    print(View(1, 0).capacity())
 """
 
 
