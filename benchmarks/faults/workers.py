@@ -100,7 +100,7 @@ def _spread(waits: list[float]) -> str:
 
 def killed_nodes(dose: Dose) -> list[Row]:
     """Kill raylets of a cluster of three, and start another for each."""
-    site, tally = Site(dose.folder, "nodes").write(trials=8, steps=400), Tally()
+    site, tally = Site(dose.folder, "nodes").write(trials=8, steps=3000), Tally()
     cluster = _Cluster(site)
     waits, killed, chance = [], 0, random.Random(4)
     try:

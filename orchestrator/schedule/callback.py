@@ -15,10 +15,13 @@ from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.search import session_of
 from orchestrator.session import Session
 
+_CUT_OFF = "actor is temporarily unavailable"
+"""What is said of a node's trials before it is declared dead; the death of a worker alone is told at once."""
+
 _PHRASES = {
     "out of memory": ("running low on memory", "memory pressure"),
-    "node lost": ("node has died", "node died", "node was dead", "NODE_DIED", "preempted"),
-    "worker lost": ("The actor died", "The actor is dead", "worker process has died", "actor is unavailable"),
+    "node lost": ("node has died", "node died", "node was dead", "NODE_DIED", "preempted", _CUT_OFF),
+    "worker lost": ("The actor died", "The actor is dead", "worker process has died"),
 }
 
 

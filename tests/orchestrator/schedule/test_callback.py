@@ -25,6 +25,10 @@ process was killed by the OOM killer due to high memory usage, (2) ray stop --fo
             "out of memory",
         ),
         ("The actor is dead because its node has died. Node Id: 1f2e", "node lost"),
+        (
+            "The actor 59a2 is unavailable: The actor is temporarily unavailable: RpcError: Socket closed",
+            "node lost",
+        ),
         ("Failure # 1 (occurred at ...)\nZeroDivisionError: division by zero", "error"),
     ],
 )
