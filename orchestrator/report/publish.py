@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.ledger.records import Event
+from orchestrator.ledger.records import FINISHED_SWEEP, Event
 from orchestrator.report.answer import answer, notes
 from orchestrator.report.card import model_of
 from orchestrator.report.history import History
@@ -49,8 +49,9 @@ def _states(summary: Summary) -> str:
 
 
 def _results(summary: Summary) -> dict[str, float]:
+    """Return a sweep's figures at its end; one that is interrupted would draw others beside them later."""
     chosen = summary.chosen
-    if chosen is None:
+    if chosen is None or summary.state not in FINISHED_SWEEP:
         return {}
     found = {events.OBJECTIVE: chosen.row.value, **chosen.test}
     return {name: value for name, value in found.items() if value is not None}

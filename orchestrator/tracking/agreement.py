@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -61,7 +61,7 @@ def _compared(
         [(run, status)] = own
         yield from _status(trial, status, driven)
         drawn = reader.execute("SELECT key, step, value FROM metrics WHERE run_uuid = ?", (run,))
-        yield from _points(trial.key, _told(reports.get(trial.key, [])), Counter(drawn.fetchall()))
+        yield from _points(trial.key, _told(reports.get(trial.key, [])), drawn.fetchall())
 
 
 def _status(trial: TrialRecord, status: str, driven: bool) -> Iterator[Finding]:
@@ -81,8 +81,9 @@ def _told(reports: Iterable[ReportRecord]) -> set[Point]:
     }
 
 
-def _points(key: str, told: set[Point], drawn: Counter[Point]) -> Iterator[Finding]:
-    if missing := told - drawn.keys():
+def _points(key: str, told: set[Point], drawn: Sequence[Point]) -> Iterator[Finding]:
+    if missing := told - set(drawn):
         yield Finding(key, f"MLflow has every point that was reported, missing {len(missing)}; {REMEDY}")
-    if twice := [point for point in told if drawn[point] > 1]:
+    times = Counter((name, step) for name, step, _ in drawn)
+    if twice := [place for place, count in times.items() if count > 1]:
         yield Finding(key, f"MLflow has every point once, got {len(twice)} of them more often")

@@ -78,6 +78,7 @@ def test_the_end_is_told_with_everything_to_keep(ledger: Ledger, paths: Paths) -
 
 def test_an_interrupted_sweep_is_told_as_killed(ledger: Ledger, paths: Paths) -> None:
     told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "INTERRUPTED", "SIGTERM")
+    assert told[-1].payload["values"] == {}, "its figures come once, at the end"
     assert told[-1].payload["status"] == "KILLED"
     assert told[-1].payload["tags"] == {"sweep.state": "INTERRUPTED", "sweep.reason": "SIGTERM"}
 

@@ -137,6 +137,7 @@ def test_never_a_traceback(content: str | bytes, overrides: list[str], gpus: int
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @settings(max_examples=10_000, **COMMON)
 @given(FILES, OVERRIDES, st.integers(0, 1))
 def test_never_a_traceback_in_ten_thousand(content: str | bytes, overrides: list[str], gpus: int) -> None:
