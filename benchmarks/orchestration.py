@@ -162,7 +162,7 @@ def bare(trials: int, folder: Path) -> dict[str, float]:
             """Load nothing."""
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     space = {
         "gamma_init_min": tune.uniform(0.1, 0.9),
         "theta_init_max": tune.choice([0.0314, 0.314, 3.14, 6.28]),

@@ -83,6 +83,9 @@ def measured(name: str, trials: int, data: Path) -> float:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    environment.pop("RAY_ADDRESS", None)
+    if name == "plain":
+        environment["RAY_ADDRESS"] = "local"  # or Ray joins whatever cluster was last begun on this machine
     with tempfile.TemporaryDirectory() as folder:
         command = commands(name, trials, data, Path(folder))
         began = time.perf_counter()
