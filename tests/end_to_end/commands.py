@@ -76,6 +76,10 @@ class Commands:
         """Return every living process that a command of this test has started."""
         return [process for process in psutil.process_iter() if _marked(process, self.mark)]
 
+    def titled(self, beginning: str) -> list[psutil.Process]:
+        """Return those of them whose command line begins so, such as `ray::Worker`."""
+        return [process for process in self.alive() if _title(process).startswith(beginning)]
+
     def wait_until_gone(self, seconds: float = LEAVE_SECONDS) -> list[psutil.Process]:
         """Wait for all processes to leave; return those that did not."""
         deadline = time.monotonic() + seconds
@@ -100,6 +104,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"nothing happened for {seconds:g} s"
         time.sleep(0.1)
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return "".join(process.cmdline())
+    except psutil.Error:
+        return ""  # it has ended since
 
 
 def _marked(process: psutil.Process, mark: str) -> bool:

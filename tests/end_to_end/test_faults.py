@@ -96,9 +96,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None
     """The death of one process costs at most an interval of one trial."""
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 6)
-    workers = [
-        process for process in commands.alive() if "".join(process.cmdline()).startswith("ray::Worker")
-    ]
+    workers = commands.titled("ray::Worker")
     assert workers
     workers[0].kill()
     ledger = commands.ledger

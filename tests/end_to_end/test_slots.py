@@ -26,7 +26,7 @@ ENDLESS += ["--set", "training.steps=100_000", "--set", "budget.trials=4"]
 
 def engines(commands: Commands) -> list:
     """Return the processes that hold an engine."""
-    return [each for each in commands.alive() if "".join(each.cmdline()).startswith("ray::Engine")]
+    return commands.titled("ray::Engine")
 
 
 def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None:
@@ -70,7 +70,7 @@ def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands
     (engine,) = engines(commands)
     engine.kill()
     wait_for(lambda: len(_reported(ledger, attempt=2)) == 4)
-    workers = [each for each in commands.alive() if "".join(each.cmdline()).startswith("ray::Worker")]
+    workers = commands.titled("ray::Worker")
     workers[0].kill()
     wait_for(lambda: len(_reported(ledger, attempt=3)) == 1)
     (sweep,) = ledger.sweeps()
