@@ -16,7 +16,7 @@ from tests.end_to_end.commands import finish
 
 EVERY = 20.0
 TRIALS = 200
-STEPS = 4500
+STEPS = 3600
 """Of a trial: as many as keep two processors busy for the whole time, between the faults."""
 ENDED = (0, 3)
 SETTLED_AFTER = 60.0
