@@ -12,6 +12,7 @@ import psutil
 
 from benchmarks.faults.site import PATIENCE, Site, disagreement, kill
 from benchmarks.faults.table import Dose, Row, Tally
+from benchmarks.faults.workers import tired
 from tests.end_to_end.commands import finish
 
 EVERY = 20.0
@@ -61,6 +62,8 @@ def soak(dose: Dose) -> list[Row]:
 
 def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Random) -> int:
     if fault == "worker":
+        if tired(site):
+            return 0
         workers = [each for each in site.alive() if "ray::Worker" in "".join(each.cmdline())]
         if workers:
             chance.choice(workers).kill()

@@ -54,7 +54,7 @@ def killed_workers(dose: Dose) -> list[Row]:
 def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[float]) -> bool:
     """Kill one worker that trains, and wait for its trial's next attempt; False once the sweep has ended."""
     wanted = site.reports() + chance.choice((1, 2, 3))
-    if not until(lambda: site.reports() >= wanted and not _tired(site), driver):
+    if not until(lambda: site.reports() >= wanted and not tired(site), driver):
         return False
     workers = [process for process in site.alive() if "ray::Worker.train" in "".join(process.cmdline())]
     if not workers:
@@ -91,7 +91,8 @@ def _goes_on(site: Site, key: str, number: int) -> bool:
     return any(int(each.attempt_id.rpartition(".")[2]) > number for each in site.ledger.reports(key))
 
 
-def _tired(site: Site) -> bool:
+def tired(site: Site) -> bool:
+    """Tell whether a running trial has lost as many workers as it may without being given up."""
     lost = Counter(each.trial_key for each in site.ledger.attempts(site.id) if each.cause == "worker lost")
     running = {trial.key for trial in site.trials() if trial.state in ("RUNNING", "WAITING")}
     return any(lost[key] >= SPARED_AFTER for key in running)
