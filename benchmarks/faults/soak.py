@@ -17,7 +17,7 @@ from tests.end_to_end.commands import finish
 
 EVERY = 20.0
 TRIALS = 200
-STEPS = 3600
+STEPS = 3000
 """Of a trial: as many as keep two processors busy for the whole time, between the faults."""
 ENDED = (0, 3)
 SETTLED_AFTER = 60.0
