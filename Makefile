@@ -7,7 +7,7 @@ CUDA   ?=
 LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
 STAMP  := $(VENV)/.ready$(CUDA)
 
-.PHONY: help setup sweep ui test test-slow test-faults check docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-slow test-faults check docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -27,6 +27,12 @@ sweep: $(STAMP)  ## Run a sweep (SPACE=search_spaces/retrieval.yaml)
 
 ui: $(STAMP)  ## Serve MLflow on 127.0.0.1:5000
 	@$(BIN)/python -m orchestrator.sweep ui
+
+up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small group, on this machine alone
+	@cluster/stores.sh up
+
+down:  ## Stop them; what they hold stays in stores/
+	@cluster/stores.sh down
 
 test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not end_to_end" tests

@@ -22,7 +22,7 @@ _SECRETS = {
     "an access key": re.compile(r"\bA(KIA|SIA)[0-9A-Z]{16}\b"),
     "a password in an address": re.compile(r"://[^/\s:@]+:[^/\s@$]+@"),
     "a secret": re.compile(
-        r"(secret_access_key|auth_token|password|passwd|api_key)[\"']?\s*[=:]\s*[\"']?[^\s\"'$~/<]", re.I
+        r"(secret_access_key|auth_token|password|passwd|api_key)[\"']?\s*[=:]\s*[\"']?[^\s\"'$~/<%{]", re.I
     ),
 }
 _OPEN = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])|(?<![\w:])::/0")

@@ -90,6 +90,11 @@ class Server:
         return f"postgresql://sweep:{PASSWORD}@127.0.0.1:{self.port}/postgres"
 
     @property
+    def socket_url(self) -> str:
+        """Return the database's URL by the socket, which every network of this machine reaches."""
+        return f"postgresql://sweep:{PASSWORD}@/postgres?host={self._folder}&port={self.port}"
+
+    @property
     def _dsn(self) -> str:
         return f"host=127.0.0.1 port={self.port} user=sweep password={PASSWORD} dbname=postgres"
 

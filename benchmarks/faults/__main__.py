@@ -19,6 +19,7 @@ SCENARIOS = {
     "asha": "kills:killed_with_asha",
     "workers": "workers:killed_workers",
     "nodes": "workers:killed_nodes",
+    "hosts": "hosts:lost_and_cut_hosts",
     "mlflow": "tracking:unreliable_server",
     "mlflow-gone": "tracking:no_server",
     "locked": "stores:locked_database",

@@ -10,12 +10,12 @@ import pytest
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ruamel.yaml import YAML
 
-from orchestrator.cluster_file import UNFILLED, problems, problems_of_text
+from orchestrator.cluster_file import UNFILLED, is_for_ray_up, problems, problems_of_text
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "cluster"
-RAY_UP = sorted(name for name in FOLDER.glob("*.yaml") if name.name != "kuberay.yaml")
-ALL = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
+RAY_UP = sorted(path for path in FOLDER.glob("*.yaml") if is_for_ray_up(path.read_text()))
+ALL = sorted({*FOLDER.glob("*.yaml"), *FOLDER.glob("*.sh")} - {FOLDER / "compose.yaml"})
 RULE = "# ----------------------------------------------------------------"
 
 
@@ -94,3 +94,22 @@ def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
 def test_the_shell_can_read_them(path: Path) -> None:
     subprocess.run(["bash", "-n", path], check=True)
+
+
+def test_containers_are_as_closed_as_what_make_up_starts() -> None:
+    """Only this machine is listened to, secrets are files, and MLflow is started with the same options."""
+    compose, script = read(FOLDER / "compose.yaml"), (FOLDER / "stores.sh").read_text()
+    services = compose["services"]
+    assert all(port.startswith("127.0.0.1:") for each in services.values() for port in each["ports"])
+    assert services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres-password"
+    assert {name: each["file"] for name, each in compose["secrets"].items()} == {
+        name: f"../stores/{name}" for name in ("postgres-password", "mlflow-password", "session-password")
+    }
+    command = services["mlflow"]["command"][-1]
+    for option in ("--app-name basic-auth", "--allowed-hosts", "--cors-allowed-origins"):
+        assert option in command
+        assert option in script
+    for name, value in services["mlflow"]["environment"].items():
+        assert name in ("MLFLOW_AUTH_CONFIG_PATH", "PGPASSFILE") or f"{name}={value}" in script
+    for line in compose["configs"]["auth"]["content"].splitlines():
+        assert line in script or line.startswith("database_uri")

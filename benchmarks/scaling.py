@@ -1,0 +1,180 @@
+"""What a sweep's driver and its stores take as the cluster grows: Ray's fake nodes, trials that only report.
+
+    python -m benchmarks.scaling [--nodes 4 16 48] [--seconds 60] [--pause 1.0]
+
+Every node is a raylet of its own on this machine with one processor; every trial reports, waits, and trains
+nothing, so that what is measured is the service: processor time of the driver, of its writer to MLflow, of
+Ray's head and of a raylet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.orchestration import SPACE, metrics_of
+
+ENDLESS = 1_000_000
+
+
+def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str, float]:
+    """Run trials on so many fake nodes for a while and return what it took."""
+    from orchestrator.schedule import environment
+
+    # A cluster: nothing of this process's environment is a worker's; the address is known later.
+    os.environ.update({"RAY_worker_niceness": "0", "RAY_ADDRESS": "to be known"})
+    environment.prepare(0.0, folder / "ray-token")
+    from ray.cluster_utils import Cluster
+
+    from orchestrator.assignment import Outcome, SavedCheckpoint
+    from orchestrator.hardware import Hardware
+    from orchestrator.ledger.ledger import Ledger
+    from orchestrator.ledger.records import SweepRecord
+    from orchestrator.paths import Paths
+    from orchestrator.schedule import cluster, tuner
+    from orchestrator.schedule.worker import Worker
+    from orchestrator.session import Session
+    from orchestrator.spec import load
+    from orchestrator.study.study import Study
+    from orchestrator.tracking import events
+    from orchestrator.tracking.shipper import Shipper
+
+    class Reporting(Worker):
+        """Reports as a trial does, and waits in between."""
+
+        def step(self) -> dict[str, Any]:
+            time.sleep(pause)
+            told = self._assignment
+            self._at = getattr(self, "_at", 0) + 1
+            saved = SavedCheckpoint(f"{told.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
+            rate = told.settings.training.learning_rate
+            return Outcome(self._at, False, metrics_of(rate, 1), saved).to_result()
+
+    file = folder / "reporting.yaml"
+    file.write_text(SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},"))
+    sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
+    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+    session = Session(sweep, ledger, Study(sweep), paths, folder)
+    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
+    shipper.start()
+    head = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(nodes):
+        head.add_node(num_cpus=1, object_store_memory=80 * 1024 * 1024, wait=False)
+    head.wait_for_nodes(timeout=600)
+    os.environ["RAY_ADDRESS"] = head.address
+    clock = Clock(session, ledger, sweep.id, nodes, seconds)
+
+    def tick(_: Any) -> None:
+        shipper.nudge()
+        clock.look(shipper.lag)
+
+    try:
+        with cluster.connected(Hardware(1, 0), 0.0):
+            tuner.run(session, [], deadline=600, tick=tick, trainable=Reporting)
+    finally:
+        shipper.close()
+        head.shutdown()
+    return clock.figures
+
+
+class Clock:
+    """Looks at the processes once all trials report, and again when the time is over; then stops all."""
+
+    def __init__(self, session: Any, ledger: Any, sweep_id: str, nodes: int, seconds: float) -> None:
+        self._session, self._ledger, self._sweep_id = session, ledger, sweep_id
+        self._nodes, self._seconds = nodes, seconds
+        self._began: tuple[float, int, dict[str, float]] | None = None
+        self.figures: dict[str, float] = {}
+
+    def look(self, lag: int) -> None:
+        """Begin, go on or end, as it is time."""
+        reporting = sum(run.step > 0 for run in self._session.running.values())
+        if self._began is None and reporting == self._nodes:
+            self._began = (time.perf_counter(), self._reports(), _processor_seconds())
+        elif self._began and not self.figures and time.perf_counter() - self._began[0] >= self._seconds:
+            self._end(lag)
+
+    def _end(self, lag: int) -> None:
+        assert self._began is not None
+        took, reports = time.perf_counter() - self._began[0], self._reports() - self._began[1]
+        now = _processor_seconds()
+        used = {name: now[name] - self._began[2].get(name, 0.0) for name in now}
+        self.figures = {
+            "nodes": self._nodes,
+            "reports_a_second": reports / took,
+            "driver_ms_a_report": 1000 * used["driver"] / reports,
+            "driver_share_of_a_core": used["driver"] / took,
+            "writer_ms_a_report": 1000 * used["writer"] / reports,
+            "gcs_ms_a_second": 1000 * used["gcs_server"] / took,
+            "raylet_ms_a_second": 1000 * used["raylet"] / (took * (self._nodes + 1)),
+            "records_waiting_for_mlflow": lag,
+        }
+        self._session.stop("measured", "INTERRUPTED")
+
+    def _reports(self) -> int:
+        return len(self._ledger.reports(self._sweep_id))
+
+
+def _processor_seconds() -> dict[str, float]:
+    """Return the processor time so far of this process and of what it has started, by kind."""
+    found = {"driver": _seconds(psutil.Process()), "writer": 0.0, "gcs_server": 0.0, "raylet": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            name, line = process.name(), " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        kind = name if name in found else "writer" if "orchestrator.tracking.deliver" in line else None
+        if kind:
+            found[kind] += _seconds(process)
+    return found
+
+
+def _seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def main() -> None:
+    """Measure every size in a process of its own, and print one table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 16, 48])
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long each size is measured")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two reports of a trial")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
+            (nodes,) = options.nodes
+            print(json.dumps(measured(nodes, options.seconds, options.pause, Path(folder))))
+        return
+    rows = []
+    for nodes in options.nodes:
+        command = [sys.executable, "-m", "benchmarks.scaling", "--one", "--nodes", str(nodes)]
+        command += ["--seconds", str(options.seconds), "--pause", str(options.pause)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print(f"{nodes} nodes measured", file=sys.stderr)
+    print("| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |")
+    print("|" + "---|" * len(rows[0]))
+    for row in rows:
+        print("| " + " | ".join(f"{value:.3g}" for value in row.values()) + " |")
+    print(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.")
+
+
+if __name__ == "__main__":
+    main()

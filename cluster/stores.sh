@@ -1,0 +1,101 @@
+#!/bin/bash
+# `make up` and `make down`: PostgreSQL and an MLflow server with users, for a small group, on this machine alone.
+#
+#     cluster/stores.sh up       # prints what a sweep needs to know; started again, it finds what it had
+#     cluster/stores.sh down
+#
+# Other machines reach them by an SSH tunnel, ssh -L 5000:127.0.0.1:5000 -L 5432:127.0.0.1:5432 HOST. Passwords are
+# made once, each in a file that only its owner reads. cluster/compose.yaml does the same in containers.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 077
+stores=${STORES:-$PWD/stores} database_port=${POSTGRES_PORT:-5432} mlflow_port=${MLFLOW_PORT:-5000}
+artifacts=${ARTIFACTS:-$stores/artifacts}       # or s3://bucket/artifacts
+export PATH="$PWD/.venv/bin:$PATH:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)"
+export PGPASSFILE="$stores/pgpass"
+
+as_owner() { # PostgreSQL refuses to run as root
+  if [ "$(id -u)" = 0 ]; then (cd / && setpriv --reuid=postgres --regid=postgres --clear-groups "$@"); else "$@"; fi
+}
+
+make_secrets() {
+  mkdir -p "$stores/postgres"
+  for name in postgres mlflow session; do
+    [ -s "$stores/$name-password" ] || python -c 'import secrets; print(secrets.token_urlsafe(24))' >"$stores/$name-password"
+  done
+  echo "127.0.0.1:$database_port:*:sweep:$(cat "$stores/postgres-password")" >"$PGPASSFILE"
+  printf '[mlflow]\nmlflow_tracking_username = admin\nmlflow_tracking_password = %s\n' \
+    "$(cat "$stores/mlflow-password")" >"$stores/credentials"
+  cat >"$stores/auth.ini" <<END
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = postgresql://sweep@127.0.0.1:$database_port/users
+admin_username = admin
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+END
+}
+
+start_postgres() {
+  if [ "$(id -u)" = 0 ]; then
+    chmod 711 "$stores"
+    cp "$stores/postgres-password" "$stores/postgres.first"
+    chown postgres "$stores/postgres" "$stores/postgres.first"
+  else
+    cp "$stores/postgres-password" "$stores/postgres.first"
+  fi
+  [ -e "$stores/postgres/PG_VERSION" ] ||
+    as_owner initdb --pgdata="$stores/postgres" --username=sweep --auth=scram-sha-256 \
+      --pwfile="$stores/postgres.first" >/dev/null
+  rm "$stores/postgres.first"
+  as_owner pg_ctl --pgdata="$stores/postgres" --log="$stores/postgres/log" --wait --silent start \
+    -o "-c listen_addresses=127.0.0.1 -c port=$database_port -c unix_socket_directories=$stores/postgres"
+  for name in sweeps mlflow users; do
+    psql -qtA -h 127.0.0.1 -p "$database_port" -U sweep postgres -c "SELECT 1 FROM pg_database WHERE datname = '$name'" |
+      grep -q 1 || createdb -h 127.0.0.1 -p "$database_port" -U sweep "$name"
+  done
+}
+
+start_mlflow() {
+  MLFLOW_AUTH_CONFIG_PATH="$stores/auth.ini" MLFLOW_AUTH_ADMIN_PASSWORD="$(cat "$stores/mlflow-password")" \
+    MLFLOW_FLASK_SERVER_SECRET_KEY="$(cat "$stores/session-password")" MLFLOW_DISABLE_TELEMETRY=true \
+    MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_ALLOW_PICKLE_DESERIALIZATION=false \
+    setsid python -m mlflow server --app-name basic-auth --host 127.0.0.1 --port "$mlflow_port" --workers 2 \
+    --backend-store-uri "postgresql://sweep@127.0.0.1:$database_port/mlflow" --artifacts-destination "$artifacts" \
+    --allowed-hosts "127.0.0.1:$mlflow_port,localhost:$mlflow_port" \
+    --cors-allowed-origins "http://127.0.0.1:$mlflow_port,http://localhost:$mlflow_port" \
+    >"$stores/mlflow.log" 2>&1 </dev/null &
+  echo $! >"$stores/mlflow.pid"
+  for _ in $(seq 600); do
+    curl -sf -m 2 "http://127.0.0.1:$mlflow_port/health" >/dev/null && return
+    kill -0 "$(cat "$stores/mlflow.pid")" 2>/dev/null || break
+    sleep 0.5
+  done
+  tail -n 5 "$stores/mlflow.log" >&2
+  exit 1
+}
+
+running() { [ -s "$stores/mlflow.pid" ] && kill -0 "$(cat "$stores/mlflow.pid")" 2>/dev/null; }
+
+case ${1:-} in
+up)
+  if ! running; then
+    make_secrets
+    start_postgres
+    start_mlflow
+  fi
+  cat <<END
+export SWEEP_LEDGER=postgresql://sweep@127.0.0.1:$database_port/sweeps PGPASSFILE=$PGPASSFILE
+export MLFLOW_TRACKING_URI=http://127.0.0.1:$mlflow_port
+# MLflow's user and password: cp $stores/credentials ~/.mlflow/credentials
+END
+  ;;
+down)
+  running && kill -TERM -- "-$(cat "$stores/mlflow.pid")"
+  rm -f "$stores/mlflow.pid"
+  as_owner pg_ctl --pgdata="$stores/postgres" --mode=fast --silent stop
+  ;;
+*)
+  echo "usage: cluster/stores.sh up | down" >&2
+  exit 2
+  ;;
+esac

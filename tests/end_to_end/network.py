@@ -1,0 +1,121 @@
+"""Hosts of a test's own on a network of their own: namespaces, a cable each, and a switch between them.
+
+Nothing of it is seen from outside; whatever runs on a host ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+START_SECONDS = 60.0
+_OWN = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--uts", "--kill-child"]
+# bash is the first process of a host, and buries whoever has lost its parent; Ray notes under /tmp/ray what
+# runs.
+_BEGIN = """
+hostname {name} && ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray || exit 1
+for folder in {disks}; do mount -t tmpfs none $folder || exit 1; done
+echo up
+sleep infinity & wait
+"""
+
+_BRIDGE = "ip link add bridge type bridge && ip link set bridge up && echo up && exec sleep infinity"
+
+
+def available() -> str | None:
+    """Return why there can be no such hosts here, or None."""
+    tried = subprocess.run(
+        ["unshare", *_OWN, "ip", "link", "set", "lo", "up"], capture_output=True, check=False
+    )
+    return None if tried.returncode == 0 else "needs namespaces of its own (unshare, ip)"
+
+
+class Switch:
+    """A network 10.9.0.0/24 that nothing else is on."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", _BRIDGE], stdout=subprocess.PIPE, start_new_session=True
+        )
+        _wait_until_up(self._process)
+
+    def plug(self, number: int, host: int) -> None:
+        """Lay a cable to a host, which is given the address 10.9.0.<number>.
+
+        Args:
+            number: of the port.
+            host: process whose network is meant.
+        """
+        self._do(f"ip link add port{number} type veth peer name eth0 netns {host}")
+        self._do(f"ip link set port{number} master bridge up")
+        inside = f"ip address add 10.9.0.{number}/24 dev eth0 && ip link set eth0 up"
+        subprocess.run(["nsenter", "--target", str(host), "--net", "sh", "-c", inside], check=True)
+
+    def cut(self, number: int) -> None:
+        """Let everything that comes through a port be lost; nobody is told."""
+        self._do(f"ip link set port{number} nomaster")
+
+    def mend(self, number: int) -> None:
+        """Undo a cut."""
+        self._do(f"ip link set port{number} master bridge")
+
+    def remove(self) -> None:
+        """Take the network away."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _do(self, command: str) -> None:
+        enter = ["nsenter", "--target", str(self._process.pid), "--net"]
+        subprocess.run([*enter, *command.split()], check=True)
+
+
+class NetworkHost:
+    """A host on a switch.
+
+    Args:
+        switch: that its cable goes to.
+        number: of its port, and the last part of its address.
+        disks: folders that it has to itself; they begin empty.
+    """
+
+    def __init__(self, switch: Switch, number: int, disks: Sequence[Path] = ()) -> None:
+        self.number, self.address = number, f"10.9.0.{number}"
+        begin = _BEGIN.format(name=f"host-{number}", disks=" ".join(map(str, disks)))
+        self._process = subprocess.Popen(
+            ["unshare", *_OWN, "bash", "-c", begin], stdout=subprocess.PIPE, start_new_session=True
+        )
+        _wait_until_up(self._process)
+        switch.plug(number, self._process.pid)
+
+    def run(
+        self, command: Sequence[str], *, quiet: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a command on this host, in a session of its own."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        (inside,) = children.read_text().split()
+        enter = ["nsenter", "--target", inside, "--pid", "--mount", "--net", "--uts", f"--wdns={Path.cwd()}"]
+        return subprocess.Popen(
+            [*enter, *command],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        """End the host with all that runs on it, as a plug that is pulled does."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _wait_until_up(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    began = time.monotonic()
+    assert process.stdout.readline() == b"up\n", "needs namespaces of its own (unshare)"
+    assert time.monotonic() - began < START_SECONDS

@@ -1,0 +1,109 @@
+"""What a driver asks of a cluster before it sends anything to it: real heads, in namespaces of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator import token
+from tests.end_to_end.commands import SMALL, Commands, finish
+from tests.end_to_end.network import NetworkHost, Switch, available
+
+WHY_NOT = available()
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+RAY = str(Path(sys.executable).with_name("ray"))
+ADDRESS = "10.9.0.1:6379"
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    """Give a network."""
+    network = Switch()
+    yield network
+    network.remove()
+
+
+@pytest.fixture
+def head(switch: Switch) -> Iterator[NetworkHost]:
+    """Give the first host of it."""
+    host = NetworkHost(switch, 1)
+    yield host
+    host.end()
+
+
+def environment(commands: Commands, **changes: str) -> dict[str, str]:
+    """Return what a command on a host is told; `RAY_ADDRESS` names the head."""
+    return {
+        "SWEEP_ROOT": str(commands.root),
+        "SWEEP_DATA": str(commands.shared / "data"),
+        "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        "SWEEP_TEST_MARK": commands.mark,
+        "RAY_ADDRESS": ADDRESS,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+        **changes,
+    }
+
+
+def sweep(host: NetworkHost, commands: Commands, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "orchestrator.sweep", *SMALL, *options]
+    return host.run(command, **environment(commands))
+
+
+def start_head(host: NetworkHost, commands: Commands, **changes: str) -> None:
+    told = environment(commands, **{**changes, "RAY_ADDRESS": ""})
+    own = [f"--node-ip-address={host.address}", "--num-cpus=1", "--include-dashboard=false"]
+    code, output = finish(host.run([RAY, "start", "--head", "--port=6379", *own], **told))
+    assert code == 0, output
+
+
+def with_token(commands: Commands) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token.made(commands.root / "ray-token"))}
+
+
+def test_nobody_there_is_said_at_once(head: NetworkHost, commands: Commands) -> None:
+    """It may come later: the code is that of a sweep that can go on."""
+    code, output = finish(sweep(head, commands), timeout=60)
+    assert code == 4, output
+    assert f"RAY_ADDRESS={ADDRESS}: must be a Ray cluster that answers" in output
+
+
+def test_a_head_that_answers_without_a_token_is_refused(head: NetworkHost, commands: Commands) -> None:
+    start_head(head, commands, RAY_AUTH_MODE="disabled")
+    code, output = finish(sweep(head, commands), timeout=120)
+    assert code == 2, output
+    assert "must refuse whoever has no token" in output
+    assert not (commands.root / "sweeps.db").exists()
+
+
+def test_another_token_is_refused_and_several_hosts_need_shared_stores(
+    switch: Switch, head: NetworkHost, commands: Commands, tmp_path: Path
+) -> None:
+    theirs = str(token.made(tmp_path / "another-token"))
+    start_head(head, commands, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=theirs)
+    code, output = finish(sweep(head, commands), timeout=120)
+    assert code == 2, output
+    assert "must take our token" in output
+    (commands.root / "ray-token").write_text(Path(theirs).read_text())
+    code, output = finish(sweep(head, commands, "--set", "resources={cpu: 2}"), timeout=120)
+    assert code == 2, output
+    assert "a node of the cluster has 0 GPU(s), 1 CPU(s)" in output
+    second = NetworkHost(switch, 2)
+    told = environment(commands, **with_token(commands), RAY_ADDRESS="")
+    joined = second.run(
+        [RAY, "start", f"--address={ADDRESS}", "--node-ip-address=10.9.0.2", "--num-cpus=1"], **told
+    )
+    assert finish(joined)[0] == 0
+    code, output = finish(sweep(head, commands), timeout=120)
+    assert code == 2, output
+    assert "SWEEP_LEDGER=postgresql://" in output
+    second.end()

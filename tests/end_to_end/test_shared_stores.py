@@ -1,0 +1,160 @@
+"""What `make up` starts is closed to strangers, and a sweep over it ends as one on this machine's disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import psutil
+import pytest
+import requests
+from moto.server import ThreadedMotoServer
+
+from benchmarks.faults.site import MEASURED, Site
+from orchestrator.ledger.ledger import Ledger
+from tests import postgres
+from tests.end_to_end.commands import ROOT
+
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(postgres.binaries() is None, reason="needs PostgreSQL (Debian: postgresql)"),
+]
+SEARCH = "/api/2.0/mlflow/experiments/search?max_results=5"
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What `make up` has started.
+
+    Attributes:
+        folder: of everything it keeps.
+        mlflow: address of the server.
+        password: of MLflow's administrator.
+        environment: what a sweep is told.
+    """
+
+    folder: Path
+    mlflow: str
+    password: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """Start them as `make up` does, on free ports."""
+    folder = tmp_path_factory.mktemp("stores")
+    for parent in [*folder.parents][:-2]:
+        parent.chmod(parent.stat().st_mode | 0o011)  # PostgreSQL runs as another user, where we are root
+    database, mlflow = _free_port(), _free_port()
+    own = {"STORES": str(folder), "POSTGRES_PORT": str(database), "MLFLOW_PORT": str(mlflow)}
+    environment = {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [str(ROOT / "cluster" / "stores.sh")]
+    up = subprocess.run([*command, "up"], env=environment, capture_output=True, text=True, check=True)
+    told = dict(re.findall(r"(\w+)=(\S+)", up.stdout))
+    password = (folder / "mlflow-password").read_text().strip()
+    yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, told)
+    subprocess.run([*command, "down"], env=environment, check=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_strangers_are_refused(stores: Stores) -> None:
+    """No user, a wrong password, another site's page, a forged name of the host: nothing is answered."""
+    mine, everything = ("admin", stores.password), ["/", SEARCH, "/api/2.0/mlflow-artifacts/artifacts"]
+    for page in everything:
+        assert requests.get(stores.mlflow + page, timeout=30).status_code == 401
+        assert requests.get(stores.mlflow + page, auth=("admin", "guess"), timeout=30).status_code == 401
+    assert requests.get(stores.mlflow + SEARCH, auth=mine, timeout=30).status_code == 200
+    forged = requests.get(stores.mlflow + SEARCH, auth=mine, headers={"Host": "evil.example"}, timeout=30)
+    assert forged.status_code == 403
+    create = f"{stores.mlflow}/api/2.0/mlflow/experiments/create"
+    foreign = {"Origin": "http://evil.example"}
+    assert (
+        requests.post(create, json={"name": "x"}, auth=mine, headers=foreign, timeout=30).status_code == 403
+    )
+    jobs = f"{stores.mlflow}/ajax-api/3.0/jobs"
+    assert requests.post(jobs, json={"job_name": "x"}, auth=mine, timeout=30).status_code == 404
+
+
+def test_nobody_but_this_machine_is_listened_to_and_no_password_is_shown(stores: Stores) -> None:
+    addresses = (stores.mlflow, stores.environment["SWEEP_LEDGER"])
+    ports = {urlsplit(address).port for address in addresses}
+    listening = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    assert {each.ip for each in listening if each.port in ports} == {"127.0.0.1"}
+    shown = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    for secret in stores.folder.glob("*-password"):
+        assert secret.stat().st_mode & 0o777 == 0o600
+        assert not any(secret.read_text().strip() in line for line in shown)
+
+
+def test_the_same_sweep_over_shared_stores(
+    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ledger on PostgreSQL, MLflow behind its server, checkpoints on S3: the same trials, curves and best."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "planted-id", "AWS_SECRET_ACCESS_KEY": "planted-secret"}
+    s3: dict[str, Any] = {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"}
+    s3 |= {"aws_access_key_id": "planted-id", "aws_secret_access_key": "planted-secret"}
+    client = boto3.client("s3", **s3)
+    client.create_bucket(Bucket="sweeps")
+    shared = {
+        **stores.environment,
+        **keys,
+        "AWS_ENDPOINT_URL": s3["endpoint_url"],
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "SWEEP_CHECKPOINTS": "s3://sweeps/checkpoints",
+        "MLFLOW_TRACKING_USERNAME": "admin",
+        "MLFLOW_TRACKING_PASSWORD": stores.password,
+    }
+    alone = Site(tmp_path, "alone").write(trials=4)
+    code, output = alone.finished()
+    assert code == 0, output
+    together = Site(tmp_path, "together").write(trials=4)
+    code, output = together.finished(**shared)
+    assert code == 0, output
+    monkeypatch.setenv("PGPASSFILE", stores.environment["PGPASSFILE"])
+    ledger = Ledger.open(stores.environment["SWEEP_LEDGER"])
+    (sweep,) = ledger.sweeps()
+    assert _outcome(ledger, sweep.id) == _outcome(alone.ledger, alone.id)
+    code, output = together.run("check", sweep.id, **shared)
+    assert code == 0, output
+    kept = {each["Key"].rpartition("/")[0] for each in client.list_objects_v2(Bucket="sweeps")["Contents"]}
+    assert kept == {
+        f"checkpoints/{sweep.id}/{row.trial_key}/{Path(row.path).name}"
+        for row in ledger.checkpoints(sweep.id)
+    }
+    database = (stores.folder / "postgres-password").read_text().strip()
+    _nowhere([*keys.values(), stores.password, database], tmp_path)
+    server.stop()
+
+
+def _outcome(ledger: Ledger, sweep_id: str) -> dict[str, Any]:
+    curves: dict[str, list[Any]] = {}
+    for report in ledger.reports(sweep_id):
+        kept = {name: value for name, value in report.metrics.items() if not MEASURED.search(name)}
+        curves.setdefault(report.trial_key, []).append((report.step, kept))
+    trials = ledger.trials(sweep_id)
+    return {each.key: (each.params, each.state, each.value, curves[each.key]) for each in trials}
+
+
+def _nowhere(secrets: list[str], folder: Path) -> None:
+    for secret in secrets:
+        search = ["grep", "-rlaF", secret, str(folder)]
+        assert subprocess.run(search, capture_output=True, text=True, check=False).stdout == ""
