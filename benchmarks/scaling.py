@@ -1,10 +1,12 @@
 """What a sweep's driver and its stores take as the cluster grows: Ray's fake nodes, trials that only report.
 
     python -m benchmarks.scaling [--nodes 4 16 48] [--seconds 60] [--pause 1.0]
+    python -m benchmarks.scaling --decisions
 
-Every node is a raylet of its own on this machine with one processor; every trial reports, waits, and trains
-nothing, so that what is measured is the service: processor time of the driver, of its writer to MLflow, of
-Ray's head and of a raylet.
+The latter is without Ray: processor time of the session and the ledger alone, on SQLite. Otherwise every node
+is a raylet of its own on this machine with one processor; every trial reports, waits, and trains nothing, so
+that what is measured is the service: processor time of the driver, of its writer to MLflow, of Ray's head and
+of a raylet.
 """
 
 from __future__ import annotations
@@ -147,6 +149,41 @@ def _seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
+    """Return the processor time of a report, and of a look around, with so many trials at once."""
+    from orchestrator.nodes import Node, fitting
+    from tests.orchestrator.test_session import Desk, outcome
+
+    desk = Desk(folder)
+    session = desk.open(desk.sweep(running), capacity=running)
+    told = [session.next_assignment() for _ in range(running)]
+    metrics = {**metrics_of(1e-3, 1), **{f"hidden_norm/layer_{k}": 1.0 for k in range(6)}}
+    rounds, began = max(1, reports // running), time.process_time()
+    for step in range(1, rounds + 1):
+        for each in told:
+            assert each is not None
+            session.reported(each.attempt_id, outcome(each, step, 0.5, metrics=metrics, done=False))
+    took, began = time.process_time() - began, time.process_time()
+    nodes = [Node(8, 1, 8, 1)] * 100
+    for _ in range(100):
+        session.look_around(), session.next_assignment(), session.progress(), session.silent(600)
+        fitting(nodes, 1, 1 / 8)
+    return {
+        "trials_at_once": running,
+        "ms_a_report": 1000 * took / (rounds * running),
+        "ms_a_look_around": 10 * (time.process_time() - began),
+    }
+
+
+def table(rows: list[dict[str, float]]) -> str:
+    """Return rows as a table, a column a figure."""
+    lines = ["| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |"]
+    lines.append("|" + "---|" * len(rows[0]))
+    return "\n".join(
+        lines + ["| " + " | ".join(f"{each:.3g}" for each in row.values()) + " |" for row in rows]
+    )
+
+
 def main() -> None:
     """Measure every size in a process of its own, and print one table."""
     parser = argparse.ArgumentParser(
@@ -156,7 +193,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each size is measured")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two reports of a trial")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--decisions", action="store_true", help="the session and the ledger, without Ray")
     options = parser.parse_args()
+    if options.decisions:
+        rows = []
+        for running in (2, 100, 1000):
+            with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
+                rows.append(decided(running, 1000, Path(folder)))
+        print(table(rows))
+        return
     if options.one:
         with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
             (nodes,) = options.nodes
@@ -169,10 +214,7 @@ def main() -> None:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(f"{nodes} nodes measured", file=sys.stderr)
-    print("| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |")
-    print("|" + "---|" * len(rows[0]))
-    for row in rows:
-        print("| " + " | ".join(f"{value:.3g}" for value in row.values()) + " |")
+    print(table(rows))
     print(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.")
 
 

@@ -368,7 +368,7 @@ class Session:
         """Delete a checkpoint that no row refers to any more, wherever it is."""
         shutil.rmtree(folder, ignore_errors=True)
         if url := self.paths.stored(self.sweep.id, trial_key):
-            store.drop(folder, url)
+            store.drop_later(folder, url)
 
     def _judged(self, outcome: Outcome) -> Outcome:
         """Turn an objective that is no number into a failure; the study must never see it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from trainables.checkpoint import ARRAYS, MANIFEST
 
 FILES = (ARRAYS, MANIFEST)
 """In the order in which they are written: a manifest that is there has its arrays."""
+
+
+_dropping = ThreadPoolExecutor(4, thread_name_prefix="store")
 
 
 def check(url: str) -> None:
@@ -95,6 +99,11 @@ def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
     if url := where.stored(sweep_id, trial_key):
         fetch(folder, url)
     return folder
+
+
+def drop_later(folder: Path, url: str) -> None:
+    """Delete a checkpoint of the store when there is time: no report may wait for it."""
+    _dropping.submit(drop, folder, url)
 
 
 def drop(folder: Path, url: str) -> None:
