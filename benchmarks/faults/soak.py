@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -17,8 +18,6 @@ from tests.end_to_end.commands import finish
 
 EVERY = 20.0
 TRIALS = 200
-STEPS = 3000
-"""Of a trial: as many as keep two processors busy for the whole time, between the faults."""
 ENDED = (0, 3)
 SETTLED_AFTER = 60.0
 """Seconds after which a driver has imported all that it needs."""
@@ -27,7 +26,10 @@ SETTLED_AFTER = 60.0
 def soak(dose: Dose) -> list[Row]:
     """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
     site = Site(dose.folder, "soak")
-    site.write(trials=TRIALS, steps=STEPS, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    # As many steps as keep two processors busy for the whole time, between the faults.
+    site.write(
+        trials=TRIALS, steps=10 * round(dose.soak / 4), scheduler="{asha: {reduction: 2, grace: 0.25}}"
+    )
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
@@ -64,9 +66,10 @@ def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Ra
     if fault == "worker":
         if tired(site):
             return 0
-        workers = [each for each in site.alive() if "ray::Worker" in "".join(each.cmdline())]
+        workers = site.titled("ray::Worker")
         if workers:
-            chance.choice(workers).kill()
+            with suppress(psutil.NoSuchProcess):
+                chance.choice(workers).kill()
         return len(workers[:1])
     os.kill(driver.pid, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
     finish(driver, PATIENCE)

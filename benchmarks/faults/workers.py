@@ -56,7 +56,7 @@ def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, 
     wanted = site.reports() + chance.choice((1, 2, 3))
     if not until(lambda: site.reports() >= wanted and not tired(site), driver):
         return False
-    workers = [process for process in site.alive() if "ray::Worker.train" in "".join(process.cmdline())]
+    workers = site.titled("ray::Worker.train")
     if not workers:
         return True
     return _recovered(site, driver, "worker lost", chance.choice(workers).kill, waits)
