@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import cluster_file, leaving, token
+from orchestrator import cluster_file, surrender, token
 from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
 from orchestrator.exits import Exit
 from orchestrator.place import check as check_place
@@ -55,8 +55,8 @@ def leave(
 ) -> None:
     """Give this machine up: nothing new begins on it, and its trials are saved to go on elsewhere."""
     console = Console(soft_wrap=True, highlight=False)
-    console.print(leaving.drain(seconds), markup=False)
-    console.print(f"{leaving.tell_workers()} workers save their trials")
+    console.print(surrender.drain(seconds), markup=False)
+    console.print(f"{surrender.tell_workers()} workers save their trials")
 
 
 def _mode_of(path: str) -> int | None:

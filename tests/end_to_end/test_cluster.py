@@ -33,8 +33,8 @@ def switch() -> Iterator[Switch]:
 
 
 @pytest.fixture
-def head(switch: Switch) -> Iterator[NetworkHost]:
-    """Give the first host of it."""
+def head(switch: Switch, commands: Commands) -> Iterator[NetworkHost]:
+    """Give the first host of it; it ends before `commands` looks for what was left running."""
     host = NetworkHost(switch, 1)
     yield host
     host.end()
@@ -62,8 +62,11 @@ def sweep(host: NetworkHost, commands: Commands, *options: str) -> subprocess.Po
 def start_head(host: NetworkHost, commands: Commands, **changes: str) -> None:
     told = environment(commands, **{**changes, "RAY_ADDRESS": ""})
     own = [f"--node-ip-address={host.address}", "--num-cpus=1", "--include-dashboard=false"]
-    code, output = finish(host.run([RAY, "start", "--head", "--port=6379", *own], **told))
-    assert code == 0, output
+    for _ in range(2):  # Ray's patience with a busy machine is fixed: 30 s
+        code, output = finish(host.run([RAY, "start", "--head", "--port=6379", *own], **told))
+        if code == 0:
+            return
+    raise AssertionError(output)
 
 
 def with_token(commands: Commands) -> dict[str, str]:
@@ -72,38 +75,42 @@ def with_token(commands: Commands) -> dict[str, str]:
 
 def test_nobody_there_is_said_at_once(head: NetworkHost, commands: Commands) -> None:
     """It may come later: the code is that of a sweep that can go on."""
-    code, output = finish(sweep(head, commands), timeout=60)
+    code, output = finish(sweep(head, commands))
     assert code == 4, output
     assert f"RAY_ADDRESS={ADDRESS}: must be a Ray cluster that answers" in output
 
 
 def test_a_head_that_answers_without_a_token_is_refused(head: NetworkHost, commands: Commands) -> None:
     start_head(head, commands, RAY_AUTH_MODE="disabled")
-    code, output = finish(sweep(head, commands), timeout=120)
+    code, output = finish(sweep(head, commands))
     assert code == 2, output
     assert "must refuse whoever has no token" in output
     assert not (commands.root / "sweeps.db").exists()
 
 
 def test_another_token_is_refused_and_several_hosts_need_shared_stores(
-    switch: Switch, head: NetworkHost, commands: Commands, tmp_path: Path
+    switch: Switch,
+    head: NetworkHost,
+    commands: Commands,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     theirs = str(token.made(tmp_path / "another-token"))
     start_head(head, commands, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=theirs)
-    code, output = finish(sweep(head, commands), timeout=120)
+    code, output = finish(sweep(head, commands))
     assert code == 2, output
     assert "must take our token" in output
     (commands.root / "ray-token").write_text(Path(theirs).read_text())
-    code, output = finish(sweep(head, commands, "--set", "resources={cpu: 2}"), timeout=120)
+    code, output = finish(sweep(head, commands, "--set", "resources={cpu: 2}"))
     assert code == 2, output
     assert "a node of the cluster has 0 GPU(s), 1 CPU(s)" in output
     second = NetworkHost(switch, 2)
+    request.addfinalizer(second.end)
     told = environment(commands, **with_token(commands), RAY_ADDRESS="")
     joined = second.run(
         [RAY, "start", f"--address={ADDRESS}", "--node-ip-address=10.9.0.2", "--num-cpus=1"], **told
     )
     assert finish(joined)[0] == 0
-    code, output = finish(sweep(head, commands), timeout=120)
+    code, output = finish(sweep(head, commands))
     assert code == 2, output
     assert "SWEEP_LEDGER=postgresql://" in output
-    second.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 
@@ -112,6 +113,31 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None
     assert causes == ["worker lost"]
     curve = [report.step for report in ledger.reports(again.trial_key)]
     assert curve == list(range(10, 10 * len(curve) + 1, 10))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_told_to_go_saves_first(commands: Commands) -> None:
+    """SIGTERM, as before a machine is taken away: nothing is lost or repeated, and nobody is charged."""
+    driver = commands.start(*ENDLESS)
+    wait_for(lambda: reports(commands) >= 6)
+    commands.titled("ray::Worker")[0].terminate()
+    ledger = commands.ledger
+    (sweep,) = ledger.sweeps()
+
+    def goes_on() -> bool:
+        later = {attempt.id for attempt in ledger.attempts(sweep.id) if attempt.number > 1}
+        return bool(later & {report.attempt_id for report in ledger.reports(sweep.id)})
+
+    wait_for(goes_on)
+    code, output = commands.run("stop", sweep.id)
+    assert code == 0, output
+    code, output = finish(driver, timeout=60)
+    assert code == 4, output
+    assert {attempt.cause for attempt in ledger.attempts(sweep.id)} <= {"interrupted", "node lost"}
+    for trial in ledger.trials(sweep.id):
+        log = (commands.root / "logs" / sweep.id / f"{trial.key}.log").read_text()
+        steps = re.findall(r": step (\d+):", log)
+        assert len(steps) == len(set(steps))
 
 
 def test_mlflow_that_is_gone_costs_no_trial(commands: Commands) -> None:
