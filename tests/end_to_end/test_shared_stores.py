@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +53,9 @@ class Stores:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
-    """Start them as `make up` does, on free ports."""
-    folder = tmp_path_factory.mktemp("stores")
-    for parent in [*folder.parents][:-2]:
-        parent.chmod(parent.stat().st_mode | 0o011)  # PostgreSQL runs as another user, where we are root
+def stores() -> Iterator[Stores]:
+    """Start them as `make up` does, on free ports; where we are root, PostgreSQL runs as another user."""
+    folder = Path(tempfile.mkdtemp(prefix="stores-"))
     database, mlflow = _free_port(), _free_port()
     own = {"STORES": str(folder), "POSTGRES_PORT": str(database), "MLFLOW_PORT": str(mlflow)}
     environment = {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -65,6 +65,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     password = (folder / "mlflow-password").read_text().strip()
     yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, told)
     subprocess.run([*command, "down"], env=environment, check=True)
+    shutil.rmtree(folder)
 
 
 def _free_port() -> int:
