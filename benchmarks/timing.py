@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -32,13 +31,11 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
     return {name: median(each) for name, each in taken.items()}
 
 
-def in_processes(
-    module: str, count: int, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
-) -> list[dict[str, Any]]:
+def in_processes(module: str, count: int, *arguments: str) -> list[dict[str, Any]]:
     """Return what `count` processes of a benchmark print, one after the other, each a line of JSON."""
     command = [sys.executable, "-m", module, "--child", *arguments]
     run = partial(subprocess.run, command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    printed = [run(env={**os.environ, **environment}).stdout for _ in range(count)]
+    printed = [run().stdout for _ in range(count)]
     return [json.loads(each.splitlines()[-1]) for each in printed]
 
 

@@ -3,14 +3,15 @@
     python -m benchmarks.training_step [--processes 5] [--rounds 30]
 
 2 layers, D 32, N 64, H 8, L 256, batch 16, 100 tokens, 2 classes: forward pass, gradient and Adam. All but
-the layer is the same in both. Once on one core, as a sweep gives each trial where there is no GPU, and
-once in a process that has every core to itself.
+the layer is the same in both. Once on one core, which is a trial's share where a sweep has as many trials as
+cores, and once in a process that has every core to itself.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,6 @@ from jax import numpy as jnp
 
 from benchmarks.printed import PrintedRotRNN
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
-from orchestrator.schedule.environment import worker_environment
 from trainables.layers.rotrnn import RotRNN
 from trainables.model import Model, Training
 from trainables.optim import ADAM
@@ -65,16 +65,19 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if asked.child:
         steps = {form: training_step(form, asked.length) for form in FORMS}
         print(json.dumps(in_turns(steps, asked.rounds)))
         return
     sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "rounds")]
     rows = []
-    for cores, environment in (("a sweep's trial", worker_environment(0)), ("every core", {})):
-        runs = in_processes("benchmarks.training_step", asked.processes, *sizes, environment=environment)
+    for cores, option in (("one core", ["--one-core"]), ("every core", [])):
+        runs = in_processes("benchmarks.training_step", asked.processes, *sizes, *option)
         times = [milliseconds(runs, form) for form in ("printed", "ours")]
         rows.append([cores, *times, ratios(runs, "printed", "ours")])
     print(table(["training step", "printed form, ms", "ours, ms", "printed / ours: median (range)"], rows))
