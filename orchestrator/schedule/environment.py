@@ -30,8 +30,8 @@ TUNE_ENVIRONMENT = {
 def worker_environment(gpu_share: float) -> dict[str, str]:
     """Return the environment of every process that trains or evaluates.
 
-    One XLA thread a process on a CPU: a trial a core is faster than a core shared by trials, and it makes
-    the numbers independent of what else runs.
+    Asks XLA for one thread a process on a CPU, as a trial a core is faster than a core shared by trials. JAX
+    0.10 heeds it in part: operations that do not depend on each other may still run side by side.
     """
     if gpu_share <= 0 or host_devices():
         return {
