@@ -61,11 +61,14 @@ format: $(STAMP)  ## Mend formatting and import order
 	@$(BIN)/ruff format .
 
 # Each of Debian's packages that a test needs, by what it brings. RUNLEVEL=1: no server of theirs is started.
-packages:  ## Install what some tests need (a browser, PostgreSQL, a C compiler), where apt-get is to be had
+packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compiler), where apt-get is to be had
 	@missing=; \
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null || missing="$$missing chromium chromium-driver"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	test -x /usr/sbin/sshd || missing="$$missing openssh-server"; \
+	command -v rsync >/dev/null || missing="$$missing rsync"; \
+	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "Installing$$missing" \
 	  && apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
 	     apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \

@@ -1,6 +1,6 @@
 """What the service itself costs a trial: N trials that train nothing, five reports each.
 
-    python benchmarks/orchestration.py [--trials 1000]
+    python -m benchmarks.orchestration [--trials 1000]
 
 Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. Beside it bare Ray Tune
 with its OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from benchmarks.service import begin
 
 REPORTS = 5
 SPACE = """
@@ -73,16 +75,8 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
     environment.prepare(0.0, folder / "ray-token")
     from orchestrator import hardware
     from orchestrator.assignment import Outcome, SavedCheckpoint
-    from orchestrator.ledger.ledger import Ledger
-    from orchestrator.ledger.records import SweepRecord
-    from orchestrator.paths import Paths
     from orchestrator.schedule import cluster, tuner
     from orchestrator.schedule.worker import Worker
-    from orchestrator.session import Session
-    from orchestrator.spec import load
-    from orchestrator.study.study import Study
-    from orchestrator.tracking import events
-    from orchestrator.tracking.shipper import Shipper
 
     class Idle(Worker):
         """Reports as a trial does, and trains nothing."""
@@ -95,17 +89,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
             done = self._at == REPORTS
             return Outcome(self._at, done, metrics_of(rate, self._at), saved).to_result()
 
-    file = folder / "idle.yaml"
-    file.write_text(SPACE.format(trials=trials))
-    sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
-    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
-    session = Session(sweep, ledger, Study(sweep), paths, folder)
-    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
-    shipper.start()
+    sweep, ledger, session, shipper = begin(SPACE.format(trials=trials), folder)
     grown = Growth()
 
     def tick(_: Any) -> None:
@@ -198,7 +182,15 @@ def main() -> None:
     print(f"{arguments.trials} trials that train nothing, {REPORTS} reports each\n")
     print("| | ms a trial | until its last trial | driver KiB a trial |\n|---|---|---|---|")
     for name in ("ours", "bare"):
-        command = [sys.executable, __file__, "--only", name, "--trials", str(arguments.trials)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.orchestration",
+            "--only",
+            name,
+            "--trials",
+            str(arguments.trials),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from benchmarks.orchestration import SPACE, metrics_of
+from benchmarks.service import begin
 
 ENDLESS = 1_000_000
 
@@ -39,16 +40,8 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
     from orchestrator.assignment import Outcome, SavedCheckpoint
     from orchestrator.hardware import Hardware
-    from orchestrator.ledger.ledger import Ledger
-    from orchestrator.ledger.records import SweepRecord
-    from orchestrator.paths import Paths
     from orchestrator.schedule import cluster, tuner
     from orchestrator.schedule.worker import Worker
-    from orchestrator.session import Session
-    from orchestrator.spec import load
-    from orchestrator.study.study import Study
-    from orchestrator.tracking import events
-    from orchestrator.tracking.shipper import Shipper
 
     class Reporting(Worker):
         """Reports as a trial does, and waits in between."""
@@ -61,17 +54,8 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
             rate = told.settings.training.learning_rate
             return Outcome(self._at, False, metrics_of(rate, 1), saved).to_result()
 
-    file = folder / "reporting.yaml"
-    file.write_text(SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},"))
-    sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
-    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
-    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
-    session = Session(sweep, ledger, Study(sweep), paths, folder)
-    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
-    shipper.start()
+    endless = SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},")
+    sweep, ledger, session, shipper = begin(endless, folder)
     head = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(nodes):
         head.add_node(num_cpus=1, object_store_memory=80 * 1024 * 1024, wait=False)

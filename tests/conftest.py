@@ -1,10 +1,37 @@
-"""Settings that hold for every test."""
+"""Settings that hold for every test, and what tests of several folders are given."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import postgres
 
 # Before the first import of JAX: no test may depend on a GPU, and workers of the suite share two cores.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """Run one server for all tests that want one; its addresses hold a password."""
+    programs, user = postgres.binaries(), postgres.unprivileged_user()
+    if programs is None or user is None:
+        pytest.skip("needs PostgreSQL (Debian: postgresql), and an account that may run it")
+    server = postgres.Server(programs, user)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Give Ray a temporary folder; its sockets' names must be short."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    yield folder
+    shutil.rmtree(folder)

@@ -15,7 +15,17 @@ from rich.console import Console
 
 from orchestrator import admission, hardware, store
 from orchestrator.cli.found import sweep_named
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Patience, Root, opened, paths
+from orchestrator.cli.options import (
+    DEFAULT_DATA,
+    DEFAULT_ROOT,
+    Data,
+    Json,
+    Patience,
+    Root,
+    SweepId,
+    opened,
+    paths,
+)
 from orchestrator.errors import BadInput
 from orchestrator.estimate import Estimate, estimate, phrases
 from orchestrator.exits import Exit
@@ -35,7 +45,7 @@ from orchestrator.tracking.agreement import disagreements
 
 
 def stop(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    sweep: SweepId,
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Ask a running sweep to save every trial and leave, from wherever its ledger is reached."""

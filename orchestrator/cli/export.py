@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.found import sweep_named, trial_named
-from orchestrator.cli.options import DEFAULT_ROOT, Root, opened
+from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened
 from orchestrator.errors import BadInput
 from orchestrator.export import export as write
 from orchestrator.report.words import near
@@ -32,7 +32,7 @@ def export(
 
 
 def export_study(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of one.")],
+    sweep: SweepId,
     file: Annotated[Path, typer.Argument(help="The new SQLite file.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:
@@ -55,7 +55,7 @@ def export_study(
 
 
 def export_tensorboard(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of one.")],
+    sweep: SweepId,
     folder: Annotated[Path, typer.Argument(help="The new folder.")],
     root: Root = DEFAULT_ROOT,
 ) -> None:

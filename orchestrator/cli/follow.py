@@ -15,7 +15,7 @@ from rich.console import Console
 from orchestrator import detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.look import progress_of
-from orchestrator.cli.options import DEFAULT_ROOT, Root, opened, paths
+from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.exits import Exit
 from orchestrator.ledger.lease import holder
@@ -36,7 +36,7 @@ Detach = Annotated[
 
 
 def follow(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    sweep: SweepId,
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Print what a sweep's driver prints, until it ends; Ctrl-C ends only this.

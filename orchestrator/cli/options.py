@@ -11,6 +11,7 @@ import typer
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.paths import Paths
 
+SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's id, or the beginning of it.")]
 Root = Annotated[
     Path,
     typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of all that sweeps write."),

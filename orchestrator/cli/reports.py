@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.found import sweep_named
-from orchestrator.cli.options import DEFAULT_ROOT, Root, opened, paths
+from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened, paths
 from orchestrator.report.compare import comparison
 from orchestrator.report.history import read
 from orchestrator.report.report import show, write
@@ -16,7 +16,7 @@ from orchestrator.report.summary import summarise
 
 
 def report(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of one.")],
+    sweep: SweepId,
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Write the report of a sweep as it stands, also while it runs, and print its leaderboard."""

@@ -16,7 +16,7 @@ from orchestrator import admission, driver, hardware
 from orchestrator.cli.follow import Detach, run_detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, paths
+from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, SweepId, paths
 from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -107,7 +107,7 @@ def run(
 
 
 def resume(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    sweep: SweepId,
     extend: Extend = None,
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
@@ -127,7 +127,7 @@ def resume(
 
 
 def retry_failed(
-    sweep: Annotated[str, typer.Argument(help="A sweep's id, or the beginning of it.")],
+    sweep: SweepId,
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
     deadline: Deadline = 600.0,

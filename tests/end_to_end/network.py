@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.end_to_end.machine import Machine, possible
+
 START_SECONDS = 60.0
-_OWN = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--uts", "--kill-child"]
-# bash is the first process of a host, and buries whoever has lost its parent; Ray notes under /tmp/ray what
-# runs.
+_SPACES = ["--pid", "--mount", "--net", "--uts"]
+# Ray notes under /tmp/ray what runs.
 _BEGIN = """
 hostname {name} && ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray || exit 1
 for folder in {disks}; do mount -t tmpfs none $folder || exit 1; done
@@ -28,10 +29,7 @@ _BRIDGE = "ip link add bridge type bridge && ip link set bridge up && echo up &&
 
 def available() -> str | None:
     """Return why there can be no such hosts here, or None."""
-    tried = subprocess.run(
-        ["unshare", *_OWN, "ip", "link", "set", "lo", "up"], capture_output=True, check=False
-    )
-    return None if tried.returncode == 0 else "needs namespaces of its own (unshare, ip)"
+    return None if possible(_SPACES) else "needs namespaces of its own (unshare, ip)"
 
 
 class Switch:
@@ -73,7 +71,7 @@ class Switch:
         subprocess.run([*enter, *command.split()], check=True)
 
 
-class NetworkHost:
+class NetworkHost(Machine):
     """A host on a switch.
 
     Args:
@@ -85,33 +83,9 @@ class NetworkHost:
     def __init__(self, switch: Switch, number: int, disks: Sequence[Path] = ()) -> None:
         self.number, self.address = number, f"10.9.0.{number}"
         begin = _BEGIN.format(name=f"host-{number}", disks=" ".join(map(str, disks)))
-        self._process = subprocess.Popen(
-            ["unshare", *_OWN, "bash", "-c", begin], stdout=subprocess.PIPE, start_new_session=True
-        )
+        super().__init__(_SPACES, begin, subprocess.PIPE)
         _wait_until_up(self._process)
         switch.plug(number, self._process.pid)
-
-    def run(
-        self, command: Sequence[str], *, quiet: bool = False, **environment: str
-    ) -> subprocess.Popen[str]:
-        """Start a command on this host, in a session of its own."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        (inside,) = children.read_text().split()
-        enter = ["nsenter", "--target", inside, "--pid", "--mount", "--net", "--uts", f"--wdns={Path.cwd()}"]
-        return subprocess.Popen(
-            [*enter, *command],
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def end(self) -> None:
-        """End the host with all that runs on it, as a plug that is pulled does."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 def _wait_until_up(process: subprocess.Popen[bytes]) -> None:

@@ -52,15 +52,15 @@ def host(commands: Commands) -> Iterator[Host]:
 def cluster_file(commands: Commands, host: Host) -> Path:
     """Fill cluster/own-machines.yaml in; the environment is linked, for installing it takes minutes."""
     (commands.shared / "data").mkdir(exist_ok=True)
-    yaml, file = YAML(), commands.folder / "cluster.yaml"
-    document = yaml.load(ROOT / "cluster" / "own-machines.yaml")
+    plain, file = YAML(typ="safe", pure=True), commands.folder / "cluster.yaml"
+    document = plain.load(ROOT / "cluster" / "own-machines.yaml")
     document["cluster_name"] = f"test-{os.getpid()}"
     document["provider"]["head_ip"] = "127.0.0.1"
     document["auth"] = {"ssh_user": "root", "ssh_private_key": str(host.key)}
     document["setup_commands"][0] = f"ln -sfn {BIN.parent} ~/sweeps/.venv"
     document["file_mounts"]["~/sweeps/data"] = str(commands.shared / "data")
     document["file_mounts"]["~/sweeps/mlruns/ray-token"] = str(token.made(commands.folder / "ray-token"))
-    yaml.dump(document, file)
+    plain.dump(document, file)
     return file
 
 

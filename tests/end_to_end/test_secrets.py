@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -49,25 +46,6 @@ loud = loud:SETTINGS
 """
 
 
-@pytest.fixture
-def server() -> Iterator[postgres.Server]:
-    """Give a server whose address holds a password."""
-    programs, user = postgres.binaries(), postgres.unprivileged_user()
-    if programs is None or user is None:
-        pytest.skip("no PostgreSQL is installed here")
-    started = postgres.Server(programs, user)
-    yield started
-    started.remove()
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Give Ray a temporary folder; its sockets' names must be short."""
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    yield folder
-    shutil.rmtree(folder)
-
-
 def installed(folder: Path) -> Path:
     """Lay the package of the loud layer out as pip would."""
     about = folder / "loud-1.0.dist-info"
@@ -86,10 +64,10 @@ def rows(url: str) -> str:
 
 
 def test_planted_secrets_are_found_nowhere(
-    commands: Commands, server: postgres.Server, temporary: Path, tmp_path: Path
+    commands: Commands, postgres_server: postgres.Server, temporary: Path, tmp_path: Path
 ) -> None:
     """In the environment, the file, addresses, an error: 0 hits in ledger, MLflow, logs and states."""
-    file, url = tmp_path / "space.yaml", server.empty_database()
+    file, url = tmp_path / "space.yaml", postgres_server.empty_database()
     file.write_text(SPACE)
     there = {
         "SWEEP_LEDGER": url,

@@ -29,13 +29,13 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "SOME_API_KEY": "canary-of-a-key",
         "DB_PASSWORD": "canary-of-a-database",
-        "RAY_AUTH_TOKEN_PATH": "/root/token",
+        "RAY_AUTH_TOKEN_PATH": "/etc/token",
         "TOKEN_KIND": "jwt",
         "KEYBOARD": "a-long-word",
     }.items():
         monkeypatch.setenv(name, value)
-    told = "canary-of-a-key canary-of-a-database /root/token jwt a-long-word"
-    assert redacted(told) == "*** *** /root/token jwt a-long-word"
+    told = "canary-of-a-key canary-of-a-database /etc/token jwt a-long-word"
+    assert redacted(told) == "*** *** /etc/token jwt a-long-word"
 
 
 @pytest.mark.parametrize("words", [["--notify", "http://hook/canary"], ["--notify=http://hook/canary"]])

@@ -11,17 +11,6 @@ from orchestrator.ledger.ledger import Ledger
 from tests import postgres
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
-    """Run one server for all tests that want one."""
-    programs, user = postgres.binaries(), postgres.unprivileged_user()
-    if programs is None or user is None:
-        pytest.skip("no PostgreSQL server is installed, or nobody may run it")
-    server = postgres.Server(programs, user)
-    yield server
-    server.remove()
-
-
 @pytest.fixture
 def postgres_url(postgres_server: postgres.Server) -> str:
     """Return the URL of an empty database."""

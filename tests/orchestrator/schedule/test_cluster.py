@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 CONNECT = """
 import sys
@@ -23,14 +18,6 @@ from orchestrator.schedule.view import View
 with cluster.connected(Hardware(cpus=1, gpus=0), 0.0):
     print(View(1, 0).capacity())
 """
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """Give Ray a temporary folder; its sockets' names must be short."""
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_a_head_of_somebody_else_is_left_alone(temporary: Path) -> None:

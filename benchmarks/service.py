@@ -1,0 +1,52 @@
+"""The service without its command line, for benchmarks whose trials train nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from orchestrator.ledger.ledger import Ledger
+    from orchestrator.session import Session
+    from orchestrator.spec.model import Sweep
+    from orchestrator.tracking.shipper import Shipper
+
+
+class Service(NamedTuple):
+    """A sweep that has begun: its decisions, its ledger, and who tells MLflow."""
+
+    sweep: Sweep
+    ledger: Ledger
+    session: Session
+    shipper: Shipper
+
+
+def begin(text: str, folder: Path) -> Service:
+    """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
+
+    Args:
+        text: of its search-space file.
+        folder: of the file, and of all that the sweep writes.
+    """
+    from orchestrator.ledger.ledger import Ledger
+    from orchestrator.ledger.records import SweepRecord
+    from orchestrator.paths import Paths
+    from orchestrator.session import Session
+    from orchestrator.spec import load
+    from orchestrator.study.study import Study
+    from orchestrator.tracking import events
+    from orchestrator.tracking.shipper import Shipper
+
+    file = folder / "space.yaml"
+    file.write_text(text)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
+    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+    session = Session(sweep, ledger, Study(sweep), paths, folder)
+    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
+    shipper.start()
+    return Service(sweep, ledger, session, shipper)
