@@ -21,9 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from orchestrator.report.history import History, read
 from orchestrator.spec import load
+from orchestrator.storage.paths import Paths
 
 SPACE = Path(__file__).with_name("hidden-norms.yaml")
 NORM = "hidden_norm/layer_"

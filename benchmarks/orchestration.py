@@ -73,8 +73,8 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
     from orchestrator.schedule import environment
 
     environment.prepare(0.0, folder / "ray-token")
-    from orchestrator import hardware
     from orchestrator.assignment import Outcome, SavedCheckpoint
+    from orchestrator.machines import hardware
     from orchestrator.schedule import cluster, tuner
     from orchestrator.schedule.worker import Worker
 

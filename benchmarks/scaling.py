@@ -39,7 +39,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
     from ray.cluster_utils import Cluster
 
     from orchestrator.assignment import Outcome, SavedCheckpoint
-    from orchestrator.hardware import Hardware
+    from orchestrator.machines.hardware import Hardware
     from orchestrator.schedule import cluster, tuner
     from orchestrator.schedule.worker import Worker
 
@@ -135,8 +135,9 @@ def _seconds(process: psutil.Process) -> float:
 
 def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     """Return the processor time of a report, and of a look around, with so many trials at once."""
-    from orchestrator.nodes import Node, fitting
     from tests.orchestrator.test_session import Desk, outcome
+
+    from orchestrator.machines.nodes import Node, fitting
 
     desk = Desk(folder)
     session = desk.open(desk.sweep(running), capacity=running)

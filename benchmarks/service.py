@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from orchestrator.ledger.ledger import Ledger
-    from orchestrator.session import Session
+    from orchestrator.session.session import Session
     from orchestrator.spec.model import Sweep
     from orchestrator.tracking.shipper import Shipper
 
@@ -31,9 +31,9 @@ def begin(text: str, folder: Path) -> Service:
     """
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
-    from orchestrator.paths import Paths
-    from orchestrator.session import Session
+    from orchestrator.session.session import Session
     from orchestrator.spec import load
+    from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
     from orchestrator.tracking import events
     from orchestrator.tracking.shipper import Shipper

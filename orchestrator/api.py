@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.console import Console
 
-from orchestrator import admission
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.driver import admission
+from orchestrator.driver.offer import offered, wait_for_nodes
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.offer import offered, wait_for_nodes
-from orchestrator.paths import Paths
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
 from orchestrator.spec import from_document, model
 from orchestrator.spec import load as load_specification
+from orchestrator.storage.paths import Paths
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -113,12 +113,12 @@ class Sweep:
         here = offered(self._paths)
         admission.check(self.specification, here, self._data)
         # Ray, Optuna and MLflow take seconds to import: not for looking at a sweep that is finished.
-        from orchestrator import driver
+        from orchestrator.driver.run import Run, drive
 
         known = self.id if self._is_known() else None
         watch = Watch(Console(soft_wrap=True), self.specification.metric, quiet)
-        run = driver.Run(self._paths, self._data, here, known=known, wait=wait_for_nodes(None))
-        driver.drive(self.specification, run, watch)
+        run = Run(self._paths, self._data, here, known=known, wait=wait_for_nodes(None))
+        drive(self.specification, run, watch)
         return self
 
     @property

@@ -11,13 +11,13 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator import detached
 from orchestrator.cli.app import run_command
+from orchestrator.driver import detached
 
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
-    package = Path(detached.__file__).parent
+    package = Path(detached.__file__).parents[1]
     if not Path(__file__).samefile(package / "sweep.py"):
         os.chdir(package.parent)
         os.environ.setdefault(detached.DETACH, "1")

@@ -17,8 +17,8 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.paths import Paths
 from orchestrator.report.history import History
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 
 SWEEP_ID = "retrieval-laptop-0123abcd"

@@ -17,8 +17,8 @@ DOORS = {
     "sqlalchemy": ("orchestrator/ledger/",),
     "alembic": ("orchestrator/ledger/",),
     "ruamel": ("orchestrator/spec/document.py",),
-    "fsspec": ("orchestrator/store.py",),
-    "jax": ("trainables/", "orchestrator/training.py"),
+    "fsspec": ("orchestrator/storage/store.py",),
+    "jax": ("trainables/", "orchestrator/training/attempt.py"),
     "flax": ("trainables/",),
     "optax": ("trainables/",),
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.faults.site import Site, until
-from orchestrator import token
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.machines import token
 from tests import postgres
 from tests.end_to_end.network import NetworkHost, Switch
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import cluster_file, surrender, token
 from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
+from orchestrator.driver.place import check as check_place
 from orchestrator.exits import Exit
-from orchestrator.place import check as check_place
+from orchestrator.machines import cluster_file, surrender, token
 from orchestrator.spec.document import parse_document
 from orchestrator.spec.source import read_text
 

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import admission, hardware, store
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import (
     DEFAULT_DATA,
@@ -26,8 +25,9 @@ from orchestrator.cli.options import (
     opened,
     paths,
 )
+from orchestrator.driver import admission
+from orchestrator.driver.estimate import Estimate, estimate, phrases
 from orchestrator.errors import BadInput
-from orchestrator.estimate import Estimate, estimate, phrases
 from orchestrator.exits import Exit
 from orchestrator.ledger.check import Finding
 from orchestrator.ledger.check import check as findings_of
@@ -36,12 +36,14 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.recovery import recover
 from orchestrator.ledger.wishes import ask_to_stop
-from orchestrator.paths import Paths
-from orchestrator.retelling import retell, set_aside
+from orchestrator.machines import hardware
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.agreement import disagreements
+from orchestrator.tracking.retelling import retell, set_aside
 
 
 def stop(

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator import store
 from orchestrator.cli.found import trial_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Json, Root, opened, paths
 from orchestrator.errors import BadInput
+from orchestrator.storage import store
 
 
 def evaluate(
@@ -50,7 +50,7 @@ def _in_own_process(folder: str, data: str, split: str, compilations: str) -> di
     from orchestrator.schedule.environment import worker_environment
 
     done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.evaluation", folder, data, split, compilations],
+        [sys.executable, "-m", "orchestrator.training.evaluation", folder, data, split, compilations],
         env={**os.environ, **worker_environment(0)},
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from rich.console import Console
 from orchestrator.cli.found import sweep_named, trial_named
 from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened
 from orchestrator.errors import BadInput
-from orchestrator.export import export as write
+from orchestrator.export.folder import export as write
 from orchestrator.report.words import near
 from orchestrator.spec import from_document
 
@@ -60,7 +60,7 @@ def export_tensorboard(
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Write a sweep's curves and hyperparameters as `tensorboard --logdir FOLDER` reads them."""
-    from orchestrator.tensorboard import write as write_events  # tensorboardX takes a second to import
+    from orchestrator.export.tensorboard import write as write_events  # tensorboardX takes a second to import
 
     ledger = opened(root)
     count = write_events(ledger, sweep_named(ledger, sweep), folder)

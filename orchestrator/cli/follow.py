@@ -12,16 +12,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.look import progress_of
 from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.driver import detached
 from orchestrator.exits import Exit
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
-from orchestrator.paths import Paths
+from orchestrator.storage.paths import Paths
 
 _WATCH_SECONDS = 2.0
 

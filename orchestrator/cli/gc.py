@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import litter
 from orchestrator.cli.options import DEFAULT_ROOT, Json, Root, opened, paths
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.leftovers import delete as remove
-from orchestrator.litter import Litter
-from orchestrator.paths import Paths
+from orchestrator.storage import litter
+from orchestrator.storage.litter import Litter
+from orchestrator.storage.paths import Paths
 
 Delete = Annotated[bool, typer.Option("--delete", help="Delete it; without this it is only told.")]
 Caches = Annotated[bool, typer.Option("--caches", help="The compiled programs under the root too.")]

@@ -14,9 +14,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.driver import Watcher
+from orchestrator.driver.run import Watcher
 from orchestrator.errors import BadInput
-from orchestrator.progress import Progress
+from orchestrator.session.progress import Progress
 
 _TIMEOUT_SECONDS = 10.0
 _AT_THE_END_SECONDS = 15.0

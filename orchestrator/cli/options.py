@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
+from orchestrator.storage.paths import Paths
 
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's id, or the beginning of it.")]
 Root = Annotated[

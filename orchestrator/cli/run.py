@@ -12,20 +12,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator import admission, driver, hardware
 from orchestrator.cli.follow import Detach, run_detached
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, SweepId, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.driver import admission
+from orchestrator.driver.offer import offered, wait_for_nodes
+from orchestrator.driver.place import check as check_place
+from orchestrator.driver.run import Run, drive
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.offer import offered, wait_for_nodes
-from orchestrator.paths import Paths
-from orchestrator.place import check as check_place
+from orchestrator.machines import hardware
 from orchestrator.spec import from_document, load
 from orchestrator.spec.model import Sweep
+from orchestrator.storage.paths import Paths
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
 Deadline = Annotated[
@@ -164,7 +166,7 @@ def _go(
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
     notifier = Notifier(place.notify, watch.say) if place.notify is not None else None
     watcher = Notified(watch, notifier, sweep.metric) if notifier else watch
-    begun = driver.Run(
+    begun = Run(
         place.paths,
         place.data,
         place.hardware,
@@ -175,7 +177,7 @@ def _go(
         tracking_patience=place.patience,
         wait=wait_for_nodes(place.wait),
     )
-    sweep_id, code = driver.drive(sweep, begun, watcher)
+    sweep_id, code = drive(sweep, begun, watcher)
     if notifier:
         notifier.tell({"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()})
         notifier.close()

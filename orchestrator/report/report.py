@@ -11,13 +11,13 @@ from rich.console import Console
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Event, SweepState
-from orchestrator.paths import Paths
 from orchestrator.report import html, terminal, words
 from orchestrator.report.history import History, read
 from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
 from orchestrator.report.publish import publication
 from orchestrator.report.summary import Summary, summarise
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import shown
 
 REPORT = "report.html"

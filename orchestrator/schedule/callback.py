@@ -13,7 +13,7 @@ from ray.tune.experiment import Trial
 from orchestrator.assignment import Outcome
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.search import session_of
-from orchestrator.session import Session
+from orchestrator.session.session import Session
 
 _CUT_OFF = "actor is temporarily unavailable"
 """What is said of a node's trials before it is declared dead; the death of a worker alone is told at once."""

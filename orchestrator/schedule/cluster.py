@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import ray
 
 from orchestrator.errors import NoCluster
-from orchestrator.hardware import Hardware
+from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
 from orchestrator.spec.model import Sweep
 from trainables.settings import TrialSettings
@@ -75,13 +75,13 @@ def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
 
 
 def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    from orchestrator import training
+    from orchestrator.training import attempt
 
-    return training.best_slots(settings, data, compilations)
+    return attempt.best_slots(settings, data, compilations)
 
 
 class Evaluation(NamedTuple):
-    """What `orchestrator.evaluation.evaluate` is asked."""
+    """What `orchestrator.training.evaluation.evaluate` is asked."""
 
     folder: str
     data: str
@@ -98,7 +98,7 @@ def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
 
 
 def _evaluate(request: Evaluation) -> dict[str, Any]:
-    from orchestrator import evaluation
+    from orchestrator.training import evaluation
 
     return evaluation.evaluate(*request)
 

@@ -19,10 +19,10 @@ import ray
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator import leave
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import wish
 from orchestrator.schedule.environment import worker_environment
+from orchestrator.training import leave
 
 NAMESPACE = "engines"
 
@@ -38,7 +38,7 @@ class EngineActor:
     def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         # Only now: JAX must find the environment above.
-        from orchestrator.resident import Resident
+        from orchestrator.training.resident import Resident
 
         self._resident = Resident(slots)
         self._watched = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator.hardware import host_devices
-from orchestrator.token import made
+from orchestrator.machines.hardware import host_devices
+from orchestrator.machines.token import made
 
 TUNE_ENVIRONMENT = {
     # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.

@@ -11,8 +11,8 @@ from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from orchestrator.population import Population
 from orchestrator.schedule.search import session_of
+from orchestrator.session.population import Population
 
 
 class PopulationRule(FIFOScheduler):

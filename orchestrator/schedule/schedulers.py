@@ -12,9 +12,9 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
-from orchestrator.population import Population
 from orchestrator.schedule.keyed import History, KeyedScheduler
 from orchestrator.schedule.population import PopulationRule
+from orchestrator.session.population import Population
 from orchestrator.spec.model import Sweep
 
 

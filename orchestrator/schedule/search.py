@@ -14,7 +14,7 @@ from ray.tune.experiment.config_parser import _create_trial_from_spec
 from ray.tune.search import Searcher
 from ray.tune.search.search_generator import SearchGenerator
 
-from orchestrator.session import Session
+from orchestrator.session.session import Session
 
 _SESSIONS: dict[str, Session] = {}
 

@@ -16,7 +16,7 @@ from orchestrator.schedule.callback import SessionCallback
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.view import View
 from orchestrator.schedule.worker import Worker
-from orchestrator.session import Session
+from orchestrator.session.session import Session
 from trainables.errors import Refusal
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from orchestrator import leave
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import wish
 from orchestrator.schedule.engines import SharedEngine
+from orchestrator.training import leave
 
 if TYPE_CHECKING:
-    from orchestrator.training import OwnEngine
+    from orchestrator.training.attempt import OwnEngine
 
 
 class Worker(tune.Trainable):
@@ -74,6 +74,6 @@ def _place_of(assignment: Assignment) -> OwnEngine | SharedEngine:
     if assignment.slots > 1:
         return SharedEngine(assignment.slots)
     # The one lazy door to the science: neither the driver nor a worker that shares an engine imports JAX.
-    from orchestrator import training
+    from orchestrator.training import attempt
 
-    return training.OwnEngine()
+    return attempt.OwnEngine()

@@ -10,7 +10,7 @@ import pytest
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ruamel.yaml import YAML
 
-from orchestrator.cluster_file import UNFILLED, is_for_ray_up, problems, problems_of_text
+from orchestrator.machines.cluster_file import UNFILLED, is_for_ray_up, problems, problems_of_text
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "cluster"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import token
+from orchestrator.machines import token
 from tests.end_to_end.commands import SMALL, Commands, finish
 from tests.end_to_end.network import NetworkHost, Switch, available
 

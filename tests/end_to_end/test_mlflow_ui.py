@@ -21,11 +21,11 @@ from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from orchestrator.report import report
 from orchestrator.report.figures.curves import layers
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Row, Summary, summarise
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 from tests.end_to_end import browser

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from orchestrator import token
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.machines import token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.host import Host, available
 

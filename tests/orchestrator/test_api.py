@@ -12,8 +12,8 @@ import pytest
 from orchestrator import Sweep
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from orchestrator.report.gallery import FIGURES
+from orchestrator.storage.paths import Paths
 from tests import sweeps
 
 SPACES = Path(__file__).parents[2] / "search_spaces"

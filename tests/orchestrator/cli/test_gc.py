@@ -10,7 +10,7 @@ import pytest
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
+from orchestrator.storage.paths import Paths
 from tests import sweeps
 
 SAVED = f"checkpoints/{sweeps.SWEEP_ID}/{sweeps.SWEEP_ID}-0"

@@ -16,8 +16,8 @@ from orchestrator.cli.app import run_command
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.paths import Paths
 from orchestrator.spec import load
+from orchestrator.storage.paths import Paths
 
 SPACE = """\
 task: copy

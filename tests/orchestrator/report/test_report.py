@@ -11,9 +11,9 @@ from rich.console import Console
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
 from orchestrator.report import report
 from orchestrator.report.history import read
+from orchestrator.storage.paths import Paths
 from tests import sweeps
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 CONNECT = """
 import sys
 from pathlib import Path
-from orchestrator.hardware import Hardware
+from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
 environment.prepare(0.0, Path(sys.argv[1]) / "token")
 from orchestrator.schedule import cluster

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import admission
-from orchestrator.hardware import Hardware
+from orchestrator.driver import admission
+from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import SCHEDULERS, build
 from orchestrator.spec import load
 

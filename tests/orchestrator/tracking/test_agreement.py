@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.paths import Paths
-from orchestrator.retelling import retell, set_aside
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking.agreement import disagreements
+from orchestrator.tracking.retelling import retell, set_aside
 from tests import sweeps
 
 

@@ -1,0 +1,141 @@
+"""A trial as a folder that another machine re-creates it from: settings, code, versions and the curve."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from orchestrator.driver import provenance
+from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.schedule.environment import worker_environment
+from orchestrator.spec import from_document
+from trainables import checkpoint
+
+_PACKAGE = Path(checkpoint.__file__).parent
+_SOURCE = Path(__file__).resolve().parents[2]
+_PINNED = ("jax", "jaxlib", "flax", "optax", "numpy")
+_LOCK = "requirements/locked.txt"
+_UNREPEATABLE = ("seconds/", "tokens_per_second", "test/")
+"""Beginnings of the names of what a report tells of the machine, and not of the trial."""
+
+
+def export(ledger: Ledger, trial: TrialRecord, folder: Path) -> list[str]:
+    """Write a trial into a new folder; return what a person should know of it, one line each.
+
+    Raises:
+        BadInput: if the folder is there already, or the trial has reported nothing.
+    """
+    sweep = ledger.sweep(trial.sweep_id)
+    assert sweep is not None, "a trial's sweep is in the ledger"
+    document = _document(ledger, sweep, trial)
+    if not document["curve"]:
+        raise BadInput(
+            trial.key, "must have reported, to be compared with", "nothing", "`show` tells its state."
+        )
+    if folder.exists():
+        raise BadInput(str(folder), "must not be there yet", "a folder", "Name another with --to.")
+    (folder / "code").mkdir(parents=True)
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(_PACKAGE, folder / "code" / _PACKAGE.name, ignore=ignored)
+    _write(folder / "trial.json", json.dumps(document, indent=1) + "\n")
+    _write(folder / "search-space.yaml", str(sweep.facts.get("specification", "")))
+    _write(folder / "run.sh", _script(document["environment"]))
+    (folder / "run.sh").chmod(0o755)
+    lock = provenance.file_at(_SOURCE, _commit(sweep), _LOCK)
+    _write(folder / "requirements.txt", lock or _pins(sweep.facts.get("versions", {})))
+    notes = _notes(sweep, trial, lock)
+    _write(folder / "README.md", _readme(sweep, trial, notes))
+    return notes
+
+
+def _document(ledger: Ledger, sweep: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+    specification = from_document(sweep.document, str(sweep.facts.get("specification", "")))
+    settings = specification.settings(trial.params, trial.seed)
+    return {
+        "trial": trial.key,
+        "state": trial.state,
+        "seed": trial.seed,
+        "params": dict(trial.params),
+        "settings": asdict(settings),
+        "data": {"source": sweep.data_source, "digest": sweep.data_digest},
+        "environment": worker_environment(specification.resources.gpu),
+        "git_commit": sweep.facts.get("git_commit"),
+        "versions": sweep.facts.get("versions"),
+        "command": sweep.facts.get("command"),
+        "curve": {row.step: _repeatable(row.metrics) for row in ledger.reports(trial.key)},
+    }
+
+
+def _repeatable(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith(_UNREPEATABLE)}
+
+
+def _script(environment: Mapping[str, str]) -> str:
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            "# Train the trial again and compare its curve: run.sh --data FOLDER-OF-THE-DATA-SETS",
+            'here=$(cd "$(dirname "$0")" && pwd) || exit',
+            *(f"export {name}='{value}'" for name, value in environment.items()),
+            "# -P: the code beside this file, and not what stands where it is called from",
+            'export PYTHONPATH="$here/code"',
+            'exec "${PYTHON:-python}" -P -m trainables.replay "$here/trial.json" "$@"',
+            "",
+        ]
+    )
+
+
+def _pins(versions: Mapping[str, str]) -> str:
+    return "".join(f"{name}=={versions[name]}\n" for name in _PINNED if name in versions) + "pillow\n"
+
+
+def _commit(sweep: SweepRecord) -> str:
+    return str(sweep.facts.get("git_commit", "")).partition("+")[0]
+
+
+def _notes(sweep: SweepRecord, trial: TrialRecord, lock: str | None) -> list[str]:
+    """Return what may keep the curve from coming out again."""
+    told = []
+    then, now = str(sweep.facts.get("git_commit", "unknown")), provenance.git_commit(_SOURCE)
+    if then != now or now.endswith("+changes") or now == "unknown":
+        told.append(f"The code is that of {now}; the sweep ran {then}.")
+    if lock is None:
+        told.append("The lock of that commit is not at hand: requirements.txt pins what numbers depend on.")
+    if trial.attempts > 1:
+        told.append(f"The trial took {trial.attempts} attempts; each went on from the checkpoint before it.")
+    return told
+
+
+def _readme(sweep: SweepRecord, trial: TrialRecord, notes: list[str]) -> str:
+    python = sweep.facts.get("versions", {}).get("python", "3.11")
+    lines = [
+        f"# {trial.key}",
+        f"A {trial.role} trial of `{sweep.id}` ({trial.state}, step {trial.step} of {trial.total_steps}).",
+        "```sh\n"
+        f"python -m venv .venv && . .venv/bin/activate     # Python {python}\n"
+        "pip install -r requirements.txt                  # with a GPU: the JAX of trial.json for it too\n"
+        "./run.sh --data FOLDER-OF-THE-DATA-SETS\n"
+        "```",
+        "It trains the trial from its seed and compares every reported number with the recorded one. On the "
+        "same hardware they are equal to the last digit, and the exit code is 0; on other hardware the curve "
+        "is the same up to rounding, which grows with the steps.",
+        f"Data: {sweep.data_source}; SHA-256 of the encoded arrays `{sweep.data_digest}`.",
+        "| file | what |\n| --- | --- |\n"
+        "| trial.json | settings, seeds, versions, commit, command, environment, the recorded curve |\n"
+        "| search-space.yaml | the file that the sweep was started with |\n"
+        "| requirements.txt | the locked packages |\n"
+        "| code/ | the package that trains |\n"
+        "| run.sh | sets XLA's environment, trains, compares |",
+        *notes,
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def _write(file: Path, content: str) -> None:
+    file.write_text(content, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""One run of a sweep: what is tried next, and what each result means."""

@@ -1,0 +1,45 @@
+"""Evaluate a stored checkpoint; imports JAX, so it runs in a worker or in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from orchestrator.storage import store
+from orchestrator.training.attempt import Bench, configure
+from trainables import checkpoint
+from trainables.settings import TrialSettings
+
+
+def evaluate(
+    folder: str, data: str, split: str, compilations: str, stored: str | None = None
+) -> dict[str, Any]:
+    """Return the step and the scores of a checkpoint on one split.
+
+    Validation is read as training read it (`evaluate_examples` of the settings), test always whole.
+
+    Args:
+        folder: the checkpoint's folder.
+        data: folder of the data sets.
+        split: `validation` or `test`.
+        compilations: folder of JAX's persistent compilation cache.
+        stored: URL of the trial's checkpoints, if they may have to be fetched first.
+
+    Raises:
+        DamagedCheckpoint: if a file of the checkpoint does not match its manifest.
+    """
+    configure(compilations)
+    if stored:
+        store.fetch(Path(folder), stored)
+    arrays, facts = checkpoint.load(Path(folder))
+    settings = TrialSettings.from_document(facts["settings"])
+    engine = Bench().engine(settings, data)
+    engine.restore(0, settings, arrays)
+    examples = settings.evaluate_examples if split == "validation" else None
+    return {"step": facts["step"], "metrics": engine.evaluate(0, split, examples)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(evaluate(*sys.argv[1:5])))  # noqa: T201 - the answer of this process

@@ -1,0 +1,85 @@
+"""A driver in a session of its own, and what its follower shows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.follow import ended
+from orchestrator.driver import detached
+from orchestrator.exits import Exit
+from tests import sweeps
+
+ECHO = """#!/bin/sh
+echo "$@"
+echo "detach=$SWEEP_DETACH"
+echo "session=$(ps -o sid= -p $$ | tr -d ' ')"
+exit 7
+"""
+
+
+def test_the_driver_has_a_session_of_its_own_and_prints_to_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given the same command line, but it does not detach once more."""
+    monkeypatch.setenv(detached.DETACH, "1")
+    monkeypatch.setattr(sys, "executable", str(_echo(tmp_path)))
+    log = tmp_path / "logs" / "driver.log"
+    driver = detached.begin(["run", "a.yaml", "--detach"], log)
+    assert driver.wait(30) == 7
+    printed = log.read_text()
+    assert "-m orchestrator.sweep run a.yaml\n" in printed
+    assert "detach=\n" in printed
+    assert f"session={driver.pid}\n" in printed
+    assert driver.pid != os.getsid(0)
+
+
+def _echo(folder: Path) -> Path:
+    script = folder / "python"
+    script.write_text(ECHO)
+    script.chmod(0o755)
+    return script
+
+
+def test_nothing_that_is_printed_last_is_missed(tmp_path: Path) -> None:
+    """What comes between the last look and the end is shown too."""
+    log, shown = tmp_path / "log", []
+    log.write_text("before\n")
+    start = detached.end_of(log)
+
+    def over() -> bool:
+        with log.open("a") as file:
+            file.write("at the end\n")
+        return True
+
+    detached.follow(log, start, over, shown.append)
+    assert "".join(shown) == "at the end\n"
+
+
+def test_who_comes_later_sees_the_last_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {number}\n" for number in range(2000)))
+    seen = log.read_text()[detached.last_lines(log) :]
+    assert seen.startswith("line ")
+    assert seen.endswith("line 1999\n")
+    assert len(seen) <= detached.LAST_BYTES
+    log.write_text("one\n")
+    assert detached.last_lines(log) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "trials", "code"),
+    [
+        ("COMPLETE", ["COMPLETE", "PRUNED"], Exit.COMPLETE),
+        ("COMPLETE", ["COMPLETE", "FAILED"], Exit.SOME_FAILED),
+        ("FAILED", ["FAILED"], Exit.SOME_FAILED),
+        ("INTERRUPTED", ["COMPLETE"], Exit.RESUMABLE),
+        ("RUNNING", ["COMPLETE"], Exit.RESUMABLE),
+    ],
+)
+def test_the_exit_code_of_a_sweep_that_nobody_drives(state: str, trials: list[str], code: Exit) -> None:
+    record = sweeps.sweep_record(state=state)
+    assert ended(record, [sweeps.trial(number, each) for number, each in enumerate(trials)]) == code

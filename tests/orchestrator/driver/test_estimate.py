@@ -1,0 +1,53 @@
+"""The cost of a sweep is what trials of the same program cost before, or is said to be unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord, SweepRecord
+from orchestrator.spec import load
+from orchestrator.storage.paths import Paths
+from tests.orchestrator.cli.test_inputs import SPACE
+from tests.orchestrator.ledger.examples import trial_record
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file whose sweep has run one trial: 2 s an interval of 10 steps, but for the first."""
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(tmp_path / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    ledger.create_sweep(SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
+    trial = trial_record(sweep_id=sweep.id)
+    ledger.add_trial(trial)
+    attempt = ledger.start_attempt(trial.key)
+    for step, seconds in ((10, 90.0), (20, 1.5), (30, 1.5)):
+        saved = CheckpointRecord(trial.key, step, "last", f"/step-{step}", "ab", 3_000_000, {})
+        ledger.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
+    ledger.close()
+    return file
+
+
+def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return what `validate` prints."""
+    words = ["validate", str(file), "--root", str(file.parent / "mlruns"), *options]
+    assert run_command(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = validated(file, capsys, "--set", "training.steps=600", "--set", "resources.concurrent=1")
+    assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in told
+    assert "memory: 3.0 MB a trial" in told
+
+
+def test_another_program_is_not_known(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
+    assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

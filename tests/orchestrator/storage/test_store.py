@@ -1,0 +1,107 @@
+"""Checkpoints by URL: on a shared disk, and on S3 as a real server over HTTP speaks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+from moto.server import ThreadedMotoServer
+
+from orchestrator.errors import BadInput, NoStore
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
+from trainables import checkpoint
+from trainables.errors import DamagedCheckpoint
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Give a bucket on a server of our own."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    before = dict(os.environ)
+    os.environ.update({**KEYS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"})
+    boto3.client("s3").create_bucket(Bucket="sweeps")
+    yield "s3://sweeps/checkpoints"
+    os.environ.clear()
+    os.environ.update(before)
+    server.stop()
+
+
+@pytest.fixture(params=["file", "s3"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Paths:
+    url = f"file://{tmp_path}/shared" if request.param == "file" else request.getfixturevalue("s3")
+    return Paths(tmp_path / "mlruns", store=f"{url}/{request.node.name[:20]}")
+
+
+def saved(where: Paths) -> tuple[Path, str]:
+    """Save a checkpoint on this machine's disk; return its folder and its digest."""
+    folder = where.trial_checkpoints("sweep", "sweep-0") / "step-000000010"
+    manifest = checkpoint.save(folder, {"w": np.arange(6.0)}, {"step": 10})
+    return folder, manifest.digest
+
+
+def url_of(where: Paths) -> str:
+    url = where.stored("sweep", "sweep-0")
+    assert url is not None
+    return url
+
+
+def test_what_one_machine_keeps_another_fetches(where: Paths, tmp_path: Path) -> None:
+    """To a root of its own, whatever path the ledger has; every byte is compared."""
+    folder, digest = saved(where)
+    store.keep(folder, url_of(where))
+    elsewhere = Paths(tmp_path / "another", store=where.store)
+    found = store.at_hand(elsewhere, "sweep", "sweep-0", str(folder))
+    assert found == tmp_path / "another" / "checkpoints" / "sweep" / "sweep-0" / folder.name
+    arrays, facts = checkpoint.load(found, digest)
+    assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert facts == {"step": 10}
+    assert [each.name for each in found.parent.iterdir()] == [found.name]
+
+
+def test_what_was_not_brought_whole_is_no_checkpoint(
+    where: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that dies between arrays and manifest leaves nothing that could be gone on from."""
+    folder, digest = saved(where)
+    monkeypatch.setattr(store, "FILES", store.FILES[:1])
+    store.keep(folder, url_of(where))
+    monkeypatch.undo()
+    shutil.rmtree(folder)
+    store.fetch(folder, url_of(where))
+    with pytest.raises(DamagedCheckpoint):
+        checkpoint.load(folder, digest)
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_what_is_dropped_is_gone_and_may_be_dropped_again(where: Paths) -> None:
+    folder, _ = saved(where)
+    store.keep(folder, url_of(where))
+    for _ in range(2):
+        store.drop(folder, url_of(where))
+    shutil.rmtree(folder)
+    store.fetch(folder, url_of(where))
+    assert not folder.exists()
+
+
+def test_a_store_out_of_reach_is_a_refusal_that_names_it(tmp_path: Path) -> None:
+    where = Paths(tmp_path / "mlruns", store="file:///proc/none")
+    folder, _ = saved(where)
+    with pytest.raises(NoStore, match="file:///proc/none"):
+        store.keep(folder, url_of(where))
+
+
+@pytest.mark.parametrize("url", ["/shared/sweeps", "s3://key:secret@bucket/sweeps", "nothing://bucket"])
+def test_what_is_no_store_is_refused_at_once(url: str) -> None:
+    with pytest.raises(BadInput, match="SWEEP_CHECKPOINTS") as refused:
+        store.check(url)
+    assert "secret" not in refused.value.got
