@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.ledger.records import AttemptRecord
+from orchestrator.spec.sections import BudgetSection
 
 _HOUR = 3600.0
 
@@ -32,3 +33,18 @@ def spent(attempts: Iterable[AttemptRecord], now: float) -> Spent:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
     return Spent(busy / _HOUR, sum(end - start for start, end in spans) / _HOUR)
+
+
+def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
+    """Return which part of a budget is spent, for people; None if all of it has something left.
+
+    Args:
+        budget: of the sweep.
+        total: what its attempts have taken.
+        gpu: share of a GPU that an attempt has.
+    """
+    if budget.hours is not None and total.hours >= budget.hours:
+        return f"the budget of {budget.hours:g} hours is spent"
+    if budget.gpu_hours is not None and gpu * total.attempt_hours >= budget.gpu_hours:
+        return f"the budget of {budget.gpu_hours:g} GPU hours is spent"
+    return None

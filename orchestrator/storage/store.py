@@ -101,9 +101,18 @@ def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
     return folder
 
 
-def drop_later(folder: Path, url: str) -> None:
-    """Delete a checkpoint of the store when there is time: no report may wait for it."""
-    _dropping.submit(drop, folder, url)
+def discard(folder: Path, url: str | None) -> None:
+    """Delete a checkpoint that no row refers to any more, wherever it is.
+
+    The store's is deleted when there is time: no report may wait for it.
+
+    Args:
+        folder: of the checkpoint, on this machine.
+        url: of its trial's folder in the store, or None without one.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    if url:
+        _dropping.submit(drop, folder, url)
 
 
 def drop(folder: Path, url: str) -> None:

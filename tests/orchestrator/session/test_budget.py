@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orchestrator.ledger.records import AttemptRecord
-from orchestrator.session.budget import spent
+from orchestrator.session.budget import Spent, overspent, spent
+from orchestrator.spec.sections import BudgetSection
 
 NOW = 20 * 3600.0
 
@@ -29,3 +32,19 @@ def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
 
 def test_a_running_attempt_counts_until_now() -> None:
     assert spent([attempt(18, None)], now=NOW).attempt_hours == 2.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpu", "over"),
+    [
+        ({}, 1.0, None),
+        ({"hours": 3.5}, 1.0, None),
+        ({"hours": 3.0}, 1.0, "the budget of 3 hours is spent"),
+        ({"gpu_hours": 4.0}, 0.5, None),
+        ({"gpu_hours": 4.0}, 1.0, "the budget of 4 GPU hours is spent"),
+    ],
+)
+def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
+    limits: dict[str, float], gpu: float, over: str | None
+) -> None:
+    assert overspent(BudgetSection(trials=1, **limits), Spent(hours=3.0, attempt_hours=4.0), gpu) == over

@@ -1,0 +1,105 @@
+"""A driver's desk: a real ledger and a real study; outcomes are handed in as a worker would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.session.session import Session
+from orchestrator.spec import load
+from orchestrator.spec.model import Sweep
+from orchestrator.storage.paths import Paths, checkpoint_name
+from orchestrator.study.study import Study
+
+AIM = "maximize: val/accuracy"
+SPACE = """
+task: retrieval
+model: {layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}
+training: {steps: 30, interval: 10, batch_size: 4}
+search:
+  learning_rate: {log_uniform: [1e-4, 1e-2]}
+  recurrent_learning_rate: {log_uniform: [1e-5, 1e-2]}
+objective: {maximize: val/accuracy}
+sampler: {random: {seed: 3}}
+scheduler: {none: {}}
+budget: {trials: BUDGET}
+resources: {cpu: 1}
+"""
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """A driver's desk: opens sessions on one ledger, as one driver after the other would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(folder / "mlruns")
+        self.paths.create()
+        self.ledger = Ledger.open(self.paths.ledger_url)
+        self.folder, self.clock = folder, Clock()
+
+    def sweep(self, trials: int, extra: str = "", aim: str = AIM) -> Sweep:
+        file = self.folder / "space.yaml"
+        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(AIM, aim) + extra)
+        return load(file, profile=None, gpus=0)
+
+    def open(self, sweep: Sweep, capacity: int = 2) -> Session:
+        record = SweepRecord(
+            sweep.id,
+            sweep.name,
+            None,
+            sweep.task,
+            sweep.document(),
+            sweep.digest,
+            "RUNNING",
+            None,
+            "",
+            "",
+            {},
+            0.0,
+        )
+        self.ledger.create_sweep(record)
+        study = Study(sweep, self.ledger.trials(sweep.id, role="search"), self.ledger.reports(sweep.id))
+        session = Session(sweep, self.ledger, study, self.paths, self.folder, self.clock)
+        session.capacity = lambda: capacity
+        return session
+
+
+def outcome(told: Assignment, step: int, value: float, **changes: object) -> Outcome:
+    """What a worker reports, with a checkpoint folder that is really there."""
+    folder = Path(told.checkpoints) / checkpoint_name(step)
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = {
+        "step": step,
+        "done": step >= told.settings.training.steps,
+        "metrics": {"val/accuracy": value, "val/loss": 1.0},
+        "checkpoint": SavedCheckpoint(str(folder), step, "d" * 64, 1),
+    }
+    return Outcome(**{**fields, **changes})
+
+
+def launch(session: Session) -> Assignment:
+    """Launch an attempt, and let a worker take it."""
+    told = session.next_assignment()
+    assert told is not None
+    session.started(told.attempt_id)
+    return told
+
+
+def train(session: Session, told: Assignment, value: float = 0.5, until: int = 30) -> None:
+    for step in range(10, until + 1, 10):
+        session.reported(told.attempt_id, outcome(told, step, value))
+    session.completed(told.attempt_id)
+
+
+def failure(step: int, cause: str) -> Outcome:
+    return Outcome(step, done=True, metrics={}, failure=cause, message="it broke")
