@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("orchestrator", "trainables")
 DOORS = {
     "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
@@ -82,6 +84,42 @@ def test_science_does_not_know_the_service() -> None:
         assert not any(name.startswith("orchestrator") for name in _imports(ast.parse(path.read_text()))), (
             path
         )
+
+
+def _table() -> dict[str, set[str]]:
+    """Return which folders each folder of the service imports, as the page of the architecture says."""
+    rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
+    table: dict[str, set[str]] = {}
+    for folder, said in rows:
+        named = set(re.findall(r"\w+", said)) - {"nothing"}
+        table[folder] = set(table) if named == {"all", "above"} else named
+    return table
+
+
+def _folders_imported(folder: str) -> set[str]:
+    """Return the other folders of the service that a folder imports, anywhere in its modules."""
+    files = (ROOT / "orchestrator" / folder).rglob("*.py")
+    names = {name for path in files for name in _imports(ast.parse(path.read_text()))}
+    parts = [name.split(".") for name in names if name.startswith("orchestrator.")]
+    return {part[1] for part in parts if (ROOT / "orchestrator" / part[1]).is_dir()} - {folder}
+
+
+def test_every_folder_has_its_row() -> None:
+    """The page names all folders of the service, each below those that it imports."""
+    table = _table()
+    there = {path.name for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists()}
+    assert set(table) == there
+    order = list(table)
+    for folder, imported in table.items():
+        assert imported <= set(order[: order.index(folder)]), f"{folder} imports what stands below it"
+
+
+@pytest.mark.parametrize("folder", _table())
+def test_folders_import_what_their_row_says(folder: str) -> None:
+    """No folder imports another that its row does not name, nor does a row name one in vain."""
+    said, found = _table()[folder], _folders_imported(folder)
+    assert found <= said
+    assert said == found or folder in {"driver", "cli"}
 
 
 def test_no_import_cycles() -> None:
