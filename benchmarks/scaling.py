@@ -135,9 +135,8 @@ def _seconds(process: psutil.Process) -> float:
 
 def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     """Return the processor time of a report, and of a look around, with so many trials at once."""
-    from tests.orchestrator.test_session import Desk, outcome
-
     from orchestrator.machines.nodes import Node, fitting
+    from tests.orchestrator.session.desk import Desk, outcome
 
     desk = Desk(folder)
     session = desk.open(desk.sweep(running), capacity=running)
