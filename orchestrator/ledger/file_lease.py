@@ -41,9 +41,19 @@ class FileLease:
                 file.write(Holder.here().write())
                 file.flush()
                 return
+            if self._driver(file):
+                break
             time.sleep(GLANCE_SECONDS)
         file.close()
         raise busy(self._sweep_id, Holder.read(self._path.read_text()))
+
+    def _driver(self, file: TextIO) -> Holder | None:
+        """Return the driver that holds the lock; None for a glance, and for one that has no name yet."""
+        if _locked(file, fcntl.LOCK_SH):
+            fcntl.flock(file, fcntl.LOCK_UN)
+            return None
+        named = Holder.read(self._path.read_text())
+        return None if named is None or named.is_dead() else named
 
     def release(self) -> None:
         """Give the lock back."""

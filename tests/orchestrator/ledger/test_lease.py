@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from orchestrator.errors import Busy
+from orchestrator.ledger.file_lease import GLANCE_SECONDS
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
@@ -88,6 +89,15 @@ def test_a_dead_driver_is_followed_at_once(ledger: Ledger, url: str) -> None:
         assert mine is not None
         assert mine.pid == os.getpid()
     assert time.monotonic() - began < 1.0
+
+
+def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
+    """That another drives is known at once; only a glance of `status` at the lock is waited for."""
+    with Lease(ledger, SWEEP_ID):
+        began = time.monotonic()
+        with pytest.raises(Busy), Lease(ledger, SWEEP_ID):
+            pass
+        assert time.monotonic() - began < 5 * GLANCE_SECONDS
 
 
 def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
