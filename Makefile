@@ -4,8 +4,10 @@ SPACE  ?= search_spaces/retrieval.yaml
 VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   ?=
-LOCKED := requirements/locked.txt $(if $(CUDA),requirements/locked-cuda$(CUDA).txt)
-STAMP  := $(VENV)/.ready$(CUDA)
+JOBS   ?=
+EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
+LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
+STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 
 .PHONY: help setup sweep ui up down test test-slow test-faults check docs tour format lock packages clean
 .DEFAULT_GOAL := help
@@ -13,7 +15,7 @@ STAMP  := $(VENV)/.ready$(CUDA)
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP)  ## Make the environment in .venv (CUDA=13: with JAX for NVIDIA GPUs)
+setup: $(STAMP)  ## Make the environment in .venv (CUDA=13: JAX for NVIDIA GPUs; JOBS=1: `ray job`, its dashboard)
 
 $(STAMP): $(LOCKED) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,7 +40,7 @@ test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not end_to_end" tests
 	@$(BIN)/python -m pytest -m "end_to_end and not slow" tests
 
-test-slow: $(STAMP) packages  ## Run the tests that take longer
+test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
 
 test-faults: $(STAMP) packages  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
@@ -79,6 +81,8 @@ lock:  ## Resolve requirements/*.txt anew (needs uv)
 	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements/locked.txt
 	uv pip compile pyproject.toml --extra cuda13 --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header -q -c requirements/locked.txt -o requirements/locked-cuda13.txt
+	uv pip compile pyproject.toml --extra jobs --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header -q -c requirements/locked.txt -o requirements/locked-jobs.txt
 
 clean:  ## Remove the environment (never mlruns/ or data/)
 	rm -rf $(VENV)

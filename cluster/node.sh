@@ -9,4 +9,6 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/sweeps/mlruns/ray-token"
 export RAY_ADDRESS=127.0.0.1:6379
 # A worker without a GPU share must not see every GPU of its node.
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
+# Ray's figures for Prometheus would be told to whoever asks, on every network, without the token.
+export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
 export RAY_USAGE_STATS_ENABLED=0

@@ -2,7 +2,8 @@
 
 `ray submit` copies this one file to the home folder of the cluster's head, and runs the copy over SSH. So a
 copy goes to the project, where the files are that its arguments name, and starts the driver as a process of
-its own, which it follows: the connection may be lost.
+its own, which it follows: the connection may be lost. A job of `ray job submit` goes there too, for it begins
+wherever its node was started; Ray itself keeps it going.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from pathlib import Path
 from orchestrator.cli.app import run_command
 from orchestrator.driver import detached
 
+RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Environment variable that Ray sets for the command of a job."""
+
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
     package = Path(detached.__file__).parents[1]
-    if not Path(__file__).samefile(package / "sweep.py"):
+    copied = not Path(__file__).samefile(package / "sweep.py")
+    if copied or RAY_JOB in os.environ:
         os.chdir(package.parent)
+    if copied:
         os.environ.setdefault(detached.DETACH, "1")
     sys.exit(run_command(sys.argv[1:]))
 

@@ -35,7 +35,7 @@ class ClusterSite(Site):
         for each in ("mlruns/checkpoints", "shared"):
             (self.folder / each).mkdir(parents=True)
         secret = token.made(self.root / "ray-token")
-        self._environment = {
+        self.environment = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(secret),
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -62,7 +62,7 @@ class ClusterSite(Site):
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command on the head."""
         command = [sys.executable, "-m", "orchestrator.sweep", *arguments]
-        return self.hosts[1].run(command, **self._environment, **environment)
+        return self.hosts[1].run(command, **self.environment, **environment)
 
     def join(self, number: int) -> None:
         """Let a host of one processor join; the first one is the head. One that is there joins again."""
@@ -75,10 +75,10 @@ class ClusterSite(Site):
         host = self.hosts[number]
         own = [f"--node-ip-address={host.address}", "--num-cpus=1", "--disable-usage-stats"]
         # Ray refuses to start with an address to join in the environment as well.
-        environment = {**self._environment, "RAY_ADDRESS": ""}
+        environment = {**self.environment, "RAY_ADDRESS": ""}
         host.run([RAY, "start", "--block", *own, *place], quiet=True, **environment)
         if number == 1:
-            until(lambda: host.run([RAY, "health-check"], quiet=True, **self._environment).wait() == 0)
+            until(lambda: host.run([RAY, "health-check"], quiet=True, **self.environment).wait() == 0)
 
     def lose(self, number: int) -> None:
         """Let a host be gone at once, with its disks."""

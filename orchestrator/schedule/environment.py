@@ -22,6 +22,10 @@ TUNE_ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
     # A worker without a GPU share must not see every GPU of its node.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    # Ray's figures for Prometheus would be told to whoever asks, on every network, without the token.
+    "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.commands import LEAVE_SECONDS, Commands
+from tests.end_to_end.network import Switch
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,11 @@ def commands(tmp_path: Path, shared_folder: Path) -> Iterator[Commands]:
     for process in left:
         process.kill()
     assert not left, f"left running after {LEAVE_SECONDS:g} s: {described}"
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    """Give a network."""
+    network = Switch()
+    yield network
+    network.remove()

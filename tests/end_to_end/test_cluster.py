@@ -25,14 +25,6 @@ ADDRESS = "10.9.0.1:6379"
 
 
 @pytest.fixture
-def switch() -> Iterator[Switch]:
-    """Give a network."""
-    network = Switch()
-    yield network
-    network.remove()
-
-
-@pytest.fixture
 def head(switch: Switch, commands: Commands) -> Iterator[NetworkHost]:
     """Give the first host of it; it ends before `commands` looks for what was left running."""
     host = NetworkHost(switch, 1)
