@@ -69,4 +69,7 @@ def phrases(sweep: Sweep, found: Estimate | None, at_once: int) -> Iterator[str]
         f"time: {found.seconds:.0f} s a trial, at most {most / 60:.0f} min for {trials} of them,"
         f" {at_once} at once, compilation left out (measured in {found.source})"
     )
+    interval = found.seconds * sweep.training.interval / sweep.training.steps
+    if sweep.budget.hours is not None and 3600 * sweep.budget.hours < interval:
+        yield f"warning: budget.hours ends before the first report, which takes {interval:.0f} s"
     yield f"memory: {found.bytes / 1e6:.1f} MB a trial for weights and optimiser; activations not counted"

@@ -268,7 +268,8 @@ class Task(ABC):
         """Return the data, encoded into `folder/.cache` at the first call and memory-mapped afterwards.
 
         Raises:
-            Refusal: an option is unknown or out of bounds, or the cache cannot be written.
+            Refusal: an option is unknown or out of bounds, asks for more data than the memory holds, or the
+                cache cannot be written.
             BadData: the source is not in its published format; names file, row and remedy.
         """
         report = progress or _silent
@@ -276,7 +277,12 @@ class Task(ABC):
         source = self.check(complete, folder)
 
         def build(out: Writer) -> dict[str, Any]:
-            return asdict(self.encode(complete, source, out, report))
+            try:
+                return asdict(self.encode(complete, source, out, report))
+            except MemoryError as error:
+                must = "must ask for data that the memory of this machine holds"
+                remedy = "Ask for fewer or shorter examples."
+                raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 
         key = {
             "options": complete,

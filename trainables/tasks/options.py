@@ -9,6 +9,9 @@ from typing import Any
 from trainables.errors import Refusal
 from trainables.settings import Option
 
+LARGEST = 2**32 - 1
+"""What a whole number may be: every seed, and more examples than anybody has."""
+
 
 def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return every declared option, defaults filled in, in the declared order.
@@ -40,4 +43,8 @@ def _value(task: str, name: str, option: Option, value: Any) -> Any:
         raise Refusal(where, f"must be one of {legal}", repr(value), option.summary)
     if option.at_least is not None and value < option.at_least:
         raise Refusal(where, f"must be at least {option.at_least}", repr(value), option.summary)
+    if kind is int and value > LARGEST:
+        raise Refusal(where, f"must be at most {LARGEST}", repr(value), option.summary)
+    if kind is int and value > LARGEST:
+        raise Refusal(where, f"must be at most {LARGEST}", repr(value), option.summary)
     return value

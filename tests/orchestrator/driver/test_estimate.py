@@ -48,6 +48,14 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
     assert "memory: 3.0 MB a trial" in told
 
 
+def test_a_budget_that_ends_before_the_first_report_is_warned_of(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = validated(file, capsys, "--set", "budget.hours=0.0005")
+    assert "warning: budget.hours ends before the first report, which takes 2 s" in told
+    assert "warning" not in validated(file, capsys, "--set", "budget.hours=1")
+
+
 def test_another_program_is_not_known(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
     assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

@@ -252,6 +252,14 @@ def test_the_sample_in_lras_layout_is_read_whole(tmp_path: Path) -> None:
     assert data.train.lengths.max() == 940
 
 
+def test_more_than_the_memory_holds_is_refused(tmp_path: Path) -> None:
+    """Hundreds of terabytes are refused in a sentence, and leave nothing behind."""
+    options = {"length": 100_000, "examples": 2**32 - 1}
+    with pytest.raises(Refusal, match="must ask for data that the memory of this machine holds, got Unable"):
+        TASK.load(options, tmp_path)
+    assert not list((tmp_path / ".cache").glob("*.stage"))
+
+
 def test_lengths_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"min_length \+ 1 < max_length <= length"):
         TASK.check({"length": 100}, tmp_path)
