@@ -22,8 +22,8 @@ from typing import Any
 import jax
 
 from trainables.engine import Engine
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
 from trainables.tasks import TASKS
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 PUBLISHED = TrialSettings(
     task="listops",

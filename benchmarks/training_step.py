@@ -25,8 +25,8 @@ from benchmarks.timing import circumstances, in_processes, in_turns, millisecond
 from trainables.layers.rotrnn import RotRNN
 from trainables.model import Model, Training
 from trainables.optim import ADAM
-from trainables.settings import ModelSettings
 from trainables.tasks.base import Signature
+from trainables.trial import ModelSettings
 
 D, N, H, BATCH = 32, 64, 8, 16
 FORMS = {"ours": RotRNN, "printed": PrintedRotRNN}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 
 def attempt_id_of(trial_key: str, number: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import Assignment
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 STEPS, INTERVAL = 30, 10
 

@@ -20,12 +20,13 @@ DOORS = {
     "alembic": ("orchestrator/ledger/",),
     "ruamel": ("orchestrator/spec/document.py",),
     "fsspec": ("orchestrator/storage/store.py",),
-    "jax": ("trainables/", "orchestrator/training/attempt.py"),
+    "jax": ("trainables/", "orchestrator/training/bench.py"),
     "flax": ("trainables/",),
     "optax": ("trainables/",),
 }
 WITHOUT_JAX = (
     "trainables/settings.py",
+    "trainables/trial.py",
     "trainables/errors.py",
     "trainables/checkpoint.py",
     "trainables/tasks/",

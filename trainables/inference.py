@@ -16,10 +16,10 @@ from trainables.engine.program import Program
 from trainables.engine.state import Trained
 from trainables.model import Model
 from trainables.reading import Reader
-from trainables.settings import TrialSettings
 from trainables.streaming import Carried
 from trainables.tasks import TASKS
 from trainables.tasks.base import Signature
+from trainables.trial import TrialSettings
 
 TOGETHER = 16
 """Examples answered by one device call."""

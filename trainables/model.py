@@ -24,8 +24,8 @@ from trainables.counter import uniform
 from trainables.layers import LAYERS, Layer
 from trainables.losses import step_mask
 from trainables.norm import BatchNorm
-from trainables.settings import ModelSettings
 from trainables.tasks.base import Signature
+from trainables.trial import ModelSettings
 
 Ranges: TypeAlias = Mapping[str, tuple[float | Array, float | Array]]
 """Initialisation ranges of a layer by name; their ends may be traced."""

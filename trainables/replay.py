@@ -14,8 +14,8 @@ from typing import Any
 
 from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
-from trainables.settings import TrialSettings
 from trainables.tasks import TASKS
+from trainables.trial import TrialSettings
 
 Curve = dict[int, dict[str, float]]
 """Metrics by step."""

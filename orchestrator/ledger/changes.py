@@ -6,13 +6,14 @@ Each is right to run twice: what is already so is left alone, and its events are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
+from orchestrator.ledger.generations import checkpoints_of, keep_checkpoints
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
@@ -29,11 +30,9 @@ from orchestrator.ledger.records import (
     TrialState,
 )
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, READINGS, REPORTS, SWEEPS, TRIALS
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
-# One generation is kept behind the newest, for the newest may turn out to be damaged.
-GENERATIONS = 2
 # Where a trial goes that is to be started again: a lost attempt is not charged to it.
 REISSUED: Mapping[str, TrialState] = {"LOST": "PREEMPTED", "ENDED": "WAITING", "FAILED": "WAITING"}
 
@@ -148,41 +147,12 @@ def record_report(
     return keep_checkpoints(tx, report.trial_key, checkpoints)
 
 
-def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:
-    """Add checkpoints, drop the generations behind the last two of each kind, and return unused folders."""
-    if not new:
-        return ()
-    kept = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
-    for record in new:
-        if (old := kept.get((record.kind, record.step))) is not None:
-            tx.delete(CHECKPOINTS, old)
-        tx.insert(CHECKPOINTS, record)
-        kept[record.kind, record.step] = record
-    return drop_checkpoints(tx, kept.values(), _superseded(kept.values()))
-
-
-def drop_checkpoints(
-    tx: Transaction, kept: Iterable[CheckpointRecord], dropped: Sequence[CheckpointRecord]
-) -> tuple[Path, ...]:
-    """Forget checkpoints and return the folders that none of the others lies in."""
-    for record in dropped:
-        tx.delete(CHECKPOINTS, record)
-    needed = {record.path for record in kept if record not in dropped}
-    return tuple(Path(path) for path in sorted({record.path for record in dropped} - needed))
-
-
 def forget_checkpoint(tx: Transaction, trial_key: str, path: str) -> None:
     """Forget the checkpoints in one folder."""
     trial_of(tx, trial_key)
     for record in checkpoints_of(tx, trial_key):
         if record.path == path:
             tx.delete(CHECKPOINTS, record)
-
-
-def _superseded(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
-    newest_first = sorted(records, key=lambda record: -record.step)
-    of_kind = {kind: [r for r in newest_first if r.kind == kind] for kind in ("best", "last")}
-    return [record for kept in of_kind.values() for record in kept[GENERATIONS:]]
 
 
 def end_attempt(
@@ -279,16 +249,6 @@ def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:
 def attempt_of(tx: Transaction, attempt_id: str) -> AttemptRecord:
     """Return an attempt that must exist."""
     return _existing(tx.find(ATTEMPTS, attempt_id), "attempt", attempt_id)
-
-
-def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
-    """Return the checkpoints of a trial, the newest first."""
-    rows = tx.connection.execute(
-        select(*CHECKPOINT.columns)
-        .where(CHECKPOINT.c.trial_key == trial_key)
-        .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
-    )
-    return [tx.read(CHECKPOINTS, row) for row in rows]
 
 
 def _existing(record: Any, what: str, key: str) -> Any:

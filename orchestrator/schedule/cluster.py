@@ -15,7 +15,7 @@ from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
 from orchestrator.spec.model import Sweep
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 
 @contextmanager
@@ -75,9 +75,9 @@ def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
 
 
 def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    from orchestrator.training import attempt
+    from orchestrator.training import bench
 
-    return attempt.best_slots(settings, data, compilations)
+    return bench.best_slots(settings, data, compilations)
 
 
 class Evaluation(NamedTuple):

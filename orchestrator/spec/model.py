@@ -21,7 +21,8 @@ from orchestrator.spec.sections import (
     TrainingSection,
 )
 from orchestrator.spec.space import Distribution, active
-from trainables.settings import LAYER_SETTINGS, ModelSettings, TrainingSettings, TrialSettings
+from trainables.settings import LAYER_SETTINGS
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Direction = Literal["maximize", "minimize"]
 

@@ -1,8 +1,4 @@
-"""An attempt in a slot of an engine, interval by interval.
-
-The engine outlives the trial, so that the next trial of the same static choice neither starts a process nor
-compiles. This module imports JAX; only workers, engines and the `evaluate` verb import it.
-"""
+"""An attempt in a slot of an engine, interval by interval; only workers and engines import this."""
 
 from __future__ import annotations
 
@@ -13,49 +9,17 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 
-import jax
-
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import NoStore
 from orchestrator.redaction import redacted
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_name
 from orchestrator.training import leave
+from orchestrator.training.bench import Bench, configure
 from orchestrator.training.log import TrialLog
 from trainables import checkpoint
-from trainables.engine import Engine, TrainReport, choose_slots
+from trainables.engine import Engine, TrainReport
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
-from trainables.settings import TrialSettings
-from trainables.tasks import TASKS
-from trainables.tasks.base import TaskData
-
-
-class Bench:
-    """The one engine that is resident in this process, and the data it trains on."""
-
-    def __init__(self) -> None:
-        self._key: object = None
-        self._engine: Engine | None = None
-        self._data: TaskData | None = None
-        self._data_key: object = None
-
-    def engine(self, settings: TrialSettings, folder: str, *, slots: int = 1) -> Engine:
-        """Return the engine for the settings' static choice, the resident one if it fits."""
-        key = (settings.static(), folder, slots)
-        if self._engine is None or self._key != key:
-            # The old engine's device memory must be free before the new one asks for its own.
-            self._engine = None
-            self._engine = Engine(settings, self.data(settings, folder), slots=slots)
-            self._key = key
-        return self._engine
-
-    def data(self, settings: TrialSettings, folder: str) -> TaskData:
-        """Return the task's data, loaded once while the same task goes on."""
-        key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
-        if self._data is None or self._data_key != key:
-            self._data = TASKS[settings.task].load(settings.task_options, Path(folder))
-            self._data_key = key
-        return self._data
 
 
 class Attempt:
@@ -196,18 +160,6 @@ def failure_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory", line
     return "error", line
-
-
-def best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    """Return how many trials of these settings train fastest as slots of one engine on this device."""
-    configure(compilations)
-    return choose_slots(settings, Bench().data(settings, data)).slots
-
-
-def configure(compilations: str) -> None:
-    """Point JAX at the compilation cache of this machine; before the first compilation."""
-    jax.config.update("jax_compilation_cache_dir", compilations)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: float) -> dict[str, float]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.storage import store
-from orchestrator.training.attempt import Bench, configure
+from orchestrator.training.bench import Bench, configure
 from trainables import checkpoint
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 
 def evaluate(

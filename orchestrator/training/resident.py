@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.training.attempt import Attempt, Bench, configure, failed
+from orchestrator.training.attempt import Attempt, failed
+from orchestrator.training.bench import Bench, configure
 from orchestrator.training.occupancy import Occupancy
 from orchestrator.training.seating import Ask, Seat, Seating
 from trainables.engine import Engine, TrainReport

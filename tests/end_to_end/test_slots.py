@@ -10,7 +10,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import TrialRecord
 from orchestrator.spec import load
 from orchestrator.spec.model import Sweep
-from orchestrator.training.attempt import Bench
+from orchestrator.training.bench import Bench
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 from trainables.engine import Engine
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from trainables import checkpoint
 from trainables.engine import Engine
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
 from trainables.tasks import TASKS
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 LISTOPS = {
     "source": "generated",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trainables.settings import ModelSettings, TrainingSettings, TrialSettings
 from trainables.tasks.base import Signature, Split, TaskData
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 LENGTH, VOCABULARY, CLASSES = 24, 6, 3
 

@@ -14,13 +14,14 @@ from jax import numpy as jnp
 
 from trainables.engine.compiler import Compiler
 from trainables.engine.examples import Examples, blocks, on_device
+from trainables.engine.log import MOST_STEPS, Log
 from trainables.engine.names import Names
-from trainables.engine.program import MOST_STEPS, Log, Program
+from trainables.engine.program import Program
 from trainables.engine.report import TrainReport, joined, taken
 from trainables.engine.state import SlotState, Trained, blank, copied, free_of, put, take
 from trainables.errors import Refusal
-from trainables.settings import TrialSettings
 from trainables.tasks.base import Signature, Split, TaskData
+from trainables.trial import TrialSettings
 
 CALL_SECONDS = 1.5
 """What one device call aims at, so that a signal or an eviction never waits long."""

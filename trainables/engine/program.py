@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from jax import numpy as jnp
 
 from trainables.counter import folded
 from trainables.engine.examples import Examples
+from trainables.engine.log import MOST_STEPS, Log, Outcome, empty, noted, nothing
 from trainables.engine.packing import Packing, packing_of
 from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
 from trainables.layers import LAYERS
@@ -24,58 +25,13 @@ from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
 from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
 from trainables.permutation import order_of_steps
-from trainables.settings import TrialSettings
 from trainables.tasks.base import Signature
+from trainables.trial import TrialSettings
 
 Tree = Any
 
-MOST_STEPS = 512
-"""Steps that one call can record; a longer request is several calls."""
-
-
-class Outcome(NamedTuple):
-    """What one step reports, all scalars but the norms.
-
-    Attributes:
-        loss: mean over what is counted.
-        metric: sum over what is counted.
-        counted: sequences, or unpadded steps for an output by step.
-        tokens: unpadded steps read.
-        norms: (depth,) hidden-state norms; 0 unless recorded.
-        rate: learning rate outside the recurrence.
-    """
-
-    loss: Array
-    metric: Array
-    counted: Array
-    tokens: Array
-    norms: Array
-    rate: Array
-
-
 Gathered: TypeAlias = tuple[Array, Array, Outcome]
 """Mean gradients (P,), running statistics (S,) and outcome of a step's micro-batches."""
-
-
-class Log(NamedTuple):
-    """What a call of several steps reports.
-
-    Attributes:
-        loss, metric, counted, tokens: of `Outcome`, (MOST_STEPS,).
-        norms: (depth,), of the last step.
-        rate: of the last step.
-        step: updates the slot has done in all.
-        finite: whether the slot is not frozen.
-    """
-
-    loss: Array
-    metric: Array
-    counted: Array
-    tokens: Array
-    norms: Array
-    rate: Array
-    step: Array
-    finite: Array
 
 
 @dataclass(frozen=True)
@@ -199,9 +155,9 @@ class Program:
             goes = live & slot.finite & moved.finite
             kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
             kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
-            return kept, _noted(log, index, outcome)
+            return kept, noted(log, index, outcome)
 
-        moved, log = jax.lax.fori_loop(0, steps, step, (slot, _empty(self.settings.model.depth)))
+        moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty(self.settings.model.depth)))
         return moved, log._replace(step=moved.trained.step, finite=moved.finite)
 
     def _step(
@@ -244,7 +200,7 @@ class Program:
             outcome = jax.tree.map(jnp.add, outcome, part._replace(loss=part.loss / micro))
             return (gradients + layout.params.pack(more) / micro, layout.stats.pack(moved), outcome), None
 
-        start = (jnp.zeros_like(trained.params), trained.stats, _nothing(self.settings.model.depth))
+        start = (jnp.zeros_like(trained.params), trained.stats, nothing(self.settings.model.depth))
         if micro == 1:
             return add(start, jnp.int32(0))[0]
         return jax.lax.scan(add, start, jnp.arange(micro))[0]
@@ -287,39 +243,3 @@ def _apart(model: Model) -> tuple[Any, Tree, Tree]:
     graph, *states = nnx.split(model, nnx.Param, nnx.BatchStat)
     params, stats = states
     return graph, nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
-
-
-def _nothing(depth: int) -> Outcome:
-    zero = jnp.float32(0)
-    return Outcome(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
-
-
-def _empty(depth: int) -> Log:
-    """Return a log of no steps."""
-    column = jnp.zeros(MOST_STEPS)
-    return Log(
-        loss=column,
-        metric=column,
-        counted=column,
-        tokens=column.astype(jnp.int32),
-        norms=jnp.zeros(depth),
-        rate=jnp.float32(0),
-        step=jnp.int32(0),
-        finite=jnp.bool_(True),
-    )
-
-
-def _noted(log: Log, index: Array, outcome: Outcome) -> Log:
-    """Return the log with one step's outcome."""
-
-    def noted(column: Array, value: Array) -> Array:
-        return jax.lax.dynamic_update_index_in_dim(column, value, index, axis=0)
-
-    return log._replace(
-        loss=noted(log.loss, outcome.loss),
-        metric=noted(log.metric, outcome.metric),
-        counted=noted(log.counted, outcome.counted),
-        tokens=noted(log.tokens, outcome.tokens),
-        norms=outcome.norms,
-        rate=outcome.rate,
-    )

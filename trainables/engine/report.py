@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from trainables.engine.program import Log
+from trainables.engine.log import Log
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import jax
 
 from trainables.engine.engine import Engine, out_of_memory
-from trainables.settings import TrialSettings
 from trainables.tasks.base import TaskData
+from trainables.trial import TrialSettings
 
 WORTH = 1.05
 """How many times as fast twice the slots must be to be tried further: less is within the noise."""

@@ -16,7 +16,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.optim import Moments
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 Tree = Any
 

@@ -17,7 +17,7 @@ from orchestrator.cli.app import run_command
 from tests import sweeps
 from trainables import replay
 from trainables.errors import BadData
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 TRIAL = f"{sweeps.SWEEP_ID}-7"
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.spec import Sweep, load
 from orchestrator.spec.document import parse_document
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 FOLDER = Path(__file__).parents[3] / "search_spaces"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -14,9 +14,9 @@ import pytest
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
 from trainables.engine.engine import bucket
-from trainables.engine.program import MOST_STEPS
+from trainables.engine.log import MOST_STEPS
 from trainables.errors import Refusal
-from trainables.settings import TrialSettings
+from trainables.trial import TrialSettings
 
 
 @contextmanager
