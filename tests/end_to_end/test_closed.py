@@ -16,7 +16,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from orchestrator.machines import token
-from tests.end_to_end import stranger
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, available
 
@@ -31,6 +30,7 @@ pytestmark = [
     ),
 ]
 BIN = Path(sys.executable).parent
+STRANGER = Path(__file__).with_name("stranger.py")  # not imported: it needs what the extra brings
 DASHBOARD = "http://127.0.0.1:8265"
 REFUSED = {401, 403, "UNAUTHENTICATED"}
 LONG = [*SMALL, "--set", "budget.trials=3", "--set", "training.steps=600"]
@@ -115,7 +115,7 @@ def asked(
     asker: NetworkHost, host: str, secret: str, ports: dict[int, set[str]]
 ) -> dict[int, dict[str, int | str]]:
     """Return what each port answers."""
-    command = [sys.executable, str(Path(stranger.__file__)), host, secret, *map(str, ports)]
+    command = [sys.executable, str(STRANGER), host, secret, *map(str, ports)]
     code, output = finish(asker.run(command, GRPC_VERBOSITY="NONE"))
     assert code == 0, output
     return {int(port): answers for port, answers in json.loads(output.splitlines()[-1]).items()}
