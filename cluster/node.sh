@@ -11,4 +11,6 @@ export RAY_ADDRESS=127.0.0.1:6379
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
 # Ray's figures for Prometheus would be told to whoever asks, on every network, without the token.
 export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
+# A network that is silent for less than a minute loses no node; Ray's own 10 s close the connections of its trials.
+export RAY_grpc_keepalive_timeout_ms=60000
 export RAY_USAGE_STATS_ENABLED=0

@@ -29,6 +29,8 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$PWD/mlruns/ray-token"
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1 RAY_USAGE_STATS_ENABLED=0
 # Ray's figures for Prometheus would be told to whoever asks, without the token.
 export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
+# A network that is silent for less than a minute loses no node; Ray's own 10 s close the connections of its trials.
+export RAY_grpc_keepalive_timeout_ms=60000
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | cut -d ' ' -f 1)
 port=$((20000 + SLURM_JOB_ID % 10000))  # another job may share the node

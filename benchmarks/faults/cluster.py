@@ -19,6 +19,8 @@ from tests.end_to_end.network import NetworkHost, Switch
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PORT = 6379
+KEEPALIVE = "60000"
+"""Milliseconds, as in cluster/."""
 STARTED = re.compile(r"attempt (\d+): started at step \d+ on (host-\d+)")
 
 
@@ -39,6 +41,8 @@ class ClusterSite(Site):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(secret),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # As cluster/ sets it on every node.
+            "RAY_grpc_keepalive_timeout_ms": KEEPALIVE,
             # Otherwise a busy machine starves exactly the processes that are looked at.
             "RAY_worker_niceness": "0",
             "SWEEP_TEST_MARK": self.mark,

@@ -34,7 +34,7 @@ def hardware(address: str) -> Hardware:
 
     Raises:
         BadInput: the cluster answers without a token, or does not take ours.
-        NoCluster: nobody answers.
+        NoCluster: nobody answers, or there is no node and none may come.
     """
     place = _place(address)
     _refuse_open(place)
@@ -52,6 +52,9 @@ def hardware(address: str) -> Hardware:
     offers = (each.resources_total for each in alive)
     nodes = [Node(each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in offers]
     more = list(kinds(ClusterConfig.FromString(scales) if scales else None))
+    if not nodes and not more:
+        must, remedy = "must have a node, or an autoscaler that gets one", "Start one with `ray start`."
+        raise NoCluster(f"RAY_ADDRESS={address}", must, "none", remedy)
     return Hardware.of([*nodes, *more], hosts=len({each.node_manager_address for each in alive}) + len(more))
 
 

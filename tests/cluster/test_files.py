@@ -10,6 +10,7 @@ import pytest
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ruamel.yaml import YAML
 
+from benchmarks.faults.cluster import KEEPALIVE
 from orchestrator.machines.cluster_file import UNFILLED, is_for_ray_up, problems, problems_of_text
 
 ROOT = Path(__file__).parents[2]
@@ -113,3 +114,10 @@ def test_containers_are_as_closed_as_what_make_up_starts() -> None:
         assert name in ("MLFLOW_AUTH_CONFIG_PATH", "PGPASSFILE") or f"{name}={value}" in script
     for line in compose["configs"]["auth"]["content"].splitlines():
         assert line in script or line.startswith("database_uri")
+
+
+@pytest.mark.parametrize("name", ["node.sh", "slurm.sh", "Dockerfile"])
+def test_a_short_silence_of_the_network_loses_no_node(name: str) -> None:
+    """Every way to start a node waits for a minute; the fault suite cuts one off for 20 s under the same."""
+    text = (FOLDER / name).read_text()
+    assert f"RAY_grpc_keepalive_timeout_ms={KEEPALIVE}" in text
