@@ -53,6 +53,10 @@ class Switch:
         inside = f"ip address add 10.9.0.{number}/24 dev eth0 && ip link set eth0 up"
         subprocess.run(["nsenter", "--target", str(host), "--net", "sh", "-c", inside], check=True)
 
+    def unplug(self, number: int) -> None:
+        """Take away the cable of a host that has ended; the kernel may have done so already."""
+        self._do(f"ip link delete port{number}", check=False)
+
     def cut(self, number: int) -> None:
         """Let everything that comes through a port be lost; nobody is told."""
         self._do(f"ip link set port{number} nomaster")
@@ -66,9 +70,9 @@ class Switch:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _do(self, command: str) -> None:
+    def _do(self, command: str, *, check: bool = True) -> None:
         enter = ["nsenter", "--target", str(self._process.pid), "--net"]
-        subprocess.run([*enter, *command.split()], check=True)
+        subprocess.run([*enter, *command.split()], check=check, capture_output=not check)
 
 
 class NetworkHost(Machine):
@@ -85,7 +89,13 @@ class NetworkHost(Machine):
         begin = _BEGIN.format(name=f"host-{number}", disks=" ".join(map(str, disks)))
         super().__init__(_SPACES, begin, subprocess.PIPE)
         _wait_until_up(self._process)
+        self._switch = switch
         switch.plug(number, self._process.pid)
+
+    def end(self) -> None:
+        """End the host, and take its cable away."""
+        super().end()
+        self._switch.unplug(self.number)
 
 
 def _wait_until_up(process: subprocess.Popen[bytes]) -> None:
