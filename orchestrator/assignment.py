@@ -112,6 +112,7 @@ class Outcome:
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
         message: one line about the failure.
         engine: name of the engine that held the trial, where several share one.
+        node: name of the machine that the trial runs on.
         waiting: whether this is only a sign of life: the engine has no slot for the trial yet.
     """
 
@@ -123,6 +124,7 @@ class Outcome:
     failure: str | None = None
     message: str | None = None
     engine: str | None = None
+    node: str | None = None
     waiting: bool = False
 
     def to_result(self) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def show(
     for name, value in found.params.items():
         console.print(f"  {name} = {value}", markup=False)
     for attempt in ledger.attempts(found.key):
-        told = f"  attempt {attempt.number}: {attempt.state} {attempt.cause or ''}"
+        place = f" on {attempt.node}" if attempt.node else ""
+        told = f"  attempt {attempt.number}: {attempt.state}{place} {attempt.cause or ''}"
         console.print(told.rstrip(), markup=False)
     for report in ledger.reports(found.key):
         told = ", ".join(f"{name} {value:.4g}" for name, value in report.metrics.items() if "/" in name)
@@ -94,11 +95,16 @@ def show(
 
 
 def logs(trial: Annotated[str, typer.Argument(help="A trial's key.")], root: Root = DEFAULT_ROOT) -> None:
-    """Print what the workers of a trial wrote, tracebacks included."""
-    found = trial_named(opened(root), trial)
+    """Print what the workers of a trial wrote on this machine, tracebacks included."""
+    ledger = opened(root)
+    found = trial_named(ledger, trial)
     file = paths(root).log(found.sweep_id, found.key)
     if not file.exists():
-        raise BadInput(trial, "must have run to have a log", f"no file {file}", "`show` tells its state.")
+        nodes = ", ".join(sorted({each.node for each in ledger.attempts(found.key) if each.node}))
+        must, remedy = "must have run to have a log", "`show` tells its state."
+        if nodes:
+            must, remedy = f"has its log where its workers ran: {nodes}", "Run this there, with its root."
+        raise BadInput(trial, must, f"no file {file}", remedy)
     Console(soft_wrap=True, highlight=False).print(file.read_text(encoding="utf-8"), markup=False, end="")
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_TRIAL
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import address
@@ -61,6 +63,24 @@ def check_shared(paths: Paths) -> None:
             "must be where every host reaches them: a trial may go on on another one",
             f"the local disk, {paths.root}",
             "Set SWEEP_CHECKPOINTS=s3://bucket/sweeps, or file:///... on a disk that all hosts share.",
+        )
+
+
+def check_at_hand(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
+    """Refuse to go on where none of the checkpoints is that the unfinished trials have reached.
+
+    Raises:
+        BadInput: they are on another machine; here every trial would begin anew.
+        NoStore: the store does not answer.
+    """
+    unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state not in FINISHED_TRIAL}
+    rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
+    if rows and not any(store.holds(paths, sweep_id, row.trial_key, row.path) for row in rows):
+        raise BadInput(
+            f"checkpoints of {sweep_id}",
+            "must be where this machine reaches them",
+            f"none of {len(rows)}, such as {rows[0].path}",
+            "Resume it where they are, or with the SWEEP_CHECKPOINTS that it had; `--new` begins anew.",
         )
 
 

@@ -107,6 +107,7 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         place.check(run.paths, sweep.id)
         admission.check_warm_start(sweep, ledger)
         with Lease(ledger, sweep.id):
+            place.check_at_hand(run.paths, ledger, sweep.id)
             wishes.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):
                 watcher.say(f"Mended: {note}.")

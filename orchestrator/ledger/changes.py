@@ -79,7 +79,7 @@ def reopen_trial(tx: Transaction, trial_key: str, events: Sequence[Event]) -> No
 
 
 def start_attempt(
-    tx: Transaction, trial_key: str, number: int | None, node: str | None, now: float, events: Sequence[Event]
+    tx: Transaction, trial_key: str, number: int | None, now: float, events: Sequence[Event]
 ) -> AttemptRecord:
     """Start an attempt of a trial.
 
@@ -87,7 +87,6 @@ def start_attempt(
         tx: the transaction.
         trial_key: of the trial.
         number: of the attempt, where the same change may have been made already; None for the next.
-        node: where it runs.
         now: seconds since the epoch.
         events: told with it.
 
@@ -100,7 +99,7 @@ def start_attempt(
     if trial.state in FINISHED_TRIAL:
         raise ValueError(f"no attempt can start: {trial_key} is {trial.state}")
     number = trial.attempts + 1
-    attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, node, now)
+    attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, None, now)
     before = tx.find(ATTEMPTS, f"{trial_key}.{trial.attempts}")
     if before is not None and before.state == "RUNNING":
         tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=_last_sign(tx, before))
@@ -133,12 +132,15 @@ def record_report(
     report: ReportRecord,
     checkpoints: Sequence[CheckpointRecord],
     events: Sequence[Event],
+    node: str | None,
 ) -> tuple[Path, ...]:
     """Keep the first report of a step and its checkpoints; return the folders that nothing needs now."""
     trial = trial_of(tx, report.trial_key)
     attempt = tx.find(ATTEMPTS, report.attempt_id)
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
         return ()
+    if node is not None and attempt.node != node:
+        tx.change(ATTEMPTS, attempt, node=node)
     if tx.find(REPORTS, report.trial_key, report.step) is None:
         if report.metrics:  # without them it is a checkpoint between two reports
             tx.insert(REPORTS, report)

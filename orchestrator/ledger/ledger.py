@@ -117,9 +117,7 @@ class Ledger:
         """Set a FAILED trial WAITING; others are left as they are."""
         self._write(lambda tx: changes.reopen_trial(tx, trial_key, events))
 
-    def start_attempt(
-        self, trial_key: str, node: str | None = None, events: Sequence[Event] = ()
-    ) -> AttemptRecord:
+    def start_attempt(self, trial_key: str, events: Sequence[Event] = ()) -> AttemptRecord:
         """Start the next attempt of an unfinished trial; one that still ran counts as lost.
 
         Raises:
@@ -131,7 +129,7 @@ class Ledger:
         def start(tx: Transaction) -> AttemptRecord:
             # A commit whose answer got lost with its server is not made twice.
             number = tried[-1].number if tried else None
-            tried.append(changes.start_attempt(tx, trial_key, number, node, now, events))
+            tried.append(changes.start_attempt(tx, trial_key, number, now, events))
             return tried[-1]
 
         return self._write(start)
@@ -151,14 +149,23 @@ class Ledger:
         metrics: Mapping[str, float],
         checkpoints: Sequence[CheckpointRecord] = (),
         events: Sequence[Event] = (),
+        node: str | None = None,
     ) -> tuple[Path, ...]:
         """Keep the first report of a step, and any checkpoints; ignore an attempt that is not current.
+
+        Args:
+            attempt_id: the attempt.
+            step: that it has reached.
+            metrics: at that step; none for a checkpoint between two reports.
+            checkpoints: saved with it.
+            events: told with it.
+            node: name of the machine that the attempt runs on.
 
         Returns:
             The checkpoint folders that this commit made superfluous: safe to delete now, not before.
         """
         report = ReportRecord(attempt_id.rpartition(".")[0], step, attempt_id, metrics, self._clock())
-        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events), bool)
+        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
 
     def end_attempt(
         self,

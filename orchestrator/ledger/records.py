@@ -86,7 +86,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One start of a trial; `id` is `<trial key>.<number>`, numbered from 1."""
+    """One start of a trial; `id` is `<trial key>.<number>`, from 1; `node` is known by its first report."""
 
     id: str
     trial_key: str

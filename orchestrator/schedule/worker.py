@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +55,8 @@ class Worker(tune.Trainable):
         if leave.told_to_go() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
-        return self._place.advance(self._assignment).to_result()
+        outcome = self._place.advance(self._assignment)
+        return replace(outcome, node=socket.gethostname()).to_result()
 
     def _leave(self) -> None:
         if self._place is not None:

@@ -41,6 +41,7 @@ def commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> 
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
         events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
+        node=outcome.node,
     )
 
 

@@ -101,6 +101,20 @@ def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
     return folder
 
 
+def holds(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> bool:
+    """Tell whether a recorded checkpoint is on this machine, or in the store.
+
+    Raises:
+        NoStore: the store does not answer.
+    """
+    folder = where.at_hand(sweep_id, trial_key, recorded)
+    url = where.stored(sweep_id, trial_key)
+    if url is None or folder.exists():
+        return folder.exists()
+    with _reached(url) as (files, place):
+        return bool(files.exists(f"{place}/{folder.name}/{MANIFEST}"))
+
+
 def discard(folder: Path, url: str | None) -> None:
     """Delete a checkpoint that no row refers to any more, wherever it is.
 

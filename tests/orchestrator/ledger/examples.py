@@ -68,11 +68,11 @@ def complete(ledger: Ledger, number: int) -> str:
     """Run a trial to its end, three reports with a checkpoint each; return its key."""
     trial = trial_record(number)
     ledger.add_trial(trial, [event(trial.key, 0)])
-    attempt = ledger.start_attempt(trial.key, "node-1")
+    attempt = ledger.start_attempt(trial.key)
     for step in (10, 20, 30):
         metrics = {"val/accuracy": step / STEPS, "train/loss": 1 / step}
         checkpoints = [saved(trial.key, step), saved(trial.key, step, "best")]
-        ledger.record_report(attempt.id, step, metrics, checkpoints, [event(trial.key, step)])
+        ledger.record_report(attempt.id, step, metrics, checkpoints, [event(trial.key, step)], "node-1")
     ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 1.0, 30, [event(trial.key, 31)])
     return trial.key
 

@@ -30,7 +30,7 @@ def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
     """Return a ledger in which attempt 1 of trial 0 runs."""
     ledger.create_sweep(sweep_record())
     ledger.add_trial(trial_record())
-    return ledger, ledger.start_attempt(KEY, "node-1")
+    return ledger, ledger.start_attempt(KEY)
 
 
 def test_records_come_back_as_they_went_in(url: str) -> None:
@@ -146,7 +146,7 @@ def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRe
 def test_reports_of_a_former_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
     """Once a trial was started again, the attempt before can neither report nor end it."""
     ledger, first = begun
-    second = ledger.start_attempt(KEY, "node-2")
+    second = ledger.start_attempt(KEY)
     assert (second.number, ledger.attempts(KEY)[0].state) == (2, "LOST")
     assert ledger.record_report(first.id, 10, {"val/accuracy": 1.0}, [saved(KEY, 10)], [event(KEY, 1)]) == ()
     assert not ledger.end_attempt(first.id, "ENDED", None, "COMPLETE", 1.0, 10, [event(KEY, 2)])

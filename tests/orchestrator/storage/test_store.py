@@ -68,6 +68,18 @@ def test_what_one_machine_keeps_another_fetches(where: Paths, tmp_path: Path) ->
     assert [each.name for each in found.parent.iterdir()] == [found.name]
 
 
+def test_a_checkpoint_is_held_here_or_in_the_store(where: Paths, tmp_path: Path) -> None:
+    """Another machine has it once it was brought, and only with the store's address."""
+    folder, _ = saved(where)
+    elsewhere, told = Paths(tmp_path / "another", store=where.store), ("sweep", "sweep-0", str(folder))
+    assert store.holds(where, *told)
+    assert not store.holds(elsewhere, *told)
+    store.keep(folder, url_of(where))
+    assert store.holds(elsewhere, *told)
+    shutil.rmtree(folder)
+    assert not store.holds(Paths(tmp_path / "another"), *told)
+
+
 def test_what_was_not_brought_whole_is_no_checkpoint(
     where: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,91 @@
+"""The verbs on another machine, which has the ledger's address and nothing of the sweep's folder."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.faults.site import PLAIN, SPACE
+from orchestrator.ledger.ledger import Ledger
+from tests import postgres
+from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
+from tests.end_to_end.network import NetworkHost, Switch, available
+
+WHY_NOT = available()
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+HERE, THERE = socket.gethostname(), "host-1"
+
+
+@pytest.fixture
+def elsewhere(switch: Switch, commands: Commands) -> Iterator[NetworkHost]:
+    """Give another machine: the folder of the sweep is empty there."""
+    commands.root.mkdir()
+    host = NetworkHost(switch, 1, [commands.root])
+    yield host
+    host.end()
+
+
+def test_status_logs_stop_and_resume_ask_the_ledger(
+    elsewhere: NetworkHost, commands: Commands, postgres_server: postgres.Server
+) -> None:
+    """What runs is seen and stopped from afar, and goes on there from the store that both reach."""
+    postgres_server.empty_database()
+    url = postgres_server.socket_url
+    told = {"SWEEP_LEDGER": url, "SWEEP_CHECKPOINTS": f"file://{commands.folder}/store"}
+    own = {
+        "SWEEP_ROOT": str(commands.root / "own"),
+        "SWEEP_DATA": str(commands.shared / "data"),
+        "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        "SWEEP_TEST_MARK": commands.mark,
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def ask(*words: str, **environment: str) -> tuple[int, str]:
+        command = ["sh", "-c", 'cd / && exec "$@"', "sh", sys.executable, "-m", "orchestrator.sweep", *words]
+        return finish(elsewhere.run(command, **{**own, **environment}))
+
+    file = commands.folder / "space.yaml"
+    file.write_text(SPACE.format(**{**PLAIN, "trials": 3, "steps": 100_000}))
+    driver = commands.start(str(file), "--quiet", "--set", "training.interval=1000", **told)
+    ledger = Ledger.open(url)
+    wait_for(lambda: any(ledger.reports(each.id) for each in ledger.sweeps()) or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()[0]
+    (sweep,) = ledger.sweeps()
+    key = ledger.reports(sweep.id)[0].trial_key
+    code, output = ask("status", SWEEP_LEDGER=url)
+    assert code == 0, output
+    assert f"{sweep.id}: RUNNING" in output
+    assert f"driven by process {driver.pid} on {HERE}" in output
+    code, output = ask("list", SWEEP_LEDGER=url)
+    assert sweep.id in output, output
+    code, output = ask("show", key, SWEEP_LEDGER=url)
+    assert f"attempt 1: RUNNING on {HERE}" in output, output
+    code, output = ask("logs", key, SWEEP_LEDGER=url)
+    assert code == 2, output
+    assert f"has its log where its workers ran: {HERE}" in output
+    code, output = ask("resume", sweep.id, **told)
+    assert code == 2, output
+    assert f"process {driver.pid} on {HERE}" in output
+    code, output = ask("stop", sweep.id, SWEEP_LEDGER=url)
+    assert code == 0, output
+    code, printed = finish(driver)
+    assert code == 4, printed
+    code, output = ask("resume", sweep.id, SWEEP_LEDGER=url)
+    assert code == 2, output
+    assert "must be where this machine reaches them" in output
+    code, output = ask("resume", sweep.id, **told)
+    assert code == 0, output
+    assert {each.state for each in ledger.trials(sweep.id)} <= {"COMPLETE", "PRUNED"}
+    assert {each.node for each in ledger.attempts(sweep.id)} == {HERE, THERE}
+    code, output = ask("logs", key, SWEEP_LEDGER=url)
+    assert "started at step" in output, output
+    assert "started at step 0 " not in output, "it went on from its checkpoint"
+    ledger.close()
