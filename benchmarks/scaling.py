@@ -1,12 +1,12 @@
 """What a sweep's driver and its stores take as the cluster grows: Ray's fake nodes, trials that only report.
 
-    python -m benchmarks.scaling [--nodes 4 16 48] [--seconds 60] [--pause 1.0]
+    python -m benchmarks.scaling [--nodes 3 6 12 18] [--seconds 60] [--pause 1.0]
     python -m benchmarks.scaling --decisions
 
 The latter is without Ray: processor time of the session and the ledger alone, on SQLite. Otherwise every node
 is a raylet of its own on this machine with one processor; every trial reports, waits, and trains nothing, so
 that what is measured is the service: processor time of the driver, of its writer to MLflow, of Ray's head and
-of a raylet.
+of a raylet. Below each table stand the lines through its points, and how far the points lie from them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import psutil
 
 from benchmarks.orchestration import SPACE, metrics_of
 from benchmarks.service import begin
+from benchmarks.slopes import Line, lines, table
 
 ENDLESS = 1_000_000
 
@@ -159,21 +160,12 @@ def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     }
 
 
-def table(rows: list[dict[str, float]]) -> str:
-    """Return rows as a table, a column a figure."""
-    lines = ["| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |"]
-    lines.append("|" + "---|" * len(rows[0]))
-    return "\n".join(
-        lines + ["| " + " | ".join(f"{each:.3g}" for each in row.values()) + " |" for row in rows]
-    )
-
-
 def main() -> None:
     """Measure every size in a process of its own, and print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 16, 48])
+    parser.add_argument("--nodes", type=int, nargs="+", default=[3, 6, 12, 18])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each size is measured")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two reports of a trial")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -181,10 +173,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.decisions:
         rows = []
-        for running in (2, 100, 1000):
+        for running in (2, 100, 400, 1000):
             with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
                 rows.append(decided(running, 1000, Path(folder)))
         print(table(rows))
+        looks = Line.through([(row["trials_at_once"], 1000 * row["ms_a_look_around"]) for row in rows])
+        print(f"\nA look around, in µs, by trials at once: {looks}")
         return
     if options.one:
         with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
@@ -199,6 +193,8 @@ def main() -> None:
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(f"{nodes} nodes measured", file=sys.stderr)
     print(table(rows))
+    if len(rows) > 1:
+        print(f"\n{lines(rows)}")
     print(f"\nLoad of the machine at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores.")
 
 
