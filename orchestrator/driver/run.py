@@ -106,7 +106,7 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             sweep = admission.under(sweep, run.known)
         place.check(run.paths, sweep.id)
         admission.check_warm_start(sweep, ledger)
-        with Lease(ledger, sweep.id):
+        with Lease(ledger, sweep.id, watcher.say):
             place.check_at_hand(run.paths, ledger, sweep.id)
             wishes.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):

@@ -52,6 +52,9 @@ class Holder:
         """Return one line of JSON."""
         return json.dumps(asdict(self))
 
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
     def is_near(self) -> bool:
         """Tell whether the process can be seen from here, so that its death would be known."""
         return bool(self.place) and self.place == _place()
@@ -70,7 +73,7 @@ def busy(sweep_id: str, holder: Holder | None) -> Busy:
     """Return the refusal that names who holds a sweep, where and for how long."""
     got = "another driver"
     if holder is not None:
-        got = f"process {holder.pid} on {holder.host}, for {max(0.0, time.time() - holder.since):.0f} s"
+        got = f"{holder}, for {max(0.0, time.time() - holder.since):.0f} s"
     return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
@@ -26,17 +27,23 @@ class Grip(Protocol):
 class Lease:
     """The right to drive one sweep, held as a context.
 
+    Args:
+        ledger: that remembers the sweep.
+        sweep_id: of the sweep.
+        waiting: is told why it takes long, where a machine that was lost may have left a lease that is to end
+            first; without it nobody waits.
+
     Raises:
         Busy: on entering, if another living driver holds it.
     """
 
-    def __init__(self, ledger: Ledger, sweep_id: str) -> None:
+    def __init__(self, ledger: Ledger, sweep_id: str, waiting: Callable[[str], None] | None = None) -> None:
         self._ledger, self._sweep_id = ledger, sweep_id
         self._grip: Grip
         if ledger.is_file:
             self._grip = file_lease.FileLease(lock_folder(ledger.address) / sweep_id, sweep_id)
         else:
-            self._grip = row_lease.RowLease(ledger.writing, sweep_id)
+            self._grip = row_lease.RowLease(ledger.writing, sweep_id, waiting)
 
     @property
     def lost(self) -> bool:

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.file_lease import GLANCE_SECONDS
@@ -129,6 +129,32 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
         other.close()
     ledger.add_trial(trial_record(1))
     ledger.close()
+
+
+def test_the_lease_of_a_lost_machine_is_outwaited(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver on another machine that renews is refused to within 3 s; one that does not is followed."""
+    ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
+    elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time()).write()
+    told: list[str] = []
+    with Lease(ledger, SWEEP_ID):
+        _set(ledger, holder=elsewhere)
+        began = time.monotonic()
+        with pytest.raises(Busy, match="process 1 on far-away"), Lease(other, SWEEP_ID, told.append):
+            pass
+        assert time.monotonic() - began < 3.0
+        assert not told
+    with ledger.writing() as connection, connection.begin():
+        ends = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
+    _set(ledger, holder=elsewhere, expires_at=float(ends) + 3.0)
+    with pytest.raises(Busy), Lease(other, SWEEP_ID):
+        pass
+    with Lease(other, SWEEP_ID, told.append):
+        mine = holder(other, SWEEP_ID)
+        assert mine is not None
+        assert mine.pid == os.getpid()
+    assert told == ["process 1 on far-away is silent: waiting until its lease ends, 45 s at most."]
+    ledger.close()
+    other.close()
 
 
 def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
