@@ -71,6 +71,7 @@ packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compi
 	test -x /usr/sbin/sshd || missing="$$missing openssh-server"; \
 	command -v rsync >/dev/null || missing="$$missing rsync"; \
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
+	command -v shellcheck >/dev/null || missing="$$missing shellcheck"; \
 	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "Installing$$missing" \
 	  && apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
 	     apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What every shell on a node of a cluster has; the set-up commands let ~/.bashrc read it.
 export PATH="$HOME/sweeps/.venv/bin:$PATH"
 # Nobody joins, submits or looks without the token that was brought to every node.

@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 umask 077
 stores=${STORES:-$PWD/stores} database_port=${POSTGRES_PORT:-5432} mlflow_port=${MLFLOW_PORT:-5000}
 artifacts=${ARTIFACTS:-$stores/artifacts}       # or s3://bucket/artifacts
-export PATH="$PWD/.venv/bin:$PATH:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)"
+newest=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort --version-sort | tail -n 1 || true)
+export PATH="$PWD/.venv/bin:$PATH:$newest"
 export PGPASSFILE="$stores/pgpass"
 
 as_owner() { # PostgreSQL refuses to run as root

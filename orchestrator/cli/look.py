@@ -95,17 +95,21 @@ def show(
 
 
 def logs(trial: Annotated[str, typer.Argument(help="A trial's key.")], root: Root = DEFAULT_ROOT) -> None:
-    """Print what the workers of a trial wrote on this machine, tracebacks included."""
+    """Print what the workers of a trial wrote, tracebacks included; say which machines have more of it."""
     ledger = opened(root)
     found = trial_named(ledger, trial)
     file = paths(root).log(found.sweep_id, found.key)
-    if not file.exists():
-        nodes = ", ".join(sorted({each.node for each in ledger.attempts(found.key) if each.node}))
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    missing = (each for each in ledger.attempts(found.key) if f" attempt {each.number}: " not in text)
+    elsewhere = ", ".join(sorted({each.node for each in missing if each.node}))
+    if not text:
         must, remedy = "must have run to have a log", "`show` tells its state."
-        if nodes:
-            must, remedy = f"has its log where its workers ran: {nodes}", "Run this there, with its root."
+        if elsewhere:
+            must, remedy = f"has its log where its workers ran: {elsewhere}", "Run this there, with its root."
         raise BadInput(trial, must, f"no file {file}", remedy)
-    Console(soft_wrap=True, highlight=False).print(file.read_text(encoding="utf-8"), markup=False, end="")
+    Console(soft_wrap=True, highlight=False).print(text, markup=False, end="")
+    if elsewhere:
+        Console(stderr=True, soft_wrap=True).print(f"more of it is on {elsewhere}", markup=False)
 
 
 def _newest(ledger: Ledger) -> SweepRecord:

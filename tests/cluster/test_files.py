@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,66 @@ def test_every_node_gets_project_data_and_token(path: Path) -> None:
     assert "--dashboard-host=127.0.0.1" in starts
 
 
+KUBERAY = {
+    "spec": {
+        "entrypoint",
+        "backoffLimit",
+        "shutdownAfterJobFinishes",
+        "ttlSecondsAfterFinished",
+        "rayClusterSpec",
+    },
+    "rayClusterSpec": {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
+    | {"headGroupSpec", "workerGroupSpecs"},
+    "authOptions": {"mode", "secretName", "enableK8sTokenAuth"},
+    "autoscalerOptions": {"version", "idleTimeoutSeconds", "upscalingMode", "resources", "env", "envFrom"},
+    "headGroupSpec": {"rayStartParams", "template", "serviceType"},
+    "workerGroupSpecs": {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"},
+}
+"""The fields of KubeRay's objects that such a file may use; whatever else it holds, the API server drops."""
+
+REQUIRED = {
+    "rayClusterSpec": {"headGroupSpec"},
+    "headGroupSpec": {"rayStartParams", "template"},
+    "workerGroupSpecs": {"groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"},
+}
+"""Of them those without which the API server refuses it."""
+
+
+def test_kuberay_knows_every_field_and_misses_none() -> None:
+    """By the definitions of its resources, `ray.io/v1`, as KubeRay 1.6 has them."""
+    job = kuberay()["RayJob"]
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in KUBERAY}
+
+    def look(name: str, value: Any) -> None:
+        for each in value if isinstance(value, list) else [value]:
+            if name in found:
+                found[name].append(each)
+                for inner, below in each.items():
+                    look(inner, below)
+
+    look("spec", job["spec"])
+    for name, objects in found.items():
+        assert objects, name
+        for each in objects:
+            assert each.keys() <= KUBERAY[name], name
+            assert each.keys() >= REQUIRED.get(name, set()), name
+            # A flag of `ray start` is text, or the API server refuses it.
+            assert all(isinstance(value, str) for value in each.get("rayStartParams", {}).values())
+    (options,) = found["autoscalerOptions"]
+    assert options["version"] in ("v1", "v2")
+
+
+def test_kuberays_own_pods_reach_the_head_and_find_what_they_ask() -> None:
+    """Its submitter and its operator use the job API; kubelet asks the agent, which is in `ray[default]`."""
+    documents = kuberay()
+    (rule,) = documents["NetworkPolicy"]["spec"]["ingress"]
+    labels = [each["podSelector"]["matchLabels"] for each in rule["from"]]
+    assert {"batch.kubernetes.io/job-name": documents["RayJob"]["metadata"]["name"]} in labels
+    assert {"app.kubernetes.io/component": "kuberay-operator"} in labels
+    assert "JOBS=1" in (FOLDER / "Dockerfile").read_text()
+
+
 def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None:
     job = kuberay()["RayJob"]["spec"]
     cluster = job["rayClusterSpec"]
@@ -95,6 +156,13 @@ def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
 def test_the_shell_can_read_them(path: Path) -> None:
     subprocess.run(["bash", "-n", path], check=True)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck (Debian: shellcheck)")
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
+def test_nothing_in_them_is_found_fault_with(path: Path) -> None:
+    checked = subprocess.run(["shellcheck", path], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_containers_are_as_closed_as_what_make_up_starts() -> None:

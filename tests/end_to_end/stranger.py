@@ -20,6 +20,7 @@ PAGES = (
     "/logical/actors",
     "/api/v0/nodes",
     "/nodes?view=summary",
+    "/api/healthz",
 )
 METHODS = (
     "ray.rpc.NodeInfoGcsService/GetAllNodeInfo",

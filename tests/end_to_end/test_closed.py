@@ -128,18 +128,19 @@ def request(head: Head, method: str, path: str, *headers: str) -> int:
 
 
 def test_no_port_of_a_head_answers_without_its_token(head: Head, neighbour: NetworkHost) -> None:
-    """From its network and from itself; the dashboard shows its empty pages to itself alone."""
+    """From its network and from itself; an agent tells whether it is well, the dashboard shows its frame."""
     head.start()
     ports = head.listening()
     assert ports[8265] == {"127.0.0.1"}
     for secret in ("", "0" * 64):
         answers = asked(neighbour, head.address, secret, ports)
         assert set(answers) == set(ports)
+        assert answers[52365].pop("/api/healthz") == 200
         for port, told in answers.items():
             assert set(told.values()) <= REFUSED, (port, told)
             assert told or ports[port] == {"127.0.0.1"}, f"nothing was asked of port {port}"
     page = asked(head, "127.0.0.1", "", {8265: set()})[8265]
-    assert page.pop("/") == 200
+    assert (page.pop("/"), page.pop("/api/healthz")) == (200, 404)
     assert set(page.values()) == {401}
     told = asked(neighbour, head.address, head.token.strip(), ports)
     assert any("OK" in each.values() for each in told.values()), "a token that opens must open"
@@ -170,6 +171,7 @@ def test_a_sweep_of_this_machine_alone_opens_no_port_either(
     ports = head.listening()
     answers = asked(neighbour, head.address, "", ports)
     driver.send_signal(signal.SIGTERM)
+    assert answers[52365].pop("/api/healthz") == 200
     assert any(answers.values())
     assert {answer for told in answers.values() for answer in told.values()} <= REFUSED, answers
     finish(driver)

@@ -88,4 +88,5 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
     code, output = ask("logs", key, SWEEP_LEDGER=url)
     assert "started at step" in output, output
     assert "started at step 0 " not in output, "it went on from its checkpoint"
+    assert f"more of it is on {HERE}" in output
     ledger.close()
