@@ -18,7 +18,7 @@ WHY_NOT = available()
 pytestmark = [
     pytest.mark.end_to_end,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
 HERE, THERE = socket.gethostname(), "host-1"
@@ -53,10 +53,14 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
         return finish(elsewhere.run(command, **{**own, **environment}))
 
     file = commands.folder / "space.yaml"
-    file.write_text(SPACE.format(**{**PLAIN, "trials": 3, "steps": 100_000}))
-    driver = commands.start(str(file), "--quiet", "--set", "training.interval=1000", **told)
+    file.write_text(SPACE.format(**{**PLAIN, "trials": 3, "steps": 60_000}))
+    driver = commands.start(str(file), "--quiet", "--set", "training.interval=500", **told)
     ledger = Ledger.open(url)
-    wait_for(lambda: any(ledger.reports(each.id) for each in ledger.sweeps()) or driver.poll() is not None)
+
+    def reported() -> bool:
+        return any(ledger.reports(each.id) for each in ledger.sweeps())
+
+    wait_for(lambda: reported() or driver.poll() is not None, seconds=400)
     assert driver.poll() is None, driver.communicate()[0]
     (sweep,) = ledger.sweeps()
     key = ledger.reports(sweep.id)[0].trial_key
