@@ -35,6 +35,7 @@ class Attempt:
         self._engine, self._slot = engine, slot
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._step = 0
+        self._saved: SavedCheckpoint | None = None
         self._admit(assignment.resume)
 
     def _admit(self, resume: str | None) -> None:
@@ -57,7 +58,9 @@ class Attempt:
         return min(training.interval - self._step % training.interval, training.steps - self._step)
 
     def advance(self) -> Outcome:
-        """Train to the next report, without neighbours."""
+        """Train to the next report, without neighbours, unless it was wished since the last one to leave."""
+        if self._saved is not None and self.stop_wished():
+            return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
         return self.outcome(
             self._engine.advance({self._slot: self.wanted}, stop=self.stop_wished)[self._slot]
         )
@@ -99,7 +102,8 @@ class Attempt:
         manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
             self._share(folder, self._assignment.store)
-        return SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
+        self._saved = SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
+        return self._saved
 
     def _share(self, folder: Path, url: str) -> None:
         """Bring a checkpoint where every node reaches it; those before it need no place on this one."""
