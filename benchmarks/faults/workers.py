@@ -27,7 +27,7 @@ SPARED_AFTER = 2
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
-    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=3000)
+    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=5000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
     waits: list[float] = []
     while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):
@@ -105,7 +105,7 @@ def _spread(waits: list[float]) -> str:
 
 def killed_nodes(dose: Dose) -> list[Row]:
     """Kill raylets of a cluster of three, and start another for each."""
-    site, tally = Site(dose.folder, "nodes").write(trials=8, steps=8000), Tally()
+    site, tally = Site(dose.folder, "nodes").write(trials=8, steps=14_000), Tally()
     cluster = _Cluster(site)
     waits: list[float] = []
     chance = random.Random(4)
@@ -119,6 +119,7 @@ def killed_nodes(dose: Dose) -> list[Row]:
                 break
         code, output = finish(driver, 2 * PATIENCE)
         tally.expect(code == 0, f"left {code}: {output[-300:]}")
+        tally.expect("raylet" not in output, "Ray's own log was printed")
         lost = Counter(each.cause for each in site.ledger.attempts(site.id) if each.cause)
         tally.expect(set(lost) <= {"node lost"}, f"causes {dict(lost)}")
         failed = [trial.key for trial in site.trials() if trial.state != "COMPLETE"]

@@ -10,12 +10,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import ray
+from ray._private import worker as ray_worker
 
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
 from orchestrator.spec.model import Sweep
 from trainables.trial import TrialSettings
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -33,11 +36,20 @@ def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
         ours = {"address": "local", "num_cpus": hardware.cpus, "num_gpus": hardware.gpus}
         wanted |= {**ours, "include_dashboard": False}
     _begin(wanted)
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _note(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+    _LOGGER.debug("%s", "\n".join(data["lines"]))
+
+
+# For each node that is lost Ray prints the last twenty lines of a raylet's log, and has no switch for it.
+ray_worker.print_to_stdstream = _note
 
 
 def _begin(wanted: Mapping[str, Any]) -> None:
