@@ -115,7 +115,7 @@ def test_trials_leave_a_machine_that_is_taken_away(site: ClusterSite) -> None:
         assert ended[-1].trial_key == key
         assert (ended[-1].ended_at or 0.0) - notice.stat().st_mtime < NOTICE_SECONDS * slowness()
         site.join(number)
-    driver.terminate()
+    assert finish(site.start("stop", site.id))[0] == 0
     code, output = finish(driver)
     assert code == 4, output
     causes = Counter(each.cause for each in site.ledger.attempts(site.id) if each.cause)
