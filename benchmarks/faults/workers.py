@@ -27,7 +27,7 @@ SPARED_AFTER = 2
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
-    site = Site(dose.folder, "workers").write(trials=max(dose.kills, 4), steps=5000)
+    site = Site(dose.folder, "workers").write(trials=dose.kills + 10, steps=4000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
     waits: list[float] = []
     while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):

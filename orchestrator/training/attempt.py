@@ -59,11 +59,17 @@ class Attempt:
 
     def advance(self) -> Outcome:
         """Train to the next report, without neighbours, unless it was wished since the last one to leave."""
-        if self._saved is not None and self.stop_wished():
-            return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
+        if farewell := self.farewell():
+            return farewell
         return self.outcome(
             self._engine.advance({self._slot: self.wanted}, stop=self.stop_wished)[self._slot]
         )
+
+    def farewell(self) -> Outcome | None:
+        """Return the outcome of leaving with what the last report has saved, if it is wished to leave."""
+        if self._saved is None or not self.stop_wished():
+            return None
+        return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
 
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; only save, if less was done than wanted."""

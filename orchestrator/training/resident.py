@@ -157,12 +157,18 @@ class Resident:
         """Run one round for whoever has asked, and answer those who have reached their report."""
         engine, seats = self._engine, self._seating.seats
         assert engine is not None
-        for slot, seat in seats.items():
-            if seat.asks and not seat.started:
-                engine.ask(slot, seat.attempt.wanted)
-                seat.started = True
+        for slot, seat in list(seats.items()):
+            if seat.started or not seat.asks:
+                continue
+            if farewell := seat.attempt.farewell():
+                self._tell(seat, farewell)
+                continue
+            engine.ask(slot, seat.attempt.wanted)
+            seat.started = True
         serving = [slot for slot, seat in seats.items() if seat.started]
         self._expected = len(serving)
+        if not serving:
+            return
         began, compiled = time.monotonic(), engine.compiled
         try:
             done = engine.round()
@@ -185,6 +191,10 @@ class Resident:
         if outcome.metrics:
             busy = {"slots/busy": self.occupancy.share}
             outcome = replace(outcome, metrics={**outcome.metrics, **busy})
+        self._tell(seat, outcome)
+
+    def _tell(self, seat: Seat, outcome: Outcome) -> None:
+        """Answer a trial's worker; a trial that is done gives its slot back."""
         seat.started, seat.told_at = False, time.monotonic()
         if outcome.done:
             self._seating.release(seat.ask.attempt_id)

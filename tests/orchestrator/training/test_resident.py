@@ -84,6 +84,24 @@ def test_a_wish_to_stop_saves_each_trial_between_two_calls(folder: Path, residen
         assert 0 < outcome.step < INTERVAL
 
 
+def test_a_wish_to_stop_is_heeded_between_two_reports(folder: Path, resident: Resident) -> None:
+    """A trial whose interval is one call of the device is nowhere else to be asked."""
+    wish = folder / "wish-between"
+    told = assignment(folder, 14, stop_wish=str(wish))
+    (first,) = life(resident, told, reports=1)
+    wish.touch()
+    left = resident.ask(told, told.trial_key, first=False).result(timeout=250)
+    assert (left.interrupted, left.done, left.step) == (True, True, first.step)
+    assert left.checkpoint == first.checkpoint
+    alone = OwnEngine()
+    told = assignment(folder, 15, stop_wish=str(folder / "wish-alone"))
+    first = alone.advance(told)
+    Path(told.stop_wish).touch()
+    assert alone.advance(told).checkpoint == first.checkpoint
+    alone.leave()
+    assert resident.empty
+
+
 def test_a_dead_workers_slot_is_given_away_and_it_is_told(folder: Path, resident: Resident) -> None:
     """The retry of a trial frees the slot of the attempt before it; that one cannot come back."""
     old = assignment(folder, 20)
