@@ -86,7 +86,8 @@ class _Growth:
         try:
             process = psutil.Process(driver.pid)
             age = time.time() - process.create_time()
-            if age > SETTLED_AFTER:
+            # One that has just ended holds nothing, and is still seen.
+            if age > SETTLED_AFTER and process.status() != psutil.STATUS_ZOMBIE:
                 now = (age, process.memory_info().rss, process.num_fds())
                 self._first.setdefault(driver.pid, now)
                 self._last[driver.pid] = now
