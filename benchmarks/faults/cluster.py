@@ -24,6 +24,11 @@ KEEPALIVE = "60000"
 STARTED = re.compile(r"attempt (\d+): started at step \d+ on (host-\d+)")
 
 
+def slowness() -> float:
+    """Return how much longer than on a quiet machine things may take: by its load."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 class ClusterSite(Site):
     """A site whose commands run on the head of a cluster; each other host has disks of its own."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
 from collections import Counter
 
-from benchmarks.faults.cluster import ClusterSite
+from benchmarks.faults.cluster import ClusterSite, slowness
 from benchmarks.faults.site import PATIENCE, Site, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.ledger.records import AttemptRecord
@@ -70,7 +69,7 @@ def _lost(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
     _goes_on(site, keys, driver)
     again = time.monotonic() - began - known
     _uncharged(site, before, tally)
-    tally.expect(again <= 30 * _slowness(), f"{again:.0f} s until the next report")
+    tally.expect(again <= 30 * slowness(), f"{again:.0f} s until the next report")
     site.join(2)
     seen = f"known after {known:.0f} s, the trial's next report {again:.0f} s later, on another host"
     return tally.row("a host lost with its disk", "rescheduled <= 30 s after it is known, not charged", seen)
@@ -192,8 +191,3 @@ def _repeated(site: ClusterSite, tally: Tally) -> None:
 def _renamed(undisturbed: Site, site: Site) -> dict[str, object]:
     """Return the outcome of the undisturbed sweep under the other's keys: the file is the same."""
     return {key.replace(undisturbed.id, site.id): told for key, told in undisturbed.outcome().items()}
-
-
-def _slowness() -> float:
-    """Return how much longer than on a quiet machine things may take: by its load."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from orchestrator.cli.progress import describe
 from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.ledger.records import AttemptRecord, ReportRecord, SweepRecord, TrialRecord
 from orchestrator.session.progress import Progress
 
 _WATCH_SECONDS = 2.0
@@ -95,21 +95,38 @@ def show(
 
 
 def logs(trial: Annotated[str, typer.Argument(help="A trial's key.")], root: Root = DEFAULT_ROOT) -> None:
-    """Print what the workers of a trial wrote, tracebacks included; say which machines have more of it."""
+    """Print what the workers of a trial wrote, tracebacks included; elsewhere, what the ledger knows."""
     ledger = opened(root)
     found = trial_named(ledger, trial)
     file = paths(root).log(found.sweep_id, found.key)
     text = file.read_text(encoding="utf-8") if file.exists() else ""
-    missing = (each for each in ledger.attempts(found.key) if f" attempt {each.number}: " not in text)
-    elsewhere = ", ".join(sorted({each.node for each in missing if each.node}))
-    if not text:
-        must, remedy = "must have run to have a log", "`show` tells its state."
-        if elsewhere:
-            must, remedy = f"has its log where its workers ran: {elsewhere}", "Run this there, with its root."
-        raise BadInput(trial, must, f"no file {file}", remedy)
-    Console(soft_wrap=True, highlight=False).print(text, markup=False, end="")
-    if elsewhere:
-        Console(stderr=True, soft_wrap=True).print(f"more of it is on {elsewhere}", markup=False)
+    away = [each for each in ledger.attempts(found.key) if f" attempt {each.number}: " not in text]
+    if not text and not away:
+        raise BadInput(trial, "must have run to have a log", f"no file {file}", "`show` tells its state.")
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(text, markup=False, end="")
+    reports = ledger.reports(found.key)
+    for attempt in away:
+        for line in _remembered(attempt, [each for each in reports if each.attempt_id == attempt.id]):
+            console.print(line, markup=False)
+    if elsewhere := ", ".join(sorted({each.node for each in away if each.node})):
+        told = f"what ran on {elsewhere} is told by the ledger; tracebacks stand in the log there"
+        Console(stderr=True, soft_wrap=True).print(told, markup=False)
+
+
+def _remembered(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[str]:
+    """Yield what the ledger knows of an attempt, as its worker would have written it."""
+
+    def line(at: float, text: str) -> str:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+        return f"{stamp}Z attempt {attempt.number}: {text}"
+
+    yield line(attempt.started_at, f"launched{f' on {attempt.node}' if attempt.node else ''}")
+    for report in reports:
+        metrics = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
+        yield line(report.at, f"step {report.step}: {metrics}")
+    if attempt.ended_at is not None:
+        yield line(attempt.ended_at, f"{attempt.state} {attempt.cause or ''}".rstrip())
 
 
 def _newest(ledger: Ledger) -> SweepRecord:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.machine import Machine, possible
 
 START_SECONDS = 60.0
@@ -30,6 +32,17 @@ _BRIDGE = "ip link add bridge type bridge && ip link set bridge up && echo up &&
 def available() -> str | None:
     """Return why there can be no such hosts here, or None."""
     return None if possible(_SPACES) else "needs namespaces of its own (unshare, ip)"
+
+
+def marks(timeout: float) -> list[pytest.MarkDecorator]:
+    """Return the marks of the slow tests that need such hosts.
+
+    Args:
+        timeout: seconds, of each.
+    """
+    why_not = available()
+    needs = pytest.mark.skipif(why_not is not None, reason=str(why_not))
+    return [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(timeout), needs]
 
 
 class Switch:

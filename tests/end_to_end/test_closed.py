@@ -17,14 +17,10 @@ from ruamel.yaml import YAML
 
 from orchestrator.machines import token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
-from tests.end_to_end.network import NetworkHost, Switch, available
+from tests.end_to_end.network import NetworkHost, Switch, marks
 
-WHY_NOT = available()
 pytestmark = [
-    pytest.mark.end_to_end,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+    *marks(600),
     pytest.mark.skipif(
         importlib.util.find_spec("opencensus") is None, reason="needs the extra `jobs`: make test-slow JOBS=1"
     ),

@@ -11,15 +11,9 @@ import pytest
 
 from orchestrator.machines import token
 from tests.end_to_end.commands import SMALL, Commands, finish
-from tests.end_to_end.network import NetworkHost, Switch, available
+from tests.end_to_end.network import NetworkHost, Switch, marks
 
-WHY_NOT = available()
-pytestmark = [
-    pytest.mark.end_to_end,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
-]
+pytestmark = marks(600)
 RAY = str(Path(sys.executable).with_name("ray"))
 ADDRESS = "10.9.0.1:6379"
 

@@ -17,15 +17,9 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.machines import token
 from tests import postgres
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
-from tests.end_to_end.network import NetworkHost, Switch, available
+from tests.end_to_end.network import NetworkHost, Switch, marks
 
-WHY_NOT = available()
-pytestmark = [
-    pytest.mark.end_to_end,
-    pytest.mark.slow,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
-]
+pytestmark = marks(1200)
 SRUN = """#!/bin/bash
 # On the job's first node: a step there is run at once, one elsewhere is handed to the other node's daemon.
 while [[ $1 == -* ]]; do

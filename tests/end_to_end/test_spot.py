@@ -11,18 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults.cluster import ClusterSite
+from benchmarks.faults.cluster import ClusterSite, slowness
 from orchestrator.session.retries import UNCHARGED
 from tests import postgres
 from tests.end_to_end.commands import ROOT, finish, wait_for
-from tests.end_to_end.network import available
+from tests.end_to_end.network import marks
 
-WHY_NOT = available()
 pytestmark = [
-    pytest.mark.end_to_end,
-    pytest.mark.slow,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+    *marks(1200),
     pytest.mark.skipif(postgres.binaries() is None, reason="needs PostgreSQL (Debian: postgresql)"),
 ]
 NOTICE_SECONDS = 30.0
@@ -85,11 +81,6 @@ def running_on(site: ClusterSite, number: int) -> list[str]:
     here = [key for key, place in site.places().items() if place == f"host-{number}"]
     attempts = {trial.key: f"{trial.key}.{trial.attempts}" for trial in site.trials()}
     return [key for key in here if attempts[key] in reported]
-
-
-def slowness() -> float:
-    """Return how much longer than on a quiet machine things may take: by its load."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def goes_on(site: ClusterSite, key: str, number: int) -> bool:

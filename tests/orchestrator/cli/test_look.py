@@ -1,0 +1,51 @@
+"""The verb `logs` prints what a worker wrote, and tells from the ledger what was written elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.storage.paths import Paths
+from tests import sweeps
+
+COMPLETE, FAILED = f"{sweeps.SWEEP_ID}-0", f"{sweeps.SWEEP_ID}-3"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """Return a root with a sweep and no log."""
+    return sweeps.filled(tmp_path / "mlruns")
+
+
+def test_logs_tells_from_the_ledger_what_ran_elsewhere(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["logs", COMPLETE, "--root", str(paths.root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    done = sweeps.trial(0)
+    assert "attempt 1: launched" in lines[0]
+    assert len(lines) == 2 + len(sweeps.reports(done))
+    assert f"attempt 1: step {done.step}: " in lines[-2]
+    assert f"val/accuracy {sweeps.accuracy(0, done.step):.6g}" in lines[-2]
+    assert lines[-1].endswith("attempt 1: ENDED")
+
+
+def test_logs_tells_why_an_attempt_ended(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["logs", FAILED, "--root", str(paths.root)]) == 0
+    assert f"attempt 1: FAILED {sweeps.trial(3, 'FAILED').cause}" in capsys.readouterr().out
+
+
+def test_logs_prints_what_a_worker_wrote_here(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    log = paths.log(sweeps.SWEEP_ID, COMPLETE)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    written = "2026-11-21 12:00:00Z attempt 1: started at step 0\n[0.5] is no markup\n"
+    log.write_text(written, encoding="utf-8")
+    assert run_command(["logs", COMPLETE, "--root", str(paths.root)]) == 0
+    assert capsys.readouterr().out == written
+
+
+def test_logs_of_a_trial_that_never_ran(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["logs", "nobody", "--root", str(paths.root)]) == 2
+    assert "nobody" in capsys.readouterr().err
