@@ -27,7 +27,7 @@ def soak(dose: Dose) -> list[Row]:
     """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
     site = Site(dose.folder, "soak")
     # As many steps as keep two processors busy for the whole time, between the faults.
-    site.write(trials=TRIALS, steps=9 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    site.write(trials=TRIALS, steps=8 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
@@ -37,8 +37,7 @@ def soak(dose: Dose) -> list[Row]:
         time.sleep(0.5)
         growth.look(driver)
         if time.monotonic() > next_fault and time.monotonic() - began < dose.soak:
-            # Two in three leave the driver alive, so that its memory can be watched.
-            fault = chance.choice(("worker", "worker", "worker", "worker", "kill", "SIGTERM"))
+            fault = chance.choice(_faults(time.monotonic() - began, dose))
             faults[fault] += _do(site, driver, fault, chance)
             next_fault = time.monotonic() + EVERY
         if time.monotonic() - began > dose.soak + 4 * PATIENCE:
@@ -58,6 +57,11 @@ def soak(dose: Dose) -> list[Row]:
     seen += f"memory {memory:+.1%}, handles {handles:+.1%}"
     must = "200 trials end, `check` clean, the driver's memory and handles grow < 10 %, nothing left"
     return [tally.row(f"{TRIALS} trials, a fault every {EVERY:g} s", must, seen)]
+
+
+def _faults(elapsed: float, dose: Dose) -> tuple[str, ...]:
+    """Return what may happen now: the driver of the second half is left alive, so that its growth is seen."""
+    return ("worker", "worker", "kill", "SIGTERM") if elapsed < dose.soak / 2 else ("worker",)
 
 
 def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Random) -> int:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -23,13 +24,29 @@ MANY = 200
 """Reports after which a kill must have been noticed, if a trial was hit by it."""
 SPARED_AFTER = 2
 """A trial may lose a worker three times; no trial is hurt more often than this."""
+RESUMED = 10.0
+"""Seconds from a worker's death to its trial's next report (R3)."""
+RESCHEDULED = 30.0
+"""Seconds from a node's death being known to its trial's next report (R4)."""
+
+
+class Wait(NamedTuple):
+    """Seconds until a trial that was hit reported again.
+
+    Attributes:
+        from_kill: since the process was killed.
+        from_loss: since the ledger knew of it.
+    """
+
+    from_kill: float
+    from_loss: float
 
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
     site = Site(dose.folder, "workers").write(trials=dose.kills + 10, steps=4000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
-    waits: list[float] = []
+    waits: list[Wait] = []
     while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):
         pass
     killed = len(waits)
@@ -45,13 +62,15 @@ def killed_workers(dose: Dose) -> list[Row]:
     tally.expect(not (found := disagreement(site)), found)
     tally.expect(not (left := site.left_running()), f"{left} processes left")
     seen = f"{killed} kills, {lost['worker lost']} attempts lost; "
-    seen += f"the trial reported again after {_spread(waits)} s; "
+    from_kill = [each.from_kill for each in waits]
+    tally.expect(max(from_kill, default=0.0) <= RESUMED, "too late")
+    seen += f"the trial reported again after {_spread(from_kill)} s; "
     seen += f"{sum(again.values())} intervals repeated"
     must = "resumed within 10 s of a quiet machine, <= 1 interval repeated a kill, siblings undisturbed"
     return [tally.row(f"{killed} workers killed", must, seen)]
 
 
-def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[float]) -> bool:
+def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[Wait]) -> bool:
     """Kill one worker that trains, and wait for its trial's next attempt; False once the sweep has ended."""
     wanted = site.reports() + chance.choice((1, 2, 3))
     if not until(lambda: site.reports() >= wanted and not tired(site), driver):
@@ -63,7 +82,7 @@ def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, 
 
 
 def _recovered(
-    site: Site, driver: subprocess.Popen[str], cause: str, harm: Callable[[], None], waits: list[float]
+    site: Site, driver: subprocess.Popen[str], cause: str, harm: Callable[[], None], waits: list[Wait]
 ) -> bool:
     """Harm a trial, and note how long it took until it reported again; False once the sweep has ended."""
     before, began = _lost(site, cause), time.monotonic()
@@ -74,9 +93,10 @@ def _recovered(
     hit = _lost(site, cause) - before
     if not hit:
         return True  # its trial had just ended
+    known = time.monotonic()
     if not until(lambda: all(_goes_on(site, *each) for each in hit), driver):
         return False
-    waits.append(time.monotonic() - began)
+    waits.append(Wait(time.monotonic() - began, time.monotonic() - known))
     return True
 
 
@@ -98,7 +118,7 @@ def tired(site: Site) -> bool:
     return any(lost[key] >= SPARED_AFTER for key in running)
 
 
-def _spread(waits: list[float]) -> str:
+def _spread(waits: list[Wait]) -> str:
     ordered = sorted(waits) or [float("nan")]
     return f"{ordered[len(ordered) // 2]:.1f} (at most {ordered[-1]:.1f})"
 
@@ -107,7 +127,7 @@ def killed_nodes(dose: Dose) -> list[Row]:
     """Kill raylets of a cluster of three, and start another for each."""
     site, tally = Site(dose.folder, "nodes").write(trials=8, steps=14_000), Tally()
     cluster = _Cluster(site)
-    waits: list[float] = []
+    waits: list[Wait] = []
     chance = random.Random(4)
     try:
         driver = site.drive(RAY_ADDRESS=cluster.address)
@@ -129,8 +149,11 @@ def killed_nodes(dose: Dose) -> list[Row]:
     finally:
         cluster.end()
     seen = f"{len(waits)} raylets killed, attempts lost: {dict(lost)}; "
-    seen += f"the trial reported again after {_spread(waits)} s"
-    must = "resumed within 30 s of a quiet machine, not charged to the trial, siblings undisturbed"
+    known = [each.from_loss for each in waits]
+    tally.expect(max(known, default=0.0) <= RESCHEDULED, "too late")
+    seen += f"the trial reported again {_spread(known)} s after its loss was known, "
+    seen += f"{_spread([each.from_kill for each in waits])} s after the kill"
+    must = "reports again within 30 s of the loss being known; not charged to the trial, siblings undisturbed"
     return [tally.row("raylets killed, three on one machine", must, seen)]
 
 
