@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from orchestrator.study.study import Study
 
 
+NAMED_AFTER_DEATH = 20.0
+"""Seconds for which Ray may go on naming a dead node: five missed checks, three seconds apart."""
+
+
 class Attempts:
     """What becomes of attempts, told to the ledger first, then to the study.
 
@@ -46,6 +50,14 @@ class Attempts:
         self._ledger, self._study, self._paths = ledger, study, paths
         self._standing, self._clock = standing, clock
         self.running: dict[str, Running] = {}
+        self._lost_at: list[float] = []
+
+    @property
+    def lost_lately(self) -> int:
+        """Return how many attempts were lost with a node that may still be counted as alive."""
+        now = self._clock()
+        self._lost_at = [at for at in self._lost_at if now - at < NAMED_AFTER_DEATH]
+        return len(self._lost_at)
 
     def launch(self, trial: TrialRecord, sweep: Sweep, data: Path) -> Assignment:
         """Start the next attempt of a trial, with the resources that the sweep gives now."""
@@ -100,6 +112,8 @@ class Attempts:
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt that another one follows, after a wait in seconds."""
         key = self.running.pop(attempt_id).trial.key
+        if cause == "node lost":
+            self._lost_at.append(self._clock())
         due = self._clock() + wait
         if cause in UNCHARGED:
             self._ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")

@@ -82,8 +82,11 @@ class Session:
             return None
         if key := self._standing.waiting.pop(self._clock()):
             return self._go_on(self.ledger.trial(key))
-        if len(self.running) + len(self._standing.waiting) >= self.concurrency:
-            return None  # a trial that waits to be retried keeps its place: a new one might hold it for hours
+        # A trial that waits to be retried keeps its place, for a new one might hold it for hours; nor is the
+        # room of a lost node given away, which for seconds seems to be there still.
+        kept = len(self._standing.waiting) + self._attempts.lost_lately
+        if len(self.running) + kept >= self.concurrency:
+            return None
         trial = self._search() if self._proposals.searching else self._confirm()
         return self._launch(trial) if trial else None
 

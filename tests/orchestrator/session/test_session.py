@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Outcome
+from orchestrator.session.attempts import NAMED_AFTER_DEATH
 from orchestrator.storage.paths import checkpoint_name
 from tests.orchestrator.session.desk import Desk, failure, launch, outcome, train
 
@@ -102,6 +103,17 @@ def test_a_trial_that_waits_for_its_retry_keeps_its_place(desk: Desk) -> None:
     assert session.next_assignment() is None
     desk.clock.now += 2.0
     assert launch(session).trial_key == first.trial_key
+
+
+def test_no_new_trial_takes_the_place_of_one_whose_node_is_lost(desk: Desk) -> None:
+    session = desk.open(desk.sweep(9), capacity=2)
+    first, second = launch(session), launch(session)
+    session.failed(first.attempt_id, "node lost")
+    session.capacity = lambda: 3  # another node has come, and the lost one is still named
+    assert launch(session).trial_key == first.trial_key
+    assert session.next_assignment() is None
+    desk.clock.now += NAMED_AFTER_DEATH
+    assert launch(session).trial_key not in (first.trial_key, second.trial_key)
 
 
 def test_retries_are_bounded_across_drivers(desk: Desk) -> None:
