@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 
 def killed_workers(dose: Dose) -> list[Row]:
     """Kill the process of a trial again and again."""
-    site = Site(dose.folder, "workers").write(trials=dose.kills + 10, steps=4000)
+    site = Site(dose.folder, "workers").write(trials=2 * dose.kills, steps=4000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
     waits: list[Wait] = []
     while len(waits) < dose.kills and _kill_one(site, driver, chance, waits):
