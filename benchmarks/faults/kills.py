@@ -12,7 +12,7 @@ from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
 SAMPLERS = ("random", "qmc", "grid")
-LONG = 800
+LONG = 1200
 """Steps of a trial: as many as let a sweep of eight trials live through all its kills."""
 MUST = "0 finished lost or run twice, 0 duplicates, at most 1 interval repeated a running trial a kill"
 
