@@ -25,15 +25,7 @@ def _grace(sweep: Sweep, options: Mapping[str, Any]) -> int:
 
 
 def _asha(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
-    return AsyncHyperBandScheduler(
-        time_attr="step",
-        metric=sweep.metric,
-        mode=_mode(sweep),
-        max_t=sweep.training.steps,
-        grace_period=_grace(sweep, options),
-        reduction_factor=options["reduction"],
-        brackets=1,
-    )
+    return _hyperband(sweep, {**options, "brackets": 1})
 
 
 def _hyperband(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
