@@ -57,7 +57,8 @@ def soak(dose: Dose) -> list[Row]:
     tally.expect(last.memory < 1.1 * first.memory, "memory grew")
     tally.expect(last.handles < 1.1 * first.handles, "handles grew")
     seen = f"{time.monotonic() - began:.0f} s, faults {faults}, {states}; "
-    seen += f"in {last.age - first.age:.0f} s of one driver ({first.memory / 2**20:.0f} MiB) memory {last.memory / first.memory - 1:+.1%}, handles {last.handles / first.handles - 1:+.1%}"
+    grown = f"memory {last.memory / first.memory - 1:+.1%}, handles {last.handles / first.handles - 1:+.1%}"
+    seen += f"in {last.age - first.age:.0f} s of one driver ({first.memory / 2**20:.0f} MiB) {grown}"
     must = "200 trials end, `check` clean, the driver's memory and handles grow < 10 %, nothing left"
     return [tally.row(f"{TRIALS} trials, a fault every {EVERY:g} s", must, seen)]
 
