@@ -30,7 +30,7 @@ def soak(dose: Dose) -> list[Row]:
     """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
     site = Site(dose.folder, "soak")
     # As many steps as keep two processors busy for the whole time, between the faults.
-    site.write(trials=TRIALS, steps=8 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    site.write(trials=TRIALS, steps=9 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
     next_fault = began + EVERY
