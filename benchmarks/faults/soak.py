@@ -116,6 +116,7 @@ class _Growth:
 
     def of_the_longest(self) -> tuple[_Held, _Held]:
         """Return what the driver that lived longest held, first and last."""
+        assert self._last, f"no driver trained for {SETTLED_AFTER:g} s, so none could be seen to grow"
         pid = max(self._last, key=lambda each: self._last[each].age - self._first[each].age)
         return self._first[pid], self._last[pid]
 

@@ -118,8 +118,9 @@ def tired(site: Site) -> bool:
     return any(lost[key] >= SPARED_AFTER for key in running)
 
 
-def _spread(waits: list[Wait]) -> str:
-    ordered = sorted(waits) or [float("nan")]
+def _spread(seconds: list[float]) -> str:
+    """Return the median and the longest, such as `6.3 (at most 8.1)`."""
+    ordered = sorted(seconds) or [float("nan")]
     return f"{ordered[len(ordered) // 2]:.1f} (at most {ordered[-1]:.1f})"
 
 
