@@ -44,7 +44,7 @@ test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those o
 	@$(BIN)/python -m pytest -m slow tests
 
 test-faults: $(STAMP) packages  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
-	@$(BIN)/python -m pytest -m slow tests/orchestrator/spec/test_fuzz.py
+	@$(BIN)/python -m pytest -m slow tests/orchestrator/config/test_fuzz.py
 	@$(BIN)/python -m benchmarks.faults $(FAULTS)
 
 check: $(STAMP)  ## Lint, formatting and types

@@ -52,7 +52,7 @@ def busy(root: Path, slots: int) -> tuple[float, float]:
 
 def sizes(folder: Path, seconds: float) -> dict[int, float]:
     """Return steps a second by number of slots; the one that `auto` takes is the key 0."""
-    from orchestrator.spec import load
+    from orchestrator.config import load
     from trainables.engine import Engine, choose_slots
     from trainables.engine.size import steps_per_second
     from trainables.tasks import TASKS

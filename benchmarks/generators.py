@@ -13,11 +13,11 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 
+from trainables.data.parallel import cores
 from trainables.tasks.listops_rule import Rule
 from trainables.tasks.listops_rule import generated as expressions
-from trainables.tasks.parallel import cores
-from trainables.tasks.pathfinder_generator import Work
-from trainables.tasks.pathfinder_generator import generated as images
+from trainables.tasks.pathfinder.generator import Work
+from trainables.tasks.pathfinder.generator import generated as images
 
 
 def listops(number: int, processes: int) -> Iterator[int]:

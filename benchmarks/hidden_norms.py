@@ -20,9 +20,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.history import History, read
-from orchestrator.spec import load
 from orchestrator.storage.paths import Paths
 
 SPACE = Path(__file__).with_name("hidden-norms.yaml")

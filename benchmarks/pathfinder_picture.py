@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from trainables.tasks.pathfinder_snakes import Drawing, drawn
+from trainables.tasks.pathfinder.snakes import Drawing, drawn
 
 COLUMNS = 8
 GREY = 96

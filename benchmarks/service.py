@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from orchestrator.config.sweep_config import SweepConfig
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.session.session import Session
-    from orchestrator.spec.model import Sweep
     from orchestrator.tracking.shipper import Shipper
 
 
 class Service(NamedTuple):
     """A sweep that has begun: its decisions, its ledger, and who tells MLflow."""
 
-    sweep: Sweep
+    sweep: SweepConfig
     ledger: Ledger
     session: Session
     shipper: Shipper
@@ -29,10 +29,10 @@ def begin(text: str, folder: Path) -> Service:
         text: of its search-space file.
         folder: of the file, and of all that the sweep writes.
     """
+    from orchestrator.config import load
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
     from orchestrator.session.session import Session
-    from orchestrator.spec import load
     from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
     from orchestrator.tracking import events

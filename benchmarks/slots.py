@@ -61,7 +61,7 @@ def settings_and_data(name: str, tiny: bool) -> tuple[Any, Any]:
     """Return a trial's settings and synthetic data of its task's shapes."""
     import numpy as np
 
-    from trainables.tasks.base import Signature, Split, TaskData
+    from trainables.data.task import Signature, Split, TaskData
     from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
     work = TINY if tiny else WORKLOADS[name]

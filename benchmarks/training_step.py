@@ -22,11 +22,11 @@ from jax import numpy as jnp
 
 from benchmarks.printed import PrintedRotRNN
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
+from trainables.data.task import Signature
 from trainables.engine.examples import Examples
 from trainables.engine.program import Program
 from trainables.engine.state import free_of
 from trainables.layers.rotrnn import RotRNN
-from trainables.tasks.base import Signature
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 FORMS = {"ours": RotRNN, "printed": PrintedRotRNN}

@@ -18,7 +18,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 
 from orchestrator.cli.app import VERBS, build
-from orchestrator.spec.schema import schema
+from orchestrator.config.json_schema import schema
 
 _PLOTLY = "application/vnd.plotly.v1+json"
 

@@ -20,14 +20,15 @@ from rich.console import Console
 from orchestrator.cli.found import sweep_named
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.config import from_document
+from orchestrator.config import load as load_specification
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission
-from orchestrator.driver.offer import offered, wait_for_nodes
+from orchestrator.driver.available import offered, wait_for_nodes
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.spec import from_document, model
-from orchestrator.spec import load as load_specification
 from orchestrator.storage.paths import Paths
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Sweep:
         specification: what the file means.
     """
 
-    def __init__(self, sweep_id: str, specification: model.Sweep, where: Paths, data: Path) -> None:
+    def __init__(self, sweep_id: str, specification: SweepConfig, where: Paths, data: Path) -> None:
         self.id, self.specification, self._paths, self._data = sweep_id, specification, where, data
 
     @classmethod
@@ -217,7 +218,7 @@ def _data(data: str | Path | None) -> Path:
     return Path(data or os.environ.get("SWEEP_DATA") or DEFAULT_DATA).absolute()
 
 
-def _latest(specification: model.Sweep, where: Paths) -> model.Sweep:
+def _latest(specification: SweepConfig, where: Paths) -> SweepConfig:
     """Return the newest sweep of a file that the ledger knows, or the first one that is to be."""
     try:
         ledger = Ledger.open(where.ledger_url, create=False)

@@ -5,22 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orchestrator.ledger.keys import sweep_id_of
 from trainables.trial import TrialSettings
-
-
-def attempt_id_of(trial_key: str, number: int) -> str:
-    """Return the id of a trial's `number`-th attempt, which is its Ray Tune trial's id too."""
-    return f"{trial_key}.{number}"
-
-
-def trial_key_of(attempt_id: str) -> str:
-    """Return the key of the trial that an attempt belongs to."""
-    return attempt_id.rpartition(".")[0]
-
-
-def is_confirmation(trial_key: str) -> bool:
-    """Tell whether a key is that of a confirmation, `<sweep>-c<k>`, and not of a trial of the search."""
-    return trial_key.rpartition("-")[2].startswith("c")
 
 
 @dataclass(frozen=True)
@@ -62,7 +48,7 @@ class Assignment:
     @property
     def sweep_id(self) -> str:
         """Return the sweep that the trial belongs to."""
-        return self.trial_key.rpartition("-")[0]
+        return sweep_id_of(self.trial_key)
 
     @property
     def slots(self) -> int:

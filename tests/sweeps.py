@@ -12,7 +12,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
-    ReadingRecord,
+    EvaluationRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
@@ -32,7 +32,7 @@ SPECIFICATION = SimpleNamespace(
     source_text="task: retrieval\n",
     model=SimpleNamespace(layer="rotrnn"),
 )
-"""What the events read of an `orchestrator.spec.model.Sweep`."""
+"""What the events read of an `orchestrator.config.sweep_config.SweepConfig`."""
 
 
 def sweep_record(**changes: object) -> SweepRecord:
@@ -255,8 +255,8 @@ def _saved(folder: Path, of: TrialRecord) -> str:
     return str(path)
 
 
-def reading(of: TrialRecord) -> ReadingRecord:
+def reading(of: TrialRecord) -> EvaluationRecord:
     """Return the one reading of the test split."""
     assert of.best_step is not None
     metrics = {"test/loss": 0.66, "test/accuracy": accuracy(of.number, of.best_step) - 0.011}
-    return ReadingRecord(of.key, of.best_step, "test", metrics, CREATED + 355.0)
+    return EvaluationRecord(of.key, of.best_step, "test", metrics, CREATED + 355.0)

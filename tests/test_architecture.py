@@ -16,11 +16,11 @@ DOORS = {
     "optuna": ("orchestrator/study/", "orchestrator/report/importance.py"),
     "ray": ("orchestrator/schedule/",),
     "mlflow": ("orchestrator/tracking/",),
-    "sqlalchemy": ("orchestrator/ledger/",),
+    "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),
     "alembic": ("orchestrator/ledger/",),
-    "ruamel": ("orchestrator/spec/document.py",),
+    "ruamel": ("orchestrator/config/document.py",),
     "fsspec": ("orchestrator/storage/store.py",),
-    "jax": ("trainables/", "orchestrator/training/bench.py"),
+    "jax": ("trainables/", "orchestrator/training/engine_cache.py"),
     "flax": ("trainables/",),
     "optax": ("trainables/",),
 }
@@ -29,6 +29,7 @@ WITHOUT_JAX = (
     "trainables/trial.py",
     "trainables/errors.py",
     "trainables/checkpoint.py",
+    "trainables/data/",
     "trainables/tasks/",
 )
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from trainables import checkpoint, streaming
+from trainables.data.task import Signature
 from trainables.engine.engine import bucket
 from trainables.engine.names import Names
 from trainables.engine.program import Program
@@ -18,7 +19,6 @@ from trainables.model import Model
 from trainables.reading import Reader
 from trainables.streaming import Carried
 from trainables.tasks import TASKS
-from trainables.tasks.base import Signature
 from trainables.trial import TrialSettings
 
 TOGETHER = 16

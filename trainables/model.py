@@ -21,10 +21,10 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.counter import uniform
+from trainables.data.task import Signature
 from trainables.layers import LAYERS, Layer
 from trainables.losses import step_mask
 from trainables.norm import BatchNorm
-from trainables.tasks.base import Signature
 from trainables.trial import ModelSettings
 
 Ranges: TypeAlias = Mapping[str, tuple[float | Array, float | Array]]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from trainables.data.task import Signature, Task
 from trainables.errors import Refusal
-from trainables.tasks.base import Signature, Task
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from benchmarks.faults import plain
 from benchmarks.faults.site import Site, kill, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.errors import Damaged
+from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
-from orchestrator.ledger.recovery import recover
-from orchestrator.ledger.soundness import verify
+from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import event, sweep_record, trial_record
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint

@@ -89,9 +89,9 @@ def replayed(site: Site) -> tuple[list[str], int]:
     """Ask the scheduler again, report by report; return what it decides otherwise, and how many it saw."""
     from ray.tune.schedulers import TrialScheduler
 
+    from orchestrator.config import load
     from orchestrator.schedule.keyed import _NOBODY, _Known
     from orchestrator.schedule.schedulers import _asha
-    from orchestrator.spec import load
 
     sweep = load(site.file, profile=None, gpus=0)
     rule, seen, wrong = _asha(sweep, sweep.scheduler.options), set(), []

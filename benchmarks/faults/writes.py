@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.faults.preload import library
 from benchmarks.faults.table import Dose, Row, Tally
+from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord
-from orchestrator.ledger.soundness import verify
 from tests.orchestrator.ledger.examples import sweep_record, trial_record
 from trainables import checkpoint
 

@@ -9,11 +9,12 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
-from orchestrator.driver.place import check as check_place
+from orchestrator.config.document import parse_document
+from orchestrator.config.source import read_text
+from orchestrator.driver.preflight import check as check_place
 from orchestrator.exits import Exit
-from orchestrator.machines import cluster_file, surrender, token
-from orchestrator.spec.document import parse_document
-from orchestrator.spec.source import read_text
+from orchestrator.machines import cluster_file, token
+from orchestrator.machines import drain as surrender
 
 cluster_app = typer.Typer(help="A token, a look at a cluster file, and leaving a machine that is taken away.")
 

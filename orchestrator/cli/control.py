@@ -25,25 +25,25 @@ from orchestrator.cli.options import (
     opened,
     paths,
 )
+from orchestrator.config import load
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission
 from orchestrator.driver.estimate import Estimate, estimate, phrases
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
-from orchestrator.ledger.check import Finding
-from orchestrator.ledger.check import check as findings_of
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.recovery import recover
-from orchestrator.ledger.wishes import ask_to_stop
+from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines import hardware
-from orchestrator.spec import load
-from orchestrator.spec.model import Sweep
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.agreement import disagreements
-from orchestrator.tracking.retelling import retell, set_aside
+from orchestrator.upkeep.check import Finding
+from orchestrator.upkeep.check import check as findings_of
+from orchestrator.upkeep.mlflow_agreement import disagreements
+from orchestrator.upkeep.recovery import recover
+from orchestrator.upkeep.redelivery import retell, set_aside
 
 
 def stop(
@@ -143,7 +143,7 @@ def validate(
         console.print(line, markup=False)
 
 
-def _taken(sweep: Sweep, where: Paths) -> Estimate | None:
+def _taken(sweep: SweepConfig, where: Paths) -> Estimate | None:
     """Return what a trial takes, as far as there is a ledger that knows."""
     if where.database is None and not (where.root / "sweeps.db").exists():
         return None
@@ -151,13 +151,13 @@ def _taken(sweep: Sweep, where: Paths) -> Estimate | None:
         return estimate(sweep, ledger)
 
 
-def _at_once(sweep: Sweep, here: hardware.Hardware) -> int:
+def _at_once(sweep: SweepConfig, here: hardware.Hardware) -> int:
     asked = sweep.resources
     fits = min(n / a for n, a in ((here.cpus, asked.cpu), (here.gpus, asked.gpu)) if a)
     return min(int(fits + 1e-6), asked.concurrent or sweep.budget.trials, sweep.budget.trials)
 
 
-def _plan(sweep: Sweep, source: str, here: hardware.Hardware) -> list[str]:
+def _plan(sweep: SweepConfig, source: str, here: hardware.Hardware) -> list[str]:
     steps, interval = sweep.training.steps, sweep.training.interval
     space = [f"  {name}: {distribution.document()}" for name, distribution in sweep.search.items()]
     return [

@@ -17,15 +17,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from orchestrator.cli.options import DEFAULT_DATA, Data, Json
+from orchestrator.config.validation_errors import nearest
 from orchestrator.data.fetching import fetch as fetched
 from orchestrator.data.inventory import Holding, State, holdings, state
 from orchestrator.errors import BadInput
-from orchestrator.spec.complaints import nearest
+from trainables.data.remote import Remote
+from trainables.data.task import Progress as Report
+from trainables.data.task import Source, Task, TaskData
 from trainables.settings import Option
 from trainables.tasks import TASKS
-from trainables.tasks.base import Progress as Report
-from trainables.tasks.base import Source, Task, TaskData
-from trainables.tasks.remote import Remote
 
 _LINE_EVERY_SECONDS = 15.0
 

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from orchestrator.cli.found import sweep_named, trial_named
 from orchestrator.cli.options import DEFAULT_ROOT, Root, SweepId, opened
+from orchestrator.config import from_document
 from orchestrator.errors import BadInput
 from orchestrator.export.folder import export as write
 from orchestrator.report.words import near
-from orchestrator.spec import from_document
 
 
 def export(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from orchestrator.errors import BadInput
+from orchestrator.ledger.keys import sweep_id_of
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
 
@@ -39,7 +40,7 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
     try:
         return ledger.trial(key)
     except KeyError:
-        known = [trial.key for trial in ledger.trials(key.rpartition("-")[0])]
+        known = [trial.key for trial in ledger.trials(sweep_id_of(key))]
         there = (
             f"There are {known[0]} to {known[-1]}." if known else "It is SWEEP-NUMBER; `list` shows sweeps."
         )

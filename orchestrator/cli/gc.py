@@ -12,10 +12,10 @@ from orchestrator.cli.options import DEFAULT_ROOT, Json, Root, opened, paths
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.leftovers import delete as remove
-from orchestrator.storage import litter
-from orchestrator.storage.litter import Litter
 from orchestrator.storage.paths import Paths
+from orchestrator.upkeep import garbage as litter
+from orchestrator.upkeep.garbage import Litter
+from orchestrator.upkeep.orphans import delete as remove
 
 Delete = Annotated[bool, typer.Option("--delete", help="Delete it; without this it is only told.")]
 Caches = Annotated[bool, typer.Option("--caches", help="The compiled programs under the root too.")]

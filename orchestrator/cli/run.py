@@ -17,16 +17,16 @@ from orchestrator.cli.found import sweep_named
 from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, SweepId, paths
 from orchestrator.cli.progress import Watch
+from orchestrator.config import from_document, load
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission
-from orchestrator.driver.offer import offered, wait_for_nodes
-from orchestrator.driver.place import check as check_place
+from orchestrator.driver.available import offered, wait_for_nodes
+from orchestrator.driver.preflight import check as check_place
 from orchestrator.driver.run import Run, drive
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.machines import hardware
-from orchestrator.spec import from_document, load
-from orchestrator.spec.model import Sweep
 from orchestrator.storage.paths import Paths
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
@@ -152,7 +152,7 @@ def retry_failed(
 
 
 def _go(
-    sweep: Sweep,
+    sweep: SweepConfig,
     place: _Place,
     why: str,
     *,
@@ -188,7 +188,7 @@ def _go(
     return int(code)
 
 
-def _identified(sweep: Sweep, where: Paths, *, new: bool) -> str:
+def _identified(sweep: SweepConfig, where: Paths, *, new: bool) -> str:
     """Return the id under which a driver that starts now would run a sweep."""
     check_place(where)
     where.create()
@@ -196,7 +196,7 @@ def _identified(sweep: Sweep, where: Paths, *, new: bool) -> str:
         return admission.identify(sweep, ledger, new=new).id
 
 
-def _stored(record: SweepRecord, extend: str | None) -> Sweep:
+def _stored(record: SweepRecord, extend: str | None) -> SweepConfig:
     text = str(record.facts.get("specification", ""))
     return from_document(record.document, text, _extension(extend))
 

@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from trainables.data.remote import Remote
+from trainables.data.task import Progress
 from trainables.errors import BadData
-from trainables.tasks.base import Progress
-from trainables.tasks.remote import Remote
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from orchestrator.data.downloading import Open, download, verify
 from orchestrator.data.unpacking import unpack
+from trainables.data.remote import Remote
+from trainables.data.task import Progress
 from trainables.errors import BadData
-from trainables.tasks.base import Progress
-from trainables.tasks.remote import Remote
 
 DOWNLOADS = "downloads"
 

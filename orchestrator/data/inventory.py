@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.data.task import Source, Task
 from trainables.errors import BadData
-from trainables.tasks.base import Source, Task
 
 _FILES_TO_SUM = 20
 """Of more files than this only the number and the size are shown."""

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from trainables.data.task import Progress
 from trainables.errors import BadData
-from trainables.tasks.base import Progress
 
 _COPY_BYTES = 1 << 20
 _MEMBERS_A_REPORT = 1000

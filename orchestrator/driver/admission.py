@@ -9,20 +9,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import provenance
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.machines.hardware import Hardware
-from orchestrator.spec.model import Sweep
+from trainables.data.task import Source, TaskData
 from trainables.tasks import TASKS
-from trainables.tasks.base import Source, TaskData
 
 SCHEDULERS = ("asha", "hyperband", "median", "none", "pbt")
 """Names of `orchestrator.schedule.schedulers.SCHEDULERS`, known here without importing Ray."""
 
 
-def check(sweep: Sweep, there: Hardware, data: Path) -> Source:
+def check(sweep: SweepConfig, there: Hardware, data: Path) -> Source:
     """Check, before anything starts or is written, that a sweep can run here; return its data's source.
 
     Raises:
@@ -40,7 +40,7 @@ def check(sweep: Sweep, there: Hardware, data: Path) -> Source:
     return TASKS[sweep.task].check(sweep.task_options, data)
 
 
-def check_resources(sweep: Sweep, there: Hardware) -> None:
+def check_resources(sweep: SweepConfig, there: Hardware) -> None:
     """Check that one trial fits on this machine, or on a node of the cluster.
 
     Raises:
@@ -70,7 +70,7 @@ def check_resources(sweep: Sweep, there: Hardware) -> None:
         )
 
 
-def identify(sweep: Sweep, ledger: Ledger, *, new: bool) -> Sweep:
+def identify(sweep: SweepConfig, ledger: Ledger, *, new: bool) -> SweepConfig:
     """Return the sweep under the id it has, or will have, in the ledger.
 
     The same file finds the same sweep. A changed file is another sweep, which must not start by mistake while
@@ -88,7 +88,7 @@ def identify(sweep: Sweep, ledger: Ledger, *, new: bool) -> Sweep:
     return latest
 
 
-def check_warm_start(sweep: Sweep, ledger: Ledger) -> None:
+def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
     """Check that the sweeps to learn from are there, and were after the same thing.
 
     Raises:
@@ -107,7 +107,7 @@ def check_warm_start(sweep: Sweep, ledger: Ledger) -> None:
             raise BadInput(f"{sweep.name}: warm_start", must, f"{pursued} in `{name}`", "Leave it out.")
 
 
-def newest(sweep: Sweep, known: Container[str]) -> Sweep:
+def newest(sweep: SweepConfig, known: Container[str]) -> SweepConfig:
     """Return the newest edition of a file whose id is known, or the first one that is to be."""
     latest = sweep
     while replace(latest, edition=latest.edition + 1).id in known:
@@ -115,13 +115,13 @@ def newest(sweep: Sweep, known: Container[str]) -> Sweep:
     return latest
 
 
-def under(sweep: Sweep, sweep_id: str) -> Sweep:
+def under(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
     """Return the sweep in the edition that has this id; its own specification tells the rest."""
     edition = sweep_id.removeprefix(f"{replace(sweep, edition=1).id}").removeprefix("-")
     return replace(sweep, edition=int(edition) if edition else 1)
 
 
-def _refuse_change(sweep: Sweep, known: Mapping[str, SweepRecord]) -> None:
+def _refuse_change(sweep: SweepConfig, known: Mapping[str, SweepRecord]) -> None:
     for record in known.values():
         same_file = (record.name, record.profile) == (sweep.name, sweep.profile)
         if same_file and record.state not in FINISHED_SWEEP:
@@ -152,7 +152,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{key}", value
 
 
-def record_of(sweep: Sweep, data: TaskData) -> SweepRecord:
+def record_of(sweep: SweepConfig, data: TaskData) -> SweepRecord:
     """Return the ledger's row of a sweep that begins now, with all that is needed to run it again."""
     facts: dict[str, Any] = {
         "git_commit": provenance.git_commit(),

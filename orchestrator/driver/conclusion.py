@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.exits import Exit
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import ReadingRecord, SweepState, TrialRecord
+from orchestrator.ledger.records import EvaluationRecord, SweepState, TrialRecord
 from orchestrator.report import report
 from orchestrator.session.choice import choose
-from orchestrator.spec.model import Sweep
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 
@@ -19,7 +19,7 @@ Evaluate = Callable[[str, str], Mapping[str, Any]]
 """Evaluates a trial's checkpoint, by key and recorded path, on test: `{"step": ..., "metrics": {...}}`."""
 
 
-def unread(sweep: Sweep, ledger: Ledger) -> list[TrialRecord]:
+def unread(sweep: SweepConfig, ledger: Ledger) -> list[TrialRecord]:
     """Return the chosen trial and the complete confirmations for which test has not been read."""
     trials = ledger.trials(sweep.id)
     chosen = choose(sweep, trials)
@@ -28,7 +28,7 @@ def unread(sweep: Sweep, ledger: Ledger) -> list[TrialRecord]:
     return [trial for trial in [chosen, *confirmed] if trial is not None and trial.key not in read]
 
 
-def read_test(sweep: Sweep, ledger: Ledger, evaluate: Evaluate) -> None:
+def read_test(sweep: SweepConfig, ledger: Ledger, evaluate: Evaluate) -> None:
     """Read test once for the chosen checkpoint and once for each confirmation; every reading is a row."""
     for trial in unread(sweep, ledger):
         best = next(row for row in ledger.checkpoints(trial.key) if row.kind == "best")
@@ -36,25 +36,27 @@ def read_test(sweep: Sweep, ledger: Ledger, evaluate: Evaluate) -> None:
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
         ledger.add_reading(
-            ReadingRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
+            EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
 
 
-def conclude(sweep: Sweep, ledger: Ledger, paths: Paths, reason: str | None = None) -> Exit:
+def conclude(sweep: SweepConfig, ledger: Ledger, paths: Paths, reason: str | None = None) -> Exit:
     """Give a sweep that has nothing left to run its last state, its report and its exit code."""
     chosen = choose(sweep, ledger.trials(sweep.id))
     end(sweep, ledger, paths, "COMPLETE" if chosen else "FAILED", reason)
     return outcome(sweep, ledger)
 
 
-def end(sweep: Sweep, ledger: Ledger, paths: Paths, state: SweepState, reason: str | None = None) -> None:
+def end(
+    sweep: SweepConfig, ledger: Ledger, paths: Paths, state: SweepState, reason: str | None = None
+) -> None:
     """Write the report, then the sweep's state together with what MLflow shall know of it."""
     told = report.conclude(ledger, sweep.id, paths, state, reason)
     ledger.set_sweep_state(sweep.id, state, reason, events=told)
 
 
-def outcome(sweep: Sweep, ledger: Ledger) -> Exit:
+def outcome(sweep: SweepConfig, ledger: Ledger) -> Exit:
     """Return the exit code of a sweep that has ended."""
     trials = ledger.trials(sweep.id)
     failed = choose(sweep, trials) is None or any(trial.state == "FAILED" for trial in trials)

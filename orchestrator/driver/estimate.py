@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.spec.model import Sweep
 
 _SECONDS = ("seconds/train", "seconds/evaluate")
 _SAME = ("task", "data", "model", "evaluate")
@@ -29,7 +29,7 @@ class Estimate:
     bytes: int
 
 
-def estimate(sweep: Sweep, ledger: Ledger) -> Estimate | None:
+def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
     """Return what a trial takes by the newest sweep of the same program, or None where there is none."""
     for record in reversed(ledger.sweeps()):
         if _is_same(record.document, sweep.document()) and (found := _measured(record, sweep, ledger)):
@@ -42,7 +42,7 @@ def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return same_batch and all(before.get(name) == now.get(name) for name in _SAME)
 
 
-def _measured(record: SweepRecord, sweep: Sweep, ledger: Ledger) -> Estimate | None:
+def _measured(record: SweepRecord, sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
     costs = [sum(row.metrics.get(name, 0.0) for name in _SECONDS) for row in ledger.reports(record.id)]
     if not costs:
         return None
@@ -52,7 +52,7 @@ def _measured(record: SweepRecord, sweep: Sweep, ledger: Ledger) -> Estimate | N
     return Estimate(record.id, a_step * sweep.training.steps, max(sizes, default=0))
 
 
-def phrases(sweep: Sweep, found: Estimate | None, at_once: int) -> Iterator[str]:
+def phrases(sweep: SweepConfig, found: Estimate | None, at_once: int) -> Iterator[str]:
     """Yield lines for people.
 
     Args:

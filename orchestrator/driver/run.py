@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.driver import admission, place, signals
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import admission, signals
+from orchestrator.driver import preflight as place
 from orchestrator.errors import Damaged, NoCluster, NoSpace
 from orchestrator.exits import Exit
-from orchestrator.ledger import wishes
+from orchestrator.ledger import stop_requests
+from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.leftovers import clear
-from orchestrator.ledger.recovery import recover
-from orchestrator.ledger.soundness import verify
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
 from orchestrator.session.progress import Progress
 from orchestrator.session.session import Session
-from orchestrator.spec.model import Sweep
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.shipper import Shipper
+from orchestrator.upkeep.orphans import clear
+from orchestrator.upkeep.recovery import recover
 from trainables.tasks import TASKS
 
 
@@ -73,7 +74,7 @@ class Run:
     wait: float = 10.0
 
 
-def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+def drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
     A ledger that turns out to be damaged is rebuilt from its backup, said aloud, and gone on with.
@@ -98,7 +99,7 @@ def drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             return _drive(sweep, run, watcher)
 
 
-def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+def _drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     with closing(Ledger.open(run.paths.ledger_url)) as ledger:
         if run.known is None:
             sweep = admission.identify(sweep, ledger, new=run.new)
@@ -108,7 +109,7 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         admission.check_warm_start(sweep, ledger)
         with Lease(ledger, sweep.id, watcher.say):
             place.check_at_hand(run.paths, ledger, sweep.id)
-            wishes.forget(ledger, sweep.id)
+            stop_requests.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):
                 watcher.say(f"Mended: {note}.")
             for path in clear(ledger, sweep.id, run.paths.checkpoints(sweep.id)):
@@ -117,7 +118,7 @@ def _drive(sweep: Sweep, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             return sweep.id, _shipped(sweep, run, ledger, watcher)
 
 
-def _shipped(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
+def _shipped(sweep: SweepConfig, run: Run, ledger: Ledger, watcher: Watcher) -> Exit:
     """Run the sweep with somebody beside it who tells MLflow."""
     shipper = Shipper(run.paths.ledger_url, sweep.id, run.paths.tracking_uri, run.paths.artifacts)
     shipper.start()
@@ -150,7 +151,7 @@ def _break_off(sweep_id: str, ledger: Ledger, reason: str) -> None:
     ledger.set_sweep_state(sweep_id, "INTERRUPTED", reason, events=told)
 
 
-def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
+def _begin(sweep: SweepConfig, run: Run, ledger: Ledger, watcher: Watcher) -> None:
     """Enter the sweep in the ledger, or say what became of the one that is there."""
     data = TASKS[sweep.task].load(sweep.task_options, run.data, watcher.loading)
     watcher.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
@@ -169,7 +170,7 @@ def _begin(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher) -> None:
         ledger.amend_sweep(sweep.id, sweep.document(), sweep.digest, known.facts)
 
 
-def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
+def _continue(sweep: SweepConfig, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # The report's libraries take a second to import: a second driver must have been refused before.
     from orchestrator.driver import conclusion
 
@@ -188,7 +189,7 @@ def _continue(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper:
     return _run_session(sweep, run, ledger, watcher, shipper)
 
 
-def _run_session(sweep: Sweep, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
+def _run_session(sweep: SweepConfig, run: Run, ledger: Ledger, watcher: Watcher, shipper: Shipper) -> Exit:
     # Ray and Optuna take seconds to import: only once everything that can be refused has been.
     environment.prepare(sweep.resources.gpu, run.paths.token)
     from orchestrator.driver import conclusion

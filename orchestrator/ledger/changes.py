@@ -14,14 +14,15 @@ from typing import Any
 from sqlalchemy import func, select
 
 from orchestrator.ledger.generations import checkpoints_of, keep_checkpoints
+from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
+    EvaluationRecord,
     Event,
-    ReadingRecord,
     ReportRecord,
     Segment,
     SweepRecord,
@@ -95,12 +96,12 @@ def start_attempt(
     """
     trial = trial_of(tx, trial_key)
     if number is not None and trial.attempts == number:
-        return attempt_of(tx, f"{trial_key}.{number}")
+        return attempt_of(tx, attempt_id(trial_key, number))
     if trial.state in FINISHED_TRIAL:
         raise ValueError(f"no attempt can start: {trial_key} is {trial.state}")
     number = trial.attempts + 1
-    attempt = AttemptRecord(f"{trial_key}.{number}", trial_key, number, "RUNNING", None, None, now)
-    before = tx.find(ATTEMPTS, f"{trial_key}.{trial.attempts}")
+    attempt = AttemptRecord(attempt_id(trial_key, number), trial_key, number, "RUNNING", None, None, now)
+    before = tx.find(ATTEMPTS, attempt_id(trial_key, trial.attempts))
     if before is not None and before.state == "RUNNING":
         tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=_last_sign(tx, before))
     tx.insert(ATTEMPTS, attempt)
@@ -208,7 +209,7 @@ def exploit(
     return True
 
 
-def add_reading(tx: Transaction, reading: ReadingRecord, events: Sequence[Event]) -> None:
+def add_reading(tx: Transaction, reading: EvaluationRecord, events: Sequence[Event]) -> None:
     """Add a reading of a held-out split."""
     trial_of(tx, reading.trial_key)
     if tx.find(READINGS, reading.trial_key, reading.step, reading.split, reading.at) is None:

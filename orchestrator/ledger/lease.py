@@ -12,7 +12,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.schema import lock_folder
 
 
-class Grip(Protocol):
+class LeaseBackend(Protocol):
     """How a lease is held."""
 
     lost: bool
@@ -39,7 +39,7 @@ class Lease:
 
     def __init__(self, ledger: Ledger, sweep_id: str, waiting: Callable[[str], None] | None = None) -> None:
         self._ledger, self._sweep_id = ledger, sweep_id
-        self._grip: Grip
+        self._grip: LeaseBackend
         if ledger.is_file:
             self._grip = file_lease.FileLease(lock_folder(ledger.address) / sweep_id, sweep_id)
         else:

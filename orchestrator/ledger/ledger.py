@@ -14,15 +14,15 @@ from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import WRITING, connect, database_file, flush, is_file, parse
 from orchestrator.ledger.holder import busy
-from orchestrator.ledger.patience import patiently
+from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.records import (
     FINISHED_TRIAL,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
+    EvaluationRecord,
     Event,
     OutboxRow,
-    ReadingRecord,
     ReportRecord,
     Role,
     Segment,
@@ -31,6 +31,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.retry import patiently
 from orchestrator.ledger.row_lease import holds
 from orchestrator.ledger.rows import (
     ATTEMPTS,
@@ -164,7 +165,7 @@ class Ledger:
         Returns:
             The checkpoint folders that this commit made superfluous: safe to delete now, not before.
         """
-        report = ReportRecord(attempt_id.rpartition(".")[0], step, attempt_id, metrics, self._clock())
+        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._clock())
         return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
 
     def end_attempt(
@@ -220,7 +221,7 @@ class Ledger:
         """Forget a checkpoint whose files turned out to be damaged."""
         self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
 
-    def add_reading(self, reading: ReadingRecord, events: Sequence[Event] = ()) -> None:
+    def add_reading(self, reading: EvaluationRecord, events: Sequence[Event] = ()) -> None:
         """Add one reading of a held-out split."""
         self._write(lambda tx: changes.add_reading(tx, reading, events), _always)
 
@@ -282,7 +283,7 @@ class Ledger:
         order = (CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
         return self._all(CHECKPOINTS, query.order_by(*order))
 
-    def readings(self, sweep_id: str) -> list[ReadingRecord]:
+    def readings(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the readings of held-out splits of a sweep, in order of time."""
         query = select(*READING.columns).where(_owned_by(sweep_id, READING.c.trial_key))
         return self._all(READINGS, query.order_by(READING.c.at))

@@ -138,7 +138,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class ReadingRecord:
+class EvaluationRecord:
     """One reading of a held-out split for a chosen checkpoint."""
 
     trial_key: str

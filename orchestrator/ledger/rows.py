@@ -20,7 +20,7 @@ from orchestrator.ledger.records import (
     STATES,
     AttemptRecord,
     CheckpointRecord,
-    ReadingRecord,
+    EvaluationRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
@@ -151,6 +151,6 @@ TRIALS = Codec(TrialRecord, TRIAL)
 ATTEMPTS = Codec(AttemptRecord, ATTEMPT)
 REPORTS = Codec(ReportRecord, REPORT)
 CHECKPOINTS = Codec(CheckpointRecord, CHECKPOINT)
-READINGS = Codec(ReadingRecord, READING)
+READINGS = Codec(EvaluationRecord, READING)
 
 CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, READINGS)

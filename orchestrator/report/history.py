@@ -12,13 +12,13 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
-    ReadingRecord,
+    EvaluationRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
 )
 
-_Owned = TypeVar("_Owned", AttemptRecord, CheckpointRecord, ReadingRecord, ReportRecord)
+_Owned = TypeVar("_Owned", AttemptRecord, CheckpointRecord, EvaluationRecord, ReportRecord)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class History:
     reports: Mapping[str, Sequence[ReportRecord]]
     attempts: Mapping[str, Sequence[AttemptRecord]]
     checkpoints: Mapping[str, Sequence[CheckpointRecord]]
-    readings: Mapping[str, Sequence[ReadingRecord]]
+    readings: Mapping[str, Sequence[EvaluationRecord]]
 
     @property
     def metric(self) -> str:

@@ -20,9 +20,9 @@ from optuna.distributions import BaseDistribution
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, create_trial
 
+from orchestrator.config.space import KINDS, Distribution
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.spec.space import KINDS, Distribution
-from orchestrator.study.space import to_optuna
+from orchestrator.study.distributions import to_optuna
 
 _FEWEST = 10
 """Trials below which an importance would be noise."""

@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 
 from orchestrator.assignment import Outcome
 from orchestrator.schedule.engines import Engines
-from orchestrator.schedule.search import session_of
+from orchestrator.schedule.searcher import session_of
 from orchestrator.session.session import Session
 
 _CUT_OFF = "actor is temporarily unavailable"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import ray
 from ray._private import worker as ray_worker
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.environment import worker_environment
-from orchestrator.spec.model import Sweep
 from trainables.trial import TrialSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _unreachable(address: str | None, error: Exception) -> NoCluster:
     return NoCluster("Ray", "must start on this machine", got, remedy)
 
 
-def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
+def shared(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     """Return a sweep with the share of a GPU that each of its trials takes, measured if it is `auto`."""
     slots = sweep.resources.slots
     if slots is None:
@@ -87,9 +87,9 @@ def shared(sweep: Sweep, data: str, compilations: str) -> Sweep:
 
 
 def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    from orchestrator.training import bench
+    from orchestrator.training import engine_cache
 
-    return bench.best_slots(settings, data, compilations)
+    return engine_cache.best_slots(settings, data, compilations)
 
 
 class Evaluation(NamedTuple):

@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import wish
 from orchestrator.schedule.environment import worker_environment
-from orchestrator.training import leave
+from orchestrator.training import stop_signal
 
 NAMESPACE = "engines"
 
@@ -38,9 +38,9 @@ class EngineActor:
     def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         # Only now: JAX must find the environment above.
-        from orchestrator.training.resident import Resident
+        from orchestrator.training.engine_server import EngineServer
 
-        self._resident = Resident(slots)
+        self._resident = EngineServer(slots)
         self._watched = False
         self._self = ray.get_runtime_context().current_actor
         threading.Thread(target=self._live, name="engine", daemon=True).start()
@@ -54,7 +54,7 @@ class EngineActor:
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report."""
         if not self._watched:
-            leave.watch(partial(wish.wished, assignment.sweep_id))
+            stop_signal.watch(partial(wish.wished, assignment.sweep_id))
             self._watched = True
         return await asyncio.wrap_future(self._resident.ask(assignment, worker, first=first))
 

@@ -13,7 +13,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from orchestrator.assignment import is_confirmation, trial_key_of
+from orchestrator.ledger.keys import is_confirmation, trial_key_of
 from orchestrator.ledger.records import ReportRecord
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-from orchestrator.schedule.search import session_of
+from orchestrator.schedule.searcher import session_of
 from orchestrator.session.population import Population
 
 

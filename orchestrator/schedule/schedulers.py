@@ -12,23 +12,23 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.schedule.keyed import History, KeyedScheduler
 from orchestrator.schedule.population import PopulationRule
 from orchestrator.session.population import Population
-from orchestrator.spec.model import Sweep
 
 
-def _grace(sweep: Sweep, options: Mapping[str, Any]) -> int:
+def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
     """Return the steps before the first stop: a share of all steps, at least one interval."""
     steps, interval = sweep.training.steps, sweep.training.interval
     return min(max(round(options["grace"] * steps), interval, 1), steps)
 
 
-def _asha(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+def _asha(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
     return _hyperband(sweep, {**options, "brackets": 1})
 
 
-def _hyperband(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+def _hyperband(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
     return AsyncHyperBandScheduler(
         time_attr="step",
         metric=sweep.metric,
@@ -40,7 +40,7 @@ def _hyperband(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
     )
 
 
-def _median(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+def _median(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
     return MedianStoppingRule(
         time_attr="step",
         metric=sweep.metric,
@@ -51,18 +51,18 @@ def _median(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
     )
 
 
-def _pbt(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+def _pbt(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
     interval = sweep.training.interval
     period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
     sign = 1 if sweep.direction == "maximize" else -1
     return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
 
 
-def _none(sweep: Sweep, options: Mapping[str, Any]) -> TrialScheduler:
+def _none(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
     return FIFOScheduler()
 
 
-SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
+SCHEDULERS: dict[str, Callable[[SweepConfig, Mapping[str, Any]], TrialScheduler]] = {
     "asha": _asha,
     "hyperband": _hyperband,
     "median": _median,
@@ -71,10 +71,10 @@ SCHEDULERS: dict[str, Callable[[Sweep, Mapping[str, Any]], TrialScheduler]] = {
 }
 
 
-def build(sweep: Sweep, histories: Iterable[History]) -> KeyedScheduler:
+def build(sweep: SweepConfig, histories: Iterable[History]) -> KeyedScheduler:
     """Return the scheduler that the sweep names, told of the trials of earlier runs first."""
     return KeyedScheduler(SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options), histories)
 
 
-def _mode(sweep: Sweep) -> str:
+def _mode(sweep: SweepConfig) -> str:
     return "max" if sweep.direction == "maximize" else "min"

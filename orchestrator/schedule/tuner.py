@@ -11,7 +11,8 @@ from ray.tune import TuneError
 from ray.tune.stopper import Stopper
 
 from orchestrator.ledger.records import ReportRecord
-from orchestrator.schedule import schedulers, search, wish
+from orchestrator.schedule import schedulers, wish
+from orchestrator.schedule import searcher as search
 from orchestrator.schedule.callback import SessionCallback
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.view import View

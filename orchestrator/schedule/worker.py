@@ -12,7 +12,7 @@ from ray import tune
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import wish
 from orchestrator.schedule.engines import SharedEngine
-from orchestrator.training import leave
+from orchestrator.training import stop_signal
 
 if TYPE_CHECKING:
     from orchestrator.training.attempt import OwnEngine
@@ -51,8 +51,8 @@ class Worker(tune.Trainable):
         """
         if self._place is None:
             self._place = _place_of(self._assignment)
-            leave.watch(partial(wish.wished, self._assignment.sweep_id))
-        if leave.told_to_go() and not self._begun:
+            stop_signal.watch(partial(wish.wished, self._assignment.sweep_id))
+        if stop_signal.told_to_go() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
         outcome = self._place.advance(self._assignment)

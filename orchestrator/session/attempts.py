@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import TrialRecord, TrialState
+from orchestrator.session.board import Standing
 from orchestrator.session.launching import launched
 from orchestrator.session.outcomes import commit, judged
 from orchestrator.session.retries import UNCHARGED
 from orchestrator.session.running import Running
-from orchestrator.session.standing import Standing
-from orchestrator.spec.model import Sweep
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
@@ -38,7 +38,7 @@ class Attempts:
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: SweepConfig,
         ledger: Ledger,
         study: Study,
         paths: Paths,
@@ -59,7 +59,7 @@ class Attempts:
         self._lost_at = [at for at in self._lost_at if now - at < NAMED_AFTER_DEATH]
         return len(self._lost_at)
 
-    def launch(self, trial: TrialRecord, sweep: Sweep, data: Path) -> Assignment:
+    def launch(self, trial: TrialRecord, sweep: SweepConfig, data: Path) -> Assignment:
         """Start the next attempt of a trial, with the resources that the sweep gives now."""
         attempt = self._ledger.start_attempt(trial.key)
         self._standing.states[trial.key] = "RUNNING"

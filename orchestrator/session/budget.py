@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.config.sections import BudgetSection
 from orchestrator.ledger.records import AttemptRecord
-from orchestrator.spec.sections import BudgetSection
 
 _HOUR = 3600.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.spec.model import Sweep
 
 
-def choose(sweep: Sweep, trials: Sequence[TrialRecord]) -> TrialRecord | None:
+def choose(sweep: SweepConfig, trials: Sequence[TrialRecord]) -> TrialRecord | None:
     """Return the complete search trial with the best validation value; the lower number wins a tie."""
     search = [trial for trial in trials if trial.role == "search"]
     complete = [trial for trial in search if trial.state == "COMPLETE" and trial.value is not None]

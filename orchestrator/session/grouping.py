@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.spec.model import Sweep
 
 
-def static(sweep: Sweep, trial: TrialRecord) -> Hashable:
+def static(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
     """Return the static choice of a trial: trials of one share a compiled program."""
     return sweep.settings(trial.params, trial.seed).static()
 
 
-def several_programs(sweep: Sweep) -> bool:
+def several_programs(sweep: SweepConfig) -> bool:
     """Tell whether a search goes over static choices, each of which is a program of its own."""
     free = sweep.settings(sweep.largest(), seed=0).free()
     return not sweep.search.keys() <= {"seed", *free}

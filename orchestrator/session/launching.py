@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.assignment import Assignment
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
 from orchestrator.session.running import Running
-from orchestrator.spec.model import Sweep
 from orchestrator.storage.paths import Paths
 
 
@@ -17,7 +17,7 @@ def launched(
     trial: TrialRecord,
     checkpoints: Sequence[CheckpointRecord],
     *,
-    sweep: Sweep,
+    sweep: SweepConfig,
     paths: Paths,
     data: Path,
     now: float,

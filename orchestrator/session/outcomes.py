@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.assignment import Outcome, trial_key_of
+from orchestrator.assignment import Outcome
+from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord
 from orchestrator.tracking import events

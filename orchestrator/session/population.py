@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.spec.space import Distribution
+from orchestrator.config.space import Distribution
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Role, TrialRecord
+from orchestrator.session.board import Standing
 from orchestrator.session.grouping import pick, several_programs, static
-from orchestrator.session.standing import Standing
-from orchestrator.spec.model import Sweep
 from orchestrator.tracking import events
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ class Proposals:
     """Enters trials; each is committed before it can be launched."""
 
     def __init__(
-        self, sweep: Sweep, ledger: Ledger, study: Study, standing: Standing, trials: Sequence[TrialRecord]
+        self,
+        sweep: SweepConfig,
+        ledger: Ledger,
+        study: Study,
+        standing: Standing,
+        trials: Sequence[TrialRecord],
     ) -> None:
         """Go on counting where an earlier driver stopped."""
         self._sweep, self._ledger, self._study, self._standing = sweep, ledger, study, standing
@@ -66,7 +72,7 @@ class Proposals:
         number = self._confirmations
         self._confirmations += 1
         seed = self._sweep.confirmation_seed(number)
-        return self._enter(f"c{number}", number, "confirmation", chosen.params, seed=seed)
+        return self._enter(number, "confirmation", chosen.params, seed=seed)
 
     def _ask(self) -> None:
         """Enter one more trial of the search, to be launched when its turn comes."""
@@ -77,12 +83,11 @@ class Proposals:
             return
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
-        trial = self._enter(str(number), number, "search", proposal.params, seed=seed, system_attrs=attrs)
+        trial = self._enter(number, "search", proposal.params, seed=seed, system_attrs=attrs)
         self._proposed.append(trial)
 
     def _enter(
         self,
-        name: str,
         number: int,
         role: Role,
         params: Mapping[str, Any],
@@ -92,7 +97,7 @@ class Proposals:
     ) -> TrialRecord:
         """Commit a new trial."""
         trial = TrialRecord(
-            key=f"{self._sweep.id}-{name}",
+            key=trial_key(self._sweep.id, number, role),
             sweep_id=self._sweep.id,
             number=number,
             role=role,

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.leftovers import clear_trial
 from orchestrator.ledger.records import SweepState, TrialRecord
-from orchestrator.ledger.wishes import asked_to_stop
+from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.session.attempts import Attempts
+from orchestrator.session.board import Standing
 from orchestrator.session.budget import overspent, spent
 from orchestrator.session.choice import choose
 from orchestrator.session.ending import HOPELESS_AFTER, Stop, hopeless
@@ -28,9 +29,8 @@ from orchestrator.session.proposals import Proposals
 from orchestrator.session.retries import wait_before_retry
 from orchestrator.session.running import Running
 from orchestrator.session.shortage import Shortage, any_begins
-from orchestrator.session.standing import Standing
-from orchestrator.spec.model import Sweep
 from orchestrator.storage.paths import Paths
+from orchestrator.upkeep.orphans import clear_trial
 
 if TYPE_CHECKING:
     # Optuna takes a second to import, and whoever only shows progress imports this module too.
@@ -49,7 +49,7 @@ class Session:
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: SweepConfig,
         ledger: Ledger,
         study: Study,
         paths: Paths,

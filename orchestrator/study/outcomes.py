@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from optuna.trial import TrialState
 
-from orchestrator.spec.model import Constraint, Sweep
+from orchestrator.config.sweep_config import Constraint, SweepConfig
 
 # A trial that waits, wherever it waits, is RUNNING for the sampler.
 STATES: Mapping[str, TrialState] = {
@@ -36,7 +36,11 @@ class Outcome:
 
 
 def outcome(
-    sweep: Sweep, state: str, value: float | None, metrics: Mapping[str, float], curve: Mapping[int, float]
+    sweep: SweepConfig,
+    state: str,
+    value: float | None,
+    metrics: Mapping[str, float],
+    curve: Mapping[int, float],
 ) -> Outcome:
     """Return how a trial stands.
 
@@ -66,7 +70,7 @@ def outcome(
     return Outcome(told, values, violations, finite)
 
 
-def rank(sweep: Sweep, outcome: Outcome) -> tuple[float, ...] | None:
+def rank(sweep: SweepConfig, outcome: Outcome) -> tuple[float, ...] | None:
     """Return where a trial stands among others, the lower the better; None where there is nothing to learn.
 
     The order is TPE's: complete trials, then those that were stopped, the later the better, then those that
@@ -84,7 +88,7 @@ def rank(sweep: Sweep, outcome: Outcome) -> tuple[float, ...] | None:
     return (1.0, -float(max(outcome.curve)), minimised(sweep, outcome)[0])
 
 
-def minimised(sweep: Sweep, outcome: Outcome) -> tuple[float, ...]:
+def minimised(sweep: SweepConfig, outcome: Outcome) -> tuple[float, ...]:
     """Return the values with the sign that makes the lowest the best."""
     signs = [-1.0 if objective.direction == "maximize" else 1.0 for objective in sweep.objectives]
     return tuple(sign * value for sign, value in zip(signs, outcome.values or (), strict=False))

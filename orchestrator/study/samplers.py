@@ -26,8 +26,8 @@ from optuna.samplers import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from orchestrator.spec.model import Sweep
-from orchestrator.study.space import converted
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.study.distributions import converted
 
 Space = dict[str, BaseDistribution]
 
@@ -178,7 +178,7 @@ class KnownSpace(BaseSampler):
         self._sampler.before_trial(study, trial)
 
 
-def build(sweep: Sweep, number: int) -> BaseSampler:
+def build(sweep: SweepConfig, number: int) -> BaseSampler:
     """Return the sampler of a sweep for trial `number`."""
     method = METHODS[sweep.sampler.name]
     conditional = any(distribution.when for distribution in sweep.search.values())
@@ -195,7 +195,7 @@ def build(sweep: Sweep, number: int) -> BaseSampler:
         return KnownSpace(method.build(draw), None if conditional else _joint(sweep, method))
 
 
-def _joint(sweep: Sweep, method: Method) -> Space:
+def _joint(sweep: SweepConfig, method: Method) -> Space:
     if not sweep.sampler.options.get("multivariate", True):
         return {}
     forms = converted(sweep.search)

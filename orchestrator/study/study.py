@@ -12,9 +12,10 @@ import optuna
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from orchestrator.config.sweep_config import Direction, SweepConfig
 from orchestrator.ledger.records import ReportRecord, TrialRecord
-from orchestrator.spec.model import Direction, Sweep
-from orchestrator.study import samplers, space
+from orchestrator.study import distributions as space
+from orchestrator.study import samplers
 from orchestrator.study.generations import from_plain, to_plain
 from orchestrator.study.grid import Grid
 from orchestrator.study.history import History, ShownStorage
@@ -49,7 +50,7 @@ class Study:
 
     def __init__(
         self,
-        sweep: Sweep,
+        sweep: SweepConfig,
         trials: Sequence[TrialRecord] = (),
         reports: Iterable[ReportRecord] = (),
         earlier: Sequence[TrialRecord] = (),

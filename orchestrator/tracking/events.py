@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Event, SweepRecord, TrialRecord
 from orchestrator.redaction import redacted
-from orchestrator.spec.model import Sweep
 
 OBJECTIVE = "objective"
 """Name of the metric that carries a trial's value, the best one of its validation curve."""
@@ -39,7 +39,7 @@ _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
 """MLflow's status of a trial or sweep that has ended; every other state is resumable, hence KILLED."""
 
 
-def sweep_started(record: SweepRecord, sweep: Sweep) -> Event:
+def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
     """Begin the parent run of a sweep, or open it again when the sweep is resumed."""
     model, facts = sweep.model, record.facts
     tags = {
@@ -68,7 +68,7 @@ def sweep_started(record: SweepRecord, sweep: Sweep) -> Event:
     return Event("start", record.id, payload, milliseconds(record.created_at))
 
 
-def trial_started(trial: TrialRecord, sweep: Sweep) -> Event:
+def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
     """Begin the child run of a trial."""
     tags = {
         "trial.key": trial.key,

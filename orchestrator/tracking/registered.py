@@ -25,10 +25,10 @@ from pandas import DataFrame
 
 from orchestrator.tracking.champion import succeeds
 from trainables import checkpoint
+from trainables.data.task import Output, Signature
 from trainables.errors import DamagedCheckpoint
 from trainables.settings import LAYER_SETTINGS
 from trainables.tasks import TASKS
-from trainables.tasks.base import Output, Signature
 from trainables.trial import TrialSettings
 
 ALIAS = "champion"

@@ -14,8 +14,8 @@ from orchestrator.errors import NoStore
 from orchestrator.redaction import redacted
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_name
-from orchestrator.training import leave
-from orchestrator.training.bench import Bench, configure
+from orchestrator.training import stop_signal
+from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.log import TrialLog
 from trainables import checkpoint
 from trainables.engine import Engine, TrainReport
@@ -93,7 +93,7 @@ class Attempt:
 
     def stop_wished(self) -> bool:
         """Tell whether somebody wishes the attempt to save and leave."""
-        return leave.asked() or Path(self._assignment.stop_wish).exists()
+        return stop_signal.asked() or Path(self._assignment.stop_wish).exists()
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
         folder = Path(self._assignment.checkpoints) / checkpoint_name(self._step)
@@ -127,7 +127,7 @@ class OwnEngine:
     """The place of a worker that has a device to itself: an engine of one slot in its own process."""
 
     def __init__(self) -> None:
-        self._bench = Bench()
+        self._bench = EngineCache()
         self._attempt: Attempt | None = None
 
     def advance(self, assignment: Assignment) -> Outcome:

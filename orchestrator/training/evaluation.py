@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.storage import store
-from orchestrator.training.bench import Bench, configure
+from orchestrator.training.engine_cache import EngineCache, configure
 from trainables import checkpoint
 from trainables.trial import TrialSettings
 
@@ -35,7 +35,7 @@ def evaluate(
         store.fetch(Path(folder), stored)
     arrays, facts = checkpoint.load(Path(folder))
     settings = TrialSettings.from_document(facts["settings"])
-    engine = Bench().engine(settings, data)
+    engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)
     examples = settings.evaluate_examples if split == "validation" else None
     return {"step": facts["step"], "metrics": engine.evaluate(0, split, examples)}

@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+from orchestrator.ledger.keys import attempt_number
 from orchestrator.redaction import redacted
 
 
@@ -15,7 +16,7 @@ class TrialLog:
 
     def __init__(self, file: Path, attempt_id: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._attempt = file, attempt_id.rpartition(".")[2]
+        self._file, self._attempt = file, attempt_number(attempt_id)
 
     def started(self, step: int) -> None:
         """Note where the attempt runs, and from which step."""

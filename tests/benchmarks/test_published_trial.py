@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.published_trial import PUBLISHED
-from orchestrator.spec import load
+from orchestrator.config import load
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""Every task of the registry keeps the promises of `trainables.tasks.contract`, and the contract can fail."""
+"""Every task of the registry keeps the promises of `trainables.data.contract`, and the contract can fail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tests.published import MADE, SMALL
+from trainables.data.cache import Writer
+from trainables.data.contract import violations
+from trainables.data.task import Encoding, Progress, Signature, Source, Task, TaskData
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks import TASKS
-from trainables.tasks.base import Encoding, Progress, Signature, Source, Task, TaskData
-from trainables.tasks.cache import Writer
-from trainables.tasks.contract import violations
 
 
 @pytest.fixture(scope="module")

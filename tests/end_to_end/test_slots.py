@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config import load
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.spec import load
-from orchestrator.spec.model import Sweep
-from orchestrator.training.bench import Bench
+from orchestrator.training.engine_cache import EngineCache
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 from trainables.engine import Engine
 
@@ -44,7 +44,7 @@ def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None
     assert len(trials) == 11
     arguments = [part for part in EIGHT[1:] if part not in ("--set", "--profile", "laptop")]
     sweep = load(Path(EIGHT[0]), profile="laptop", overrides=arguments, gpus=1)
-    engine = Bench().engine(sweep.settings(trials[0].params, 0), str(commands.shared / "data"))
+    engine = EngineCache().engine(sweep.settings(trials[0].params, 0), str(commands.shared / "data"))
     for trial in trials[:8:3]:
         _assert_alone(engine, sweep, ledger, trial)
     busy = [report.metrics["slots/busy"] for report in ledger.reports(record.id)]
@@ -52,7 +52,7 @@ def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None
     assert max(busy) > 0.5
 
 
-def _assert_alone(engine: Engine, sweep: Sweep, ledger: Ledger, trial: TrialRecord) -> None:
+def _assert_alone(engine: Engine, sweep: SweepConfig, ledger: Ledger, trial: TrialRecord) -> None:
     engine.admit(0, sweep.settings(trial.params, trial.seed))
     for report in ledger.reports(trial.key):
         alone = engine.advance({0: sweep.training.interval})[0]

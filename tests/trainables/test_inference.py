@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.trainables.checkpoints import LISTOPS, saved, settings
+from trainables.data.task import TaskData
 from trainables.errors import Refusal
 from trainables.inference import Predictor
 from trainables.tasks import TASKS
-from trainables.tasks.base import TaskData
 from trainables.tasks.listops_rule import CLOSE, CLOSE_TOKEN, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
 
 

@@ -12,8 +12,8 @@ from flax import nnx
 from jax import numpy as jnp
 
 from tests.trainables.toy import CLASSES, LENGTH, UNOPTIMISED, VOCABULARY, split, toy_trial
+from trainables.data.task import Scale, Signature
 from trainables.model import Encoder, Model, Training
-from trainables.tasks.base import Scale, Signature
 
 TOKENS = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
 BATCH = 4

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainables.data.characters import Characters
+from trainables.data.task import END, UNKNOWN, Signature
 from trainables.errors import Refusal
 from trainables.reading import Reader
 from trainables.tasks import TASKS
-from trainables.tasks.base import END, UNKNOWN, Signature
-from trainables.tasks.characters import Characters
 from trainables.tasks.listops import evaluate
 
 EXPRESSIONS = Reader(TASKS["listops"], Signature("class", 10, 18, 1, 12), "")

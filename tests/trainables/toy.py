@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.tasks.base import Signature, Split, TaskData
+from trainables.data.task import Signature, Split, TaskData
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 LENGTH, VOCABULARY, CLASSES = 24, 6, 3

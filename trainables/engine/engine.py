@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from trainables.data.task import Signature, Split, TaskData
 from trainables.engine.compiler import Compiler
 from trainables.engine.examples import Examples, blocks, on_device
 from trainables.engine.log import MOST_STEPS, Log
@@ -20,7 +21,6 @@ from trainables.engine.program import Program
 from trainables.engine.report import TrainReport, joined, taken
 from trainables.engine.state import SlotState, Trained, blank, copied, free_of, put, take
 from trainables.errors import Refusal
-from trainables.tasks.base import Signature, Split, TaskData
 from trainables.trial import TrialSettings
 
 CALL_SECONDS = 1.5

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from trainables.tasks.base import Split
+from trainables.data.task import Split
 
 
 class Examples(NamedTuple):

@@ -16,6 +16,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.counter import folded
+from trainables.data.task import Signature
 from trainables.engine.examples import Examples
 from trainables.engine.log import MOST_STEPS, Log, Outcome, empty, noted, nothing
 from trainables.engine.packing import Packing, packing_of
@@ -25,7 +26,6 @@ from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
 from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
 from trainables.permutation import order_of_steps
-from trainables.tasks.base import Signature
 from trainables.trial import TrialSettings
 
 Tree = Any

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import jax
 
+from trainables.data.task import TaskData
 from trainables.engine.engine import Engine, out_of_memory
-from trainables.tasks.base import TaskData
 from trainables.trial import TrialSettings
 
 WORTH = 1.05

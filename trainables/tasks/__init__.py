@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from trainables.data.task import Task
 from trainables.extensions import Registry
 from trainables.tasks.adding import Adding
-from trainables.tasks.base import Task
 from trainables.tasks.copy import Copy
 from trainables.tasks.image import Image
 from trainables.tasks.listops import ListOps
-from trainables.tasks.pathfinder import Pathfinder
+from trainables.tasks.pathfinder.task import Pathfinder
 from trainables.tasks.pathx import PathX
 from trainables.tasks.psmnist import PermutedMnist
 from trainables.tasks.retrieval import Retrieval
@@ -22,7 +22,7 @@ def _task(found: object) -> Task:
         return found()
     if isinstance(found, Task):
         return found
-    raise TypeError("it must be a trainables.tasks.base.Task")
+    raise TypeError("it must be a trainables.data.task.Task")
 
 
 TASKS: Registry[Task] = Registry(

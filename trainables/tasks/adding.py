@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import constant
+from trainables.data.task import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
 from trainables.settings import Option
-from trainables.tasks.base import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import constant
 
 _ROWS_AT_ONCE = 1000
 

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import majority
+from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
 from trainables.settings import Option
-from trainables.tasks.base import SPLITS, Encoding, Progress, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import majority
 
 _SYMBOLS = 8
 _COPIED = 10

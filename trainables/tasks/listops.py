@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.parallel import cores, in_order
+from trainables.data.remote import Remote, long_range_arena
+from trainables.data.task import END, Encoding, Progress, Signature, Source, Task
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option
-from trainables.tasks.base import END, Encoding, Progress, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import entropy, majority
 from trainables.tasks.listops_rule import (
     CLOSE,
     CLOSE_TOKEN,
@@ -29,8 +31,6 @@ from trainables.tasks.listops_rule import (
     Rule,
     generated,
 )
-from trainables.tasks.parallel import cores, in_order
-from trainables.tasks.remote import Remote, long_range_arena
 
 _FOLDERS = ("listops-1000", "lra_release/lra_release/listops-1000", "lra_release/listops-1000")
 _FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}

@@ -20,8 +20,8 @@ from itertools import count
 
 import numpy as np
 
+from trainables.data.parallel import in_order
 from trainables.errors import Refusal
-from trainables.tasks.parallel import in_order
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 CLOSE = "]"

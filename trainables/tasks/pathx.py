@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainables.tasks.pathfinder import Pathfinder
-from trainables.tasks.remote import Remote, long_range_arena
+from trainables.data.remote import Remote, long_range_arena
+from trainables.tasks.pathfinder.task import Pathfinder
 
 _FOLDER = "lra_release/lra_release/pathfinder128"
 

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.characters import Characters, tokens_of, write
+from trainables.data.remote import Remote, long_range_arena
+from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option
 from trainables.tasks import pydoc_passages
-from trainables.tasks.base import SPLITS, Encoding, Progress, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import entropy, majority
-from trainables.tasks.characters import Characters, tokens_of, write
-from trainables.tasks.remote import Remote, long_range_arena
 
 _FOLDERS = ("tsv_data", "lra_release/lra_release/tsv_data", "lra_release/tsv_data")
 _FILES = {

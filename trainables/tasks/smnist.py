@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data import idx
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.held_out import divided
+from trainables.data.remote import Remote
+from trainables.data.task import Encoding, Progress, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
-from trainables.tasks import idx
-from trainables.tasks.base import Encoding, Progress, Scale, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import entropy, majority
-from trainables.tasks.held_out import divided
-from trainables.tasks.remote import Remote
 
 PIXELS = 784
 _CLASSES = 10

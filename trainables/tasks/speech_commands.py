@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.held_out import mixed
+from trainables.data.remote import Remote
+from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
-from trainables.tasks.base import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import entropy, majority
-from trainables.tasks.held_out import mixed
-from trainables.tasks.remote import Remote
 
 RATE = 16_000
 """Samples a second, and the longest clip."""

@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.characters import Characters, tokens_of, write
+from trainables.data.held_out import divided, mixed
+from trainables.data.remote import Remote
+from trainables.data.task import Encoding, Progress, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
-from trainables.tasks.base import Encoding, Progress, Signature, Source, Task
-from trainables.tasks.cache import Writer
-from trainables.tasks.chance import entropy, majority
-from trainables.tasks.characters import Characters, tokens_of, write
-from trainables.tasks.held_out import divided, mixed
-from trainables.tasks.remote import Remote
 
 _FOLDER = "aclImdb"
 _LABELS = {"neg": 0, "pos": 1}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import run_command
+from orchestrator.config import load
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.spec import load
 from orchestrator.storage.paths import Paths
 
 SPACE = """\

@@ -16,8 +16,8 @@ import pytest
 
 from orchestrator.data.fetching import fetch
 from orchestrator.data.unpacking import unpack
+from trainables.data.remote import Remote
 from trainables.errors import BadData
-from trainables.tasks.remote import Remote
 
 
 def packed(members: list[tarfile.TarInfo | tuple[str, bytes]], mode: str = "w:gz") -> bytes:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import run_command
+from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, SweepRecord
-from orchestrator.spec import load
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.cli.test_inputs import SPACE
 from tests.orchestrator.ledger.examples import trial_record

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import text
 
 from orchestrator.errors import Busy, Damaged
+from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.recovery import recover
-from orchestrator.ledger.soundness import verify
+from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,

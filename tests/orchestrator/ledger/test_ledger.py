@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.ledger import wishes
+from orchestrator.ledger import stop_requests
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, ReadingRecord, ReportRecord
+from orchestrator.ledger.records import AttemptRecord, EvaluationRecord, ReportRecord
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,
@@ -39,7 +39,7 @@ def test_records_come_back_as_they_went_in(url: str) -> None:
     ledger.create_sweep(sweep_record())
     ledger.add_trial(trial_record(1))
     key = complete(ledger, 0)
-    reading = ReadingRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
+    reading = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
     ledger.add_reading(reading)
     ledger.close()
 
@@ -69,7 +69,7 @@ def test_records_come_back_as_they_went_in(url: str) -> None:
 
 def test_what_is_there_is_not_added_again(ledger: Ledger) -> None:
     """A sweep, a trial or a reading that is added twice is there once, and its events too."""
-    reading = ReadingRecord(KEY, 1, "test", {}, 3.0)
+    reading = EvaluationRecord(KEY, 1, "test", {}, 3.0)
     for turn in range(2):
         ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
         ledger.add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
@@ -105,13 +105,13 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
 
 def test_a_wish_to_stop_is_told_until_it_is_forgotten(ledger: Ledger) -> None:
     """Whoever shares the ledger can ask; nothing else need be shared."""
-    assert wishes.asked_to_stop(ledger, SWEEP_ID) is None
-    wishes.ask_to_stop(ledger, SWEEP_ID)
-    wishes.ask_to_stop(ledger, SWEEP_ID)
-    assert wishes.asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
-    assert wishes.asked_to_stop(ledger, "another") is None
-    wishes.forget(ledger, SWEEP_ID)
-    assert wishes.asked_to_stop(ledger, SWEEP_ID) is None
+    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
+    stop_requests.ask_to_stop(ledger, SWEEP_ID)
+    stop_requests.ask_to_stop(ledger, SWEEP_ID)
+    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
+    assert stop_requests.asked_to_stop(ledger, "another") is None
+    stop_requests.forget(ledger, SWEEP_ID)
+    assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
 
 
 def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:

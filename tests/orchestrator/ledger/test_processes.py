@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger import connect
+from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.soundness import verify
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import answer, line, start
 from tests.postgres import Server

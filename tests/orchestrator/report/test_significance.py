@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger.records import ReadingRecord
+from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.report.answer import findings
 from orchestrator.report.history import History
 from orchestrator.report.significance import against_figure, between_accuracies, spread
@@ -48,7 +48,7 @@ def _with_confirmations(comparable: bool) -> History:
         for k in range(3)
     ]
     readings = {
-        each.key: [ReadingRecord(each.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * each.number}, 0.0)]
+        each.key: [EvaluationRecord(each.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * each.number}, 0.0)]
         for each in fresh
     }
     return replace(history, trials=(*history.trials, *fresh), readings={**history.readings, **readings})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config import load
 from orchestrator.driver import admission
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import SCHEDULERS, build
-from orchestrator.spec import load
 
 SPACE = """
 task: retrieval

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.config import load
+from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.session.session import Session
-from orchestrator.spec import load
-from orchestrator.spec.model import Sweep
 from orchestrator.storage.paths import Paths, checkpoint_name
 from orchestrator.study.study import Study
 
@@ -47,12 +47,12 @@ class Desk:
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock = folder, Clock()
 
-    def sweep(self, trials: int, extra: str = "", aim: str = AIM) -> Sweep:
+    def sweep(self, trials: int, extra: str = "", aim: str = AIM) -> SweepConfig:
         file = self.folder / "space.yaml"
         file.write_text(SPACE.replace("BUDGET", str(trials)).replace(AIM, aim) + extra)
         return load(file, profile=None, gpus=0)
 
-    def open(self, sweep: Sweep, capacity: int = 2) -> Session:
+    def open(self, sweep: SweepConfig, capacity: int = 2) -> Session:
         record = SweepRecord(
             sweep.id,
             sweep.name,

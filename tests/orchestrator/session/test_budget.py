@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.config.sections import BudgetSection
 from orchestrator.ledger.records import AttemptRecord
 from orchestrator.session.budget import Spent, overspent, spent
-from orchestrator.spec.sections import BudgetSection
 
 NOW = 20 * 3600.0
 

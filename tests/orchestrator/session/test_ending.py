@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.ledger import wishes
+from orchestrator.ledger import stop_requests
 from orchestrator.ledger.records import TrialState
 from orchestrator.session.ending import HOPELESS_AFTER, hopeless
 from tests.orchestrator.session.desk import Desk, failure, launch
@@ -32,7 +32,7 @@ def test_a_wish_from_another_terminal_stops(desk: Desk) -> None:
     session = desk.open(sweep)
     session.look_around()
     assert session.stopped is None
-    wishes.ask_to_stop(desk.ledger, sweep.id)
+    stop_requests.ask_to_stop(desk.ledger, sweep.id)
     session.look_around()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from orchestrator.config.space import Distribution
 from orchestrator.session.population import Mutation, Population
-from orchestrator.spec.space import Distribution
 
 RATE = Distribution("log_uniform", 1e-4, 1e-2)
 SPACE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.spec import load
+from orchestrator.config import load
 from tests.orchestrator.session.desk import Desk, launch, outcome, train
 
 CONFIRM = "confirm: {seeds: 2}\n"

@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.resolve import load
+from orchestrator.config.samplers import SAMPLERS, Sampler
+from orchestrator.config.schedulers import Scheduler
+from orchestrator.config.space import Distribution
+from orchestrator.config.sweep_config import Constraint, Objective, Published, SweepConfig
 from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.ledger.rows import to_json
-from orchestrator.spec.model import Constraint, Objective, Published, Sweep
-from orchestrator.spec.resolve import load
-from orchestrator.spec.samplers import SAMPLERS, Sampler
-from orchestrator.spec.schedulers import Scheduler
-from orchestrator.spec.space import Distribution
 from orchestrator.study.study import Study
 
 METRIC, STEPS = "val/accuracy", 5
@@ -40,7 +40,7 @@ FINITE = {
 
 
 @cache
-def _base() -> Sweep:
+def _base() -> SweepConfig:
     return load(Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml", profile=None, gpus=8)
 
 
@@ -53,7 +53,7 @@ def sweep(
     objectives: tuple[Objective, ...] = (Objective(METRIC, "maximize"),),
     constraints: tuple[Constraint, ...] = (),
     **options: Any,
-) -> Sweep:
+) -> SweepConfig:
     """Return a sweep; options that are not given have their defaults."""
     return replace(
         _base(),
@@ -80,7 +80,7 @@ class Run:
         ahead: trials that run at the same time.
     """
 
-    sweep: Sweep
+    sweep: SweepConfig
     rebuilt: bool = False
     ahead: int = 1
     trials: dict[int, TrialRecord] = field(default_factory=dict)

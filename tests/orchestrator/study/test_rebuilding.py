@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.spec.model import Constraint, Objective
+from orchestrator.config.sweep_config import Constraint, Objective
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, Run, sweep
 
 COST = Objective("seconds/train", "minimize")

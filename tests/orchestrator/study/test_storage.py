@@ -6,7 +6,7 @@ from pathlib import Path
 
 import optuna
 
-from orchestrator.spec.model import Objective
+from orchestrator.config.sweep_config import Objective
 from orchestrator.study.storage import store
 from orchestrator.study.study import Study
 from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, sweep

@@ -10,7 +10,7 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from orchestrator.spec.model import Constraint, Objective
+from orchestrator.config.sweep_config import Constraint, Objective
 from orchestrator.study.history import BEST as BEST_SHOWN
 from orchestrator.study.samplers import METHODS, trial_seed
 from orchestrator.study.study import Study

@@ -14,7 +14,7 @@ from orchestrator.tracking.champion import succeeds
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 from tests.trainables.checkpoints import LISTOPS, saved, settings
-from trainables.tasks.base import Signature
+from trainables.data.task import Signature
 
 NAME = "rotrnn-listops"
 FACTS = {

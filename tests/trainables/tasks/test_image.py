@@ -13,8 +13,8 @@ import pytest
 
 from tests.data import shared_file
 from tests.published import cifar
+from trainables.data.cifar import grey, read
 from trainables.errors import BadData
-from trainables.tasks.cifar import grey, read
 from trainables.tasks.image import Image
 
 TASK = Image()

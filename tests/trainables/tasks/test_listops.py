@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.data import shared_file
+from trainables.data.task import END
 from trainables.errors import BadData, Refusal
-from trainables.tasks.base import END
 from trainables.tasks.listops import ListOps, evaluate
 from trainables.tasks.listops_rule import (
     CLOSE,

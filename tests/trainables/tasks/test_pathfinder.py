@@ -11,11 +11,11 @@ from PIL import Image
 
 from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
-from trainables.tasks import pathfinder_generator
-from trainables.tasks.pathfinder import Pathfinder
-from trainables.tasks.pathfinder_generator import Work, generated
-from trainables.tasks.pathfinder_rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
-from trainables.tasks.pathfinder_snakes import Drawing, Paddles, drawn
+from trainables.tasks.pathfinder import generator as pathfinder_generator
+from trainables.tasks.pathfinder.generator import Work, generated
+from trainables.tasks.pathfinder.rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
+from trainables.tasks.pathfinder.snakes import Drawing, Paddles, drawn
+from trainables.tasks.pathfinder.task import Pathfinder
 from trainables.tasks.pathx import PathX
 
 TASK = Pathfinder()

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainables.data.task import END, PAD, UNKNOWN
 from trainables.errors import BadData, Refusal
 from trainables.tasks import pydoc_passages
-from trainables.tasks.base import END, PAD, UNKNOWN
 from trainables.tasks.pydoc_passages import Pairs, drawn
 from trainables.tasks.retrieval import Retrieval
 

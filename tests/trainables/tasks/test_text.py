@@ -10,9 +10,9 @@ import pytest
 from orchestrator.data.unpacking import unpack
 from tests.data import shared_file
 from tests.published import imdb
+from trainables.data.contract import violations
+from trainables.data.task import END, PAD, UNKNOWN
 from trainables.errors import BadData
-from trainables.tasks.base import END, PAD, UNKNOWN
-from trainables.tasks.contract import violations
 from trainables.tasks.text import Text
 
 TASK = Text()

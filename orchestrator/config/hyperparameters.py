@@ -1,0 +1,157 @@
+"""What may be searched: fields of model and training, options and initialisation ranges of a layer."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import annotated_types
+from pydantic import BaseModel
+
+from orchestrator.config import space
+from orchestrator.config.sections import ModelSection, TrainingSection
+from trainables.settings import LAYER_SETTINGS, Option, Range
+
+Kind = Literal["real", "whole", "flag", "word"]
+
+_WORDS: Mapping[Kind, str] = {
+    "real": "a number",
+    "whole": "a whole number",
+    "flag": "true or false",
+    "word": "a word",
+}
+_DISTRIBUTIONS: Mapping[Kind, tuple[space.Kind, ...]] = {
+    "real": ("uniform", "log_uniform", "choice"),
+    "whole": ("int", "log_int", "choice"),
+    "flag": ("choice",),
+    "word": ("choice",),
+}
+_BOUNDS: tuple[tuple[type, str, Callable[[Any, Any], bool], str], ...] = (
+    (annotated_types.Ge, "ge", operator.ge, "at least"),
+    (annotated_types.Gt, "gt", operator.gt, "above"),
+    (annotated_types.Le, "le", operator.le, "at most"),
+    (annotated_types.Lt, "lt", operator.lt, "below"),
+)
+# Name, section, kind, whether a running trial can take another value.
+_FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
+    ("depth", ModelSection, "whole", False),
+    ("d_model", ModelSection, "whole", False),
+    ("d_state", ModelSection, "whole", False),
+    ("bidirectional", ModelSection, "flag", False),
+    ("dropout", ModelSection, "real", True),
+    ("batch_size", TrainingSection, "whole", False),
+    ("learning_rate", TrainingSection, "real", True),
+    ("recurrent_learning_rate", TrainingSection, "real", True),
+    ("weight_decay", TrainingSection, "real", True),
+    ("warmup", TrainingSection, "real", False),
+)
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A name that `search` may hold, or an option.
+
+    Attributes:
+        kind: the type of its values.
+        mutable: whether a running trial can take another value: free, and not spent at its start.
+        must: its type and bounds in words.
+        allows: tells whether a value of the right type is within its bounds.
+        sample: a legal value, for errors.
+    """
+
+    kind: Kind
+    mutable: bool
+    must: str
+    allows: Callable[[Any], bool]
+    sample: Any
+
+    @property
+    def distributions(self) -> tuple[space.Kind, ...]:
+        """Return the kinds of distribution it can be drawn from."""
+        return _DISTRIBUTIONS[self.kind]
+
+    def holds(self, value: Any) -> bool:
+        """Tell whether `value` has the right type and is within the bounds."""
+        return _is(self.kind, value) and self.allows(value)
+
+    def cast(self, value: Any) -> Any:
+        """Return a value that `holds` in the one type that the science expects."""
+        return {"real": float, "whole": int, "flag": bool, "word": str}[self.kind](value)
+
+    def example(self, name: str) -> str:
+        """Return the remedy that shows a legal value."""
+        sample = str(self.sample).lower() if isinstance(self.sample, bool) else self.sample
+        return f"For example {name}: {sample}."
+
+
+_SEED = Hyperparameter("whole", False, "a whole number from 0 to 2147483647", range(2**31).__contains__, 0)
+
+
+@cache
+def searchable(layer: str) -> dict[str, Hyperparameter]:
+    """Return every hyperparameter of a trial with this layer, by its name in `search`."""
+    declared = LAYER_SETTINGS[layer]
+    found = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
+    found["seed"] = _SEED
+    found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYER_SETTINGS)))
+    found |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
+    for name, spec in declared.ranges.items():
+        for end, default in zip(("min", "max"), spec.default, strict=True):
+            found[f"{name}.{end}"] = _range_end(spec, default)
+    return found
+
+
+def option_hyperparameter(option: Option) -> Hyperparameter:
+    """Return an option, of a layer or of a task, as a hyperparameter."""
+    kind = _kind_of(option.default)
+    if option.choices is not None:
+        must = f"one of {', '.join(str(choice) for choice in option.choices)}"
+        return Hyperparameter(kind, False, must, option.choices.__contains__, option.default)
+    if option.at_least is None:
+        return Hyperparameter(kind, False, _WORDS[kind], lambda value: True, option.default)
+    least = option.at_least
+    must = f"{_WORDS[kind]}, at least {least:g}"
+    return Hyperparameter(kind, False, must, lambda value: bool(value >= least), option.default)
+
+
+def _range_end(spec: Range, default: float) -> Hyperparameter:
+    low, high = spec.within
+    must = f"a number between {low:g} and {high:g}{', both excluded' if spec.open_ends else ''}"
+    return Hyperparameter("real", False, must, spec.holds, f"{default:g}")
+
+
+def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:
+    """Read the bounds where they are written once: in the section's field."""
+    field = section.model_fields[name]
+    bounds = [
+        (compare, getattr(bound, attribute), words)
+        for bound in field.metadata
+        for kind_of_bound, attribute, compare, words in _BOUNDS
+        if isinstance(bound, kind_of_bound)
+    ]
+    must = ", ".join((_WORDS[kind], *(f"{words} {limit}" for _, limit, words in bounds)))
+    sample = field.examples[0] if field.examples else field.default
+
+    def allows(value: Any) -> bool:
+        return all(compare(value, limit) for compare, limit, _ in bounds)
+
+    return Hyperparameter(kind, mutable, must, allows, sample)
+
+
+def _kind_of(default: Any) -> Kind:
+    if isinstance(default, bool):
+        return "flag"
+    if isinstance(default, int):
+        return "whole"
+    return "real" if isinstance(default, float) else "word"
+
+
+def _is(kind: Kind, value: Any) -> bool:
+    if isinstance(value, bool) or kind == "flag":
+        return isinstance(value, bool) and kind == "flag"
+    if kind == "word":
+        return isinstance(value, str)
+    return isinstance(value, int | float) and (kind == "real" or value == int(value))

@@ -1,0 +1,170 @@
+"""The JSON Schema of a search-space file, for editors: `python -m orchestrator.config.json_schema` writes it.
+
+It is generated from the sections, the layers and the tasks, so that an editor completes and underlines what
+`load` accepts and refuses; rules between fields stay with `load`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from orchestrator.config.hyperparameters import searchable
+from orchestrator.config.samplers import SAMPLERS
+from orchestrator.config.schedulers import SCHEDULERS
+from orchestrator.config.sections import SLUG, SpaceFile
+from trainables.settings import LAYER_SETTINGS, Option
+from trainables.tasks import TASKS
+
+DESTINATION = Path("search_spaces/schema.json")
+
+_NUMBER = r"(pi|[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|\.[0-9]+([eE][-+]?[0-9]+)?)"
+# Editors read 50_000 and pi/10 as text, and so must let them pass where a number stands.
+_EXPRESSION = {"type": "string", "pattern": rf"^[-+]?{_NUMBER}(\s*[*/]\s*{_NUMBER})*$"}
+_REFERENCE = {"$ref": "#/$defs/Expression"}
+_MERGED = ("data", "model", "training", "evaluate", "search")
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema of a whole file."""
+    raw = SpaceFile.model_json_schema()
+    sections = {name: _plain(part) for name, part in raw.pop("$defs").items()}
+    properties: dict[str, Any] = {name: _plain(part) for name, part in raw["properties"].items()}
+    properties["task"] = {**properties["task"], "enum": sorted(TASKS)}
+    properties["sampler"] |= {"$ref": "#/$defs/Sampler"}
+    properties["scheduler"] |= {"$ref": "#/$defs/Scheduler"}
+    properties["search"] |= {"propertyNames": {"enum": _searchable()}}
+    sections["Expression"] = _EXPRESSION
+    sections["Sampler"] = _named({name: kind.options for name, kind in SAMPLERS.items()})
+    sections["Scheduler"] = _named(SCHEDULERS)
+    sections["ModelSection"] = _model(sections["ModelSection"])
+    sections["PublishedSection"] |= _published()
+    for direction in ("maximize", "minimize"):
+        sections["ObjectiveSection"]["properties"][direction] = _one_or_more({"type": "string"})
+    sections["Profile"] = _profile(properties, sections)
+    properties["profiles"] = {
+        "description": "Variants of the file by name; `laptop` is taken where there is no GPU.",
+        "type": "object",
+        "propertyNames": {"pattern": SLUG},
+        "additionalProperties": {"$ref": "#/$defs/Profile"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Search space of a sweep",
+        "type": "object",
+        "properties": properties,
+        "required": raw["required"],
+        "additionalProperties": False,
+        "allOf": [_task_options(name, task.options) for name, task in sorted(TASKS.items())],
+        "$defs": sections,
+    }
+
+
+def _plain(part: Any) -> Any:
+    """Return a part of pydantic's schema without titles, and with numbers as the file may write them."""
+    if isinstance(part, list):
+        return [_plain(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    kept = {name: _plain(item) for name, item in part.items() if name != "title" or isinstance(item, dict)}
+    if kept.get("type") in {"number", "integer"}:
+        around = {name: kept.pop(name) for name in ("description", "default", "examples") if name in kept}
+        return {**around, "anyOf": [kept, _REFERENCE]}
+    return kept
+
+
+def _named(models: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
+    """Return the schema of `name` or `{name: {options}}`."""
+    options = {name: _plain(model.model_json_schema()) for name, model in models.items()}
+    one = {"type": "object", "properties": options, "additionalProperties": False}
+    return {"anyOf": [{"enum": list(options)}, {**one, "minProperties": 1, "maxProperties": 1}]}
+
+
+def _one_or_more(item: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
+
+
+def _searchable() -> list[str]:
+    return sorted({name for layer in LAYER_SETTINGS for name in searchable(layer)})
+
+
+def _model(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the model's section with the keys of every layer."""
+    properties = dict(section["properties"])
+    properties["layer"] = {**properties["layer"], "enum": sorted(LAYER_SETTINGS)}
+    own: dict[str, list[Any]] = {}
+    for _, layer in sorted(LAYER_SETTINGS.items()):
+        for name, option in layer.options.items():
+            own.setdefault(name, []).append(_option(option))
+        for name, spec in layer.ranges.items():
+            pair = {"type": "array", "items": _plain({"type": "number"}), "minItems": 2, "maxItems": 2}
+            own.setdefault(name, []).append({"description": spec.summary, **pair})
+    properties |= {name: _any_of(variants) for name, variants in sorted(own.items())}
+    return {**section, "properties": properties, "additionalProperties": False}
+
+
+def _any_of(variants: Iterable[Any]) -> Any:
+    different = list({json.dumps(variant, sort_keys=True): variant for variant in variants}.values())
+    return different[0] if len(different) == 1 else {"anyOf": different}
+
+
+def _option(option: Option) -> dict[str, Any]:
+    about: dict[str, Any] = {"description": option.summary, "default": option.default}
+    if option.choices is not None:
+        return {**about, "enum": list(option.choices)}
+    types = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    kind: dict[str, Any] = {"type": types[type(option.default)]}
+    if option.at_least is not None:
+        kind["minimum"] = option.at_least
+    return {**about, **_plain(kind)}
+
+
+def _published() -> dict[str, Any]:
+    return {"patternProperties": {"^test/": _plain({"type": "number"})}, "additionalProperties": False}
+
+
+def _task_options(name: str, options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the rule for `data`, of the file and of its profiles, where the task is `name`."""
+    known = {each: _option(option) for each, option in options.items()}
+    data = {
+        "properties": {each: _or_null(part) for each, part in known.items()},
+        "additionalProperties": False,
+    }
+    profiles = {"additionalProperties": {"properties": {"data": {"anyOf": [data, {"type": "null"}]}}}}
+    return {
+        "if": {"properties": {"task": {"const": name}}},
+        "then": {"properties": {"data": data, "profiles": profiles}},
+    }
+
+
+def _or_null(part: Any) -> Any:
+    return {"anyOf": [part, {"type": "null"}]}
+
+
+def _profile(properties: Mapping[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
+    """Return what a profile may say: any section, merged ones in part, and null for what it takes out."""
+    parts = {name: _or_null(_in_part(name, part, sections)) for name, part in properties.items()}
+    return {"type": "object", "properties": parts, "additionalProperties": False}
+
+
+def _in_part(name: str, part: Mapping[str, Any], sections: dict[str, Any]) -> Any:
+    if name not in _MERGED or name == "data":
+        return part
+    if name == "search":
+        return {**part, "minProperties": 0, "additionalProperties": _or_null(part["additionalProperties"])}
+    whole = sections[part["$ref"].removeprefix("#/$defs/")]
+    fields = {each: _or_null(kept) for each, kept in whole["properties"].items()}
+    return {"type": "object", "properties": fields, "additionalProperties": False}
+
+
+def written() -> str:
+    """Return the text of the published file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    DESTINATION.write_text(written(), encoding="utf-8")

@@ -1,0 +1,226 @@
+"""The sections of a search-space file, field by field: type, bounds, default, description, example.
+
+Unknown keys are refused, nothing is coerced between kinds, and what is written here is what the published
+JSON Schema and the errors say. Rules that span several fields are in `orchestrator.config.rules`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+
+
+def setting(description: str, example: Any, default: Any = ..., **bounds: Any) -> Any:
+    """Return a field of a section; without a default it must be given."""
+    return Field(default, description=description, examples=[example], **bounds)
+
+
+def _must(must: str) -> PydanticCustomError:
+    return PydanticCustomError("must", "must be {must}", {"must": must})
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _must("a number")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise _must("a whole number")
+    return int(value)
+
+
+def _slots(value: Any) -> int | str:
+    if isinstance(value, str) and value != "auto":
+        raise _must("a whole number or auto")
+    return value if value == "auto" else _whole(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _must("true or false")
+    return value
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _must("a word")
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Slots = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_slots)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
+Slug = Annotated[Word, Field(pattern=SLUG)]
+Words = Annotated[list[Word], BeforeValidator(_listed)]
+Pair = tuple[Number, Number]
+WholePair = tuple[Whole, Whole]
+
+
+class Section(BaseModel):
+    """A mapping of the file whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OpenSection(BaseModel):
+    """A mapping of the file with further keys, which rules check."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """Return the further keys, unchecked."""
+        return dict(self.model_extra or {})
+
+
+class ModelSection(OpenSection):
+    """The network. Further keys are options and initialisation ranges of the layer."""
+
+    layer: Word = setting("Name of the recurrent layer.", "rotrnn")
+    depth: Whole = setting("Residual blocks.", 6, ge=1, le=256)
+    d_model: Whole = setting("Width D of a block.", 128, ge=1, le=65_536)
+    d_state: Whole = setting("State size N of a layer, as its paper counts it.", 256, ge=1, le=1_048_576)
+    bidirectional: Flag = setting("Whether each layer also reads the sequence backwards.", True, False)
+    dropout: Number = setting("Share of channels dropped, the same at every time step.", 0.1, 0.0, ge=0, lt=1)
+
+
+class TrainingSection(Section):
+    """How a trial is trained."""
+
+    steps: Whole = setting("Optimiser updates of a trial; its schedule's length.", 50_000, ge=1, le=10**9)
+    interval: Whole = setting("Steps between two reports, and two checkpoints.", 500, ge=1, le=10**9)
+    batch_size: Whole = setting("Examples a step.", 32, ge=1, le=1_048_576)
+    learning_rate: Number | None = setting(
+        "Peak rate outside the recurrence; here or in `search`.", 1e-3, None, gt=0, le=100
+    )
+    recurrent_learning_rate: Number | None = setting(
+        "Peak rate of the layers' recurrent parameters; here or in `search`.", 1e-3, None, gt=0, le=100
+    )
+    weight_decay: Number = setting("Decoupled decay outside the recurrence.", 0.05, 0.01, ge=0, le=100)
+    warmup: Number = setting("Share of the steps with a linearly rising rate.", 0.1, 0.1, ge=0, lt=1)
+    accumulate: Whole = setting("Batches whose gradients make one update.", 4, 1, ge=1, le=65_536)
+    rematerialise: Flag = setting("Recompute activations in the reverse pass, to save memory.", True, False)
+
+
+class EvaluateSection(Section):
+    """What an evaluation reads."""
+
+    examples: Whole | None = setting(
+        "Validation examples at each interval; all if left out.", 2000, None, ge=1, le=10**9
+    )
+
+
+class SearchEntry(Section):
+    """One searched hyperparameter: exactly one distribution, perhaps a step and a condition."""
+
+    uniform: Pair | None = setting("[low, high], a real number.", [0.1, 0.9], None)
+    log_uniform: Pair | None = setting("[low, high], a real number by its logarithm.", [1e-5, 1e-2], None)
+    int: WholePair | None = setting("[low, high], a whole number.", [2, 6], None)
+    log_int: WholePair | None = setting("[low, high], a whole number by its logarithm.", [16, 256], None)
+    choice: list[Any] | None = setting("The values to choose from.", [8, 16, 32], None)
+    step: Number | None = setting("Distance between the values of uniform or int.", 0.1, None, gt=0)
+    when: dict[str, Any] | None = setting(
+        "Other searched names and the values under which this one is drawn.", {"layer": "rotrnn"}, None
+    )
+
+
+class ObjectiveSection(Section):
+    """What is optimised. A `val/...` metric decides which trial is best."""
+
+    maximize: Words = setting("Metrics to maximise.", "val/accuracy", [])
+    minimize: Words = setting("Metrics to minimise.", "val/loss", [])
+
+
+class Bound(Section):
+    """What a feasible trial's metric must keep."""
+
+    at_least: Number | None = setting("Smallest feasible value.", 1000, None)
+    at_most: Number | None = setting("Largest feasible value.", 0.7, None)
+
+
+class BudgetSection(Section):
+    """When the search ends; whichever comes first."""
+
+    trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
+    hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
+    gpu_hours: Number | None = setting("GPU hours, summed.", 100, None, gt=0, le=10**7)
+
+
+class ResourcesSection(Section):
+    """What one trial takes."""
+
+    gpu: Number = setting("GPUs: 0, 1, or 1/K for a slot of an engine of K trials.", "1/8", 0.0, ge=0, le=1)
+    cpu: Number = setting("CPU cores.", 1, 1.0, ge=0.01, le=4096)
+    slots: Slots | None = setting(
+        "With gpu: 1, how many trials share it: K, or auto, measured when the sweep starts.", "auto", None
+    )
+    concurrent: Whole | None = setting(
+        "Most trials at a time; as many as fit if left out.", 8, None, ge=1, le=10_000
+    )
+
+    def shared_by(self, slots: int) -> ResourcesSection:
+        """Return the resources of one of so many trials that share a GPU."""
+        return self.model_copy(update={"gpu": 1 / slots, "slots": None})
+
+
+class ConfirmSection(Section):
+    """How the chosen hyperparameters are confirmed."""
+
+    seeds: Whole = setting("Retrainings with a fresh seed.", 3, 0, ge=0, le=100)
+
+
+class PublishedSection(OpenSection):
+    """Published values, tried first, and figures to beat: further keys, `test/<metric>: figure`."""
+
+    source: Word = setting("Paper and table.", '"RotRNN, Tables 1 and 3"')
+    values: dict[str, Any] = setting(
+        "A value for every searched hyperparameter, or none at all.", {"learning_rate": 1e-3}, {}
+    )
+
+
+class SpaceFile(Section):
+    """A whole search-space file, its profile applied."""
+
+    task: Word = setting("Name of the task.", "retrieval")
+    data: dict[str, Any] = setting("Options of the task.", {"length": 512}, {})
+    model: ModelSection = setting("The network.", {"layer": "rotrnn", "depth": 6, "d_model": 128})
+    training: TrainingSection = setting("How a trial is trained.", {"steps": 50_000, "interval": 500})
+    evaluate: EvaluateSection = setting("What an evaluation reads.", {"examples": 2000}, EvaluateSection())
+    search: dict[str, SearchEntry] = setting(
+        "The searched hyperparameters.",
+        {"learning_rate": {"log_uniform": [1e-5, 1e-2]}},
+        min_length=1,
+        max_length=100,
+    )
+    objective: ObjectiveSection | None = setting(
+        "What is optimised; the task's own metric if left out.", {"maximize": "val/accuracy"}, None
+    )
+    constraints: dict[str, Bound] = setting(
+        "What a feasible trial keeps.", {"seconds/train": {"at_most": 60}}, {}, max_length=20
+    )
+    sampler: Any = setting("How trials are proposed.", {"tpe": {"seed": 0}}, "tpe")
+    scheduler: Any = setting("Which trials are stopped early.", {"asha": {"reduction": 4}}, "asha")
+    budget: BudgetSection = setting("When the search ends.", {"trials": 64})
+    resources: ResourcesSection = setting("What one trial takes.", {"cpu": 1}, ResourcesSection())
+    confirm: ConfirmSection = setting("Retrainings of the best trial.", {"seeds": 3}, ConfirmSection())
+    published: PublishedSection | None = setting(
+        "The published values, tried first.", {"source": "...", "values": {"learning_rate": 1e-3}}, None
+    )
+    warm_start: list[Slug] = setting(
+        "Ids of earlier sweeps whose trials the sampler learns from.",
+        ["retrieval-laptop-1a2b3c4d"],
+        [],
+        max_length=20,
+    )

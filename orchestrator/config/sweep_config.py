@@ -1,0 +1,258 @@
+"""A sweep, validated and frozen: what a search-space file means, its profile and overrides applied."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from orchestrator.config.hyperparameters import searchable
+from orchestrator.config.samplers import Sampler
+from orchestrator.config.schedulers import Scheduler
+from orchestrator.config.sections import (
+    BudgetSection,
+    ConfirmSection,
+    EvaluateSection,
+    ModelSection,
+    ResourcesSection,
+    TrainingSection,
+)
+from orchestrator.config.space import Distribution, active
+from trainables.settings import LAYER_SETTINGS
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
+
+Direction = Literal["maximize", "minimize"]
+
+CHANGEABLE = frozenset({"budget", "resources"})
+"""Sections that may change between two runs of one sweep, and so are no part of its identity."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric that trials report, and which way is better."""
+
+    metric: str
+    direction: Direction
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Bounds that a feasible trial's metric keeps."""
+
+    metric: str
+    at_least: float | None
+    at_most: float | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """Published values of a paper.
+
+    Attributes:
+        source: paper and table.
+        values: a value for every hyperparameter that these values make active; empty where none are known.
+        results: published figures by metric, such as `test/accuracy`; comparable without a profile only.
+    """
+
+    source: str
+    values: Mapping[str, Any]
+    results: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """One sweep, complete.
+
+    Attributes:
+        name: stem of the file, a slug.
+        profile: name of the applied profile, or None for the whole file as it stands.
+        task: a name of `trainables.tasks.TASKS`.
+        task_options: options of the task that the file sets.
+        model: the network, where the search says nothing else.
+        training: how trials are trained, where the search says nothing else.
+        evaluate: what an evaluation reads.
+        search: the space; a hyperparameter stands after those its condition names.
+        objectives: what is optimised; the first one decides which trial is best.
+        constraints: what a feasible trial keeps.
+        sampler: how trials are proposed.
+        scheduler: which trials are stopped early.
+        budget: when the search ends.
+        resources: what one trial takes.
+        confirm: retrainings of the best trial.
+        published: values tried first, or None.
+        warm_start: ids of earlier sweeps to learn from.
+        source_text: the file as it was read.
+        edition: tells sweeps of one and the same file apart; 1 for the first.
+    """
+
+    name: str
+    profile: str | None
+    task: str
+    task_options: Mapping[str, Any]
+    model: ModelSection
+    training: TrainingSection
+    evaluate: EvaluateSection
+    search: Mapping[str, Distribution]
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    sampler: Sampler
+    scheduler: Scheduler
+    budget: BudgetSection
+    resources: ResourcesSection
+    confirm: ConfirmSection
+    published: Published | None
+    warm_start: tuple[str, ...]
+    source_text: str
+    edition: int = 1
+
+    @property
+    def objective(self) -> Objective:
+        """Return the objective that decides which trial is best."""
+        return self.objectives[0]
+
+    @property
+    def metric(self) -> str:
+        """Return the metric that decides which trial is best, such as `val/accuracy`."""
+        return self.objective.metric
+
+    @property
+    def direction(self) -> Direction:
+        """Return which way of the metric is better."""
+        return self.objective.direction
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 of all that makes this sweep another one: not its budget, not its resources."""
+        identity = {key: value for key, value in self.document().items() if key not in CHANGEABLE}
+        return hashlib.sha256(
+            json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
+
+    @cached_property
+    def id(self) -> str:
+        """Return the id: stem, profile and a digest, so that the same command finds the same sweep."""
+        edition = str(self.edition) if self.edition > 1 else None
+        return "-".join(part for part in (self.name, self.profile, self.digest[:8], edition) if part)
+
+    def document(self) -> dict[str, Any]:
+        """Return the sweep as plain JSON values, defaults included; `from_document` reads it back."""
+        return {
+            "name": self.name,
+            **({"profile": self.profile} if self.profile else {}),
+            "task": self.task,
+            "data": dict(self.task_options),
+            "model": self.model.model_dump(mode="json"),
+            "training": self.training.model_dump(mode="json", exclude_none=True),
+            "evaluate": self.evaluate.model_dump(mode="json", exclude_none=True),
+            "search": {name: distribution.document() for name, distribution in self.search.items()},
+            "objective": _objective_document(self.objectives),
+            "constraints": {each.metric: _bounds_document(each) for each in self.constraints},
+            "sampler": {self.sampler.name: _given(self.sampler.options)},
+            "scheduler": {self.scheduler.name: _given(self.scheduler.options)},
+            "budget": self.budget.model_dump(mode="json", exclude_none=True),
+            "resources": self.resources.model_dump(mode="json", exclude_none=True),
+            "confirm": self.confirm.model_dump(mode="json"),
+            **({"published": _published_document(self.published)} if self.published else {}),
+            "warm_start": list(self.warm_start),
+        }
+
+    def settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
+        """Return what a trial with these hyperparameters trains.
+
+        Args:
+            params: a value for every active hyperparameter of the search, as the study drew them.
+            seed: of the trial.
+        """
+        assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
+        known = searchable(str(params.get("layer", self.model.layer)))
+        drawn = {name: known[name].cast(value) for name, value in params.items()}
+        return TrialSettings(
+            task=self.task,
+            model=_model_settings(self.model, drawn),
+            training=_training_settings(self.training, drawn),
+            seed=seed,
+            task_options=dict(self.task_options),
+            evaluate_examples=self.evaluate.examples,
+        )
+
+    def active(self, params: Mapping[str, Any]) -> set[str]:
+        """Return the names that a draw with these values has: those whose conditions hold."""
+        drawn: dict[str, Any] = {}
+        for name, distribution in self.search.items():
+            if active(distribution, drawn):
+                drawn[name] = params.get(name)
+        return set(drawn)
+
+    def largest(self) -> dict[str, Any]:
+        """Return the assignment of the space's upper ends: as large a trial as the search has."""
+        drawn: dict[str, Any] = {}
+        for name, distribution in self.search.items():
+            if active(distribution, drawn):
+                drawn[name] = distribution.ends()[1]
+        return drawn
+
+    def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
+        """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
+
+        A seed among its hyperparameters comes first.
+        """
+        return int(params.get("seed", self._seed("trial", number)))
+
+    def confirmation_seed(self, number: int) -> int:
+        """Return the fresh seed of confirmation `number`."""
+        return self._seed("confirmation", number)
+
+    def _seed(self, role: str, number: int) -> int:
+        text = f"{self.sampler.seed}/{role}/{number}".encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1
+
+    def published_params(self) -> dict[str, Any] | None:
+        """Return the published values as an assignment of the search, or None where there are none."""
+        return dict(self.published.values) if self.published and self.published.values else None
+
+
+def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
+    """Return the network of a trial: drawn values over the file's, the file's over the layer's defaults."""
+    fields = {name: drawn.get(name, getattr(section, name)) for name in ModelSection.model_fields}
+    declared, extras = LAYER_SETTINGS[fields["layer"]], section.extras
+    return ModelSettings(
+        **fields,
+        options={
+            name: drawn.get(name, extras.get(name, option.default))
+            for name, option in declared.options.items()
+        },
+        ranges={
+            name: _ends(name, extras.get(name, spec.default), drawn) for name, spec in declared.ranges.items()
+        },
+    )
+
+
+def _ends(name: str, fixed: Sequence[float], drawn: Mapping[str, Any]) -> tuple[float, float]:
+    return drawn.get(f"{name}.min", fixed[0]), drawn.get(f"{name}.max", fixed[1])
+
+
+def _training_settings(section: TrainingSection, drawn: Mapping[str, Any]) -> TrainingSettings:
+    fields = {name: drawn.get(name, getattr(section, name)) for name in TrainingSection.model_fields}
+    return TrainingSettings(**fields)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _objective_document(objectives: tuple[Objective, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in objectives:
+        found.setdefault(each.direction, []).append(each.metric)
+    return found
+
+
+def _bounds_document(constraint: Constraint) -> dict[str, float]:
+    return _given({"at_least": constraint.at_least, "at_most": constraint.at_most})
+
+
+def _published_document(published: Published) -> dict[str, Any]:
+    return {"source": published.source, "values": dict(published.values), **published.results}

@@ -1,0 +1,41 @@
+"""How sweeps, trials and attempts are named: every key is built and parsed here.
+
+<sweep>-<number>      a trial of the search
+<sweep>-c<number>     a confirmation
+<trial>.<number>      an attempt of a trial, and the Ray Tune trial that runs it
+"""
+
+from __future__ import annotations
+
+from orchestrator.ledger.records import Role
+
+
+def trial_key(sweep_id: str, number: int, role: Role = "search") -> str:
+    """Return the key of a sweep's `number`-th trial in its role."""
+    mark = "c" if role == "confirmation" else ""
+    return f"{sweep_id}-{mark}{number}"
+
+
+def attempt_id(trial: str, number: int) -> str:
+    """Return the id of a trial's `number`-th attempt, counted from 1."""
+    return f"{trial}.{number}"
+
+
+def sweep_id_of(trial: str) -> str:
+    """Return the id of the sweep that a trial's key belongs to."""
+    return trial.rpartition("-")[0]
+
+
+def trial_key_of(attempt: str) -> str:
+    """Return the key of the trial that an attempt's id belongs to."""
+    return attempt.rpartition(".")[0]
+
+
+def attempt_number(attempt: str) -> int:
+    """Return the number of an attempt within its trial."""
+    return int(attempt.rpartition(".")[2])
+
+
+def is_confirmation(trial: str) -> bool:
+    """Return True if a trial's key names a confirmation, False if it names a trial of the search."""
+    return trial.rpartition("-")[2].startswith("c")

@@ -1,0 +1,1 @@
+"""Checking, cleaning and rebuilding what earlier runs have left: `check`, `gc`, `recover`."""

@@ -1,0 +1,155 @@
+"""Samplers and schedulers by name: defaults, and what does not go together."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import optuna
+import pytest
+
+from orchestrator.config.samplers import SAMPLERS
+from orchestrator.config.schedulers import SCHEDULERS
+from tests.orchestrator.config.files import VALID, edited, loaded, refused
+
+FREE = VALID.split("published:")[0]
+GRID = """
+  gamma_init.min: {uniform: [0.1, 0.9], step: 0.4}
+  gamma_init.max: {choice: [0.99]}
+  learning_rate: {choice: [1e-3, 1e-4]}
+  recurrent_learning_rate: {choice: [1e-4]}
+"""
+
+
+def _with(sampler: str, text: str = FREE, scheduler: str | None = None) -> str:
+    text = edited("{tpe: {seed: 3}}", sampler, text)
+    return text if scheduler is None else edited("{asha: {reduction: 4, grace: 0.1}}", scheduler, text)
+
+
+@pytest.mark.parametrize("name", ["tpe", "qmc", "random", "nsgaii"])
+def test_a_name_is_enough(tmp_path: Path, name: str) -> None:
+    """A bare name means all defaults, written out."""
+    sampler = loaded(tmp_path, _with(name)).sampler
+    assert (sampler.name, sampler.seed) == (name, 0)
+    assert set(sampler.options) == set(SAMPLERS[name].options.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("tpe", "TPESampler"), ("gp", "GPSampler"), ("cmaes", "CmaEsSampler"), ("qmc", "QMCSampler"),
+     ("random", "RandomSampler"), ("nsgaii", "NSGAIISampler")],
+)  # fmt: skip
+def test_options_are_those_of_optuna(name: str, kind: str) -> None:
+    """Every option of a sampler has the name that Optuna gives it."""
+    theirs = inspect.signature(getattr(optuna.samplers, kind)).parameters
+    assert set(SAMPLERS[name].options.model_fields) <= set(theirs)
+
+
+def test_optional_packages_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler without its package is refused with the command that brings it, before anything runs."""
+    monkeypatch.setattr("orchestrator.config.methods.find_spec", lambda package: None)
+    error = refused(tmp_path, _with("cmaes"))
+    assert error.where.endswith(":13: sampler")
+    assert "needs the package cmaes" in error.must
+    assert error.remedy == "pip install cmaes, or this package's extra `cmaes`."
+    monkeypatch.setattr("orchestrator.config.methods.find_spec", lambda package: object())
+    assert loaded(tmp_path, _with("cmaes")).sampler.name == "cmaes"
+    assert loaded(tmp_path, _with("{gp: {seed: 9}}")).sampler.seed == 9
+
+
+@pytest.mark.parametrize("name", ["random", "qmc", "nsgaii"])
+def test_only_a_sampler_that_learns_is_given_earlier_sweeps(tmp_path: Path, name: str) -> None:
+    """What would be read and then not used is refused."""
+    text = FREE + "warm_start: [retrieval-laptop-1a2b3c4d]\n"
+    error = refused(tmp_path, _with(name, text))
+    assert "learns nothing from earlier sweeps" in error.must
+    assert "tpe, gp" in error.remedy
+    assert loaded(tmp_path, _with("tpe", text)).warm_start == ("retrieval-laptop-1a2b3c4d",)
+
+
+def test_grid_needs_finitely_many_values(tmp_path: Path) -> None:
+    """A continuous range has no grid; a stepped one has."""
+    error = refused(tmp_path, _with("grid"))
+    assert error.where.endswith(": search.gamma_init.min")
+    assert "finitely many" in error.must
+    head, _, tail = FREE.partition("search:")
+    text = _with("grid", f"{head}search:{GRID}objective:{tail.partition('objective:')[2]}")
+    assert loaded(tmp_path, text).search["gamma_init.min"].values() == pytest.approx((0.1, 0.5, 0.9))
+
+
+def test_cmaes_needs_ranges(tmp_path: Path) -> None:
+    """CMA-ES has nothing to do with fewer than two ranges of numbers."""
+    text = _with("cmaes", edited("{log_uniform: [1e-5, 1e-2]}", "{choice: [1e-3]}", FREE))
+    text = edited("{log_uniform: [1e-6, 1e-3]}", "{choice: [1e-3]}", text)
+    assert "two ranges" in refused(tmp_path, text).must
+
+
+@pytest.mark.parametrize("name", ["gp", "cmaes", "qmc", "grid", "nsgaii"])
+def test_conditions_need_a_sampler_that_takes_them(tmp_path: Path, name: str) -> None:
+    """Samplers that would quietly draw conditional hyperparameters by chance are refused."""
+    text = edited("theta_init.max: {", "theta_init.max: {when: {gamma_init.max: 0.99}, ", FREE)
+    assert loaded(tmp_path, text).search["theta_init.max"].when == {"gamma_init.max": (0.99,)}
+    error = refused(tmp_path, _with(name, text))
+    assert "takes no conditions" in error.must
+    assert error.remedy == "Write one of: tpe, random."
+
+
+def test_tpe_models_branches_by_groups(tmp_path: Path) -> None:
+    """A conditional space wants Optuna's groups, and groups want the multivariate model."""
+    text = edited("theta_init.max: {", "theta_init.max: {when: {gamma_init.max: 0.99}, ", FREE)
+    assert "conditions" in refused(tmp_path, _with("{tpe: {group: false}}", text)).must
+    assert loaded(tmp_path, _with("{tpe: {group: false, multivariate: false}}", text)).sampler.name == "tpe"
+    assert "group: false" in refused(tmp_path, _with("{tpe: {multivariate: false}}")).must
+
+
+def test_constraints(tmp_path: Path) -> None:
+    """Constraints are bounds on reported metrics, for samplers that learn from them."""
+    text = edited("budget:", "constraints: {seconds/train: {at_most: 60}}\nbudget:", FREE)
+    (constraint,) = loaded(tmp_path, text).constraints
+    assert (constraint.metric, constraint.at_least, constraint.at_most) == ("seconds/train", None, 60.0)
+    assert "does not learn from constraints" in refused(tmp_path, _with("random", text)).must
+    assert "both" in refused(tmp_path, edited("{at_most: 60}", "{}", text)).must
+    assert (
+        "at_least <= at_most"
+        in refused(tmp_path, edited("at_most: 60", "at_most: 6, at_least: 60", text)).must
+    )
+    assert "trials report" in refused(tmp_path, edited("seconds/train", "second/train", text)).must
+
+
+def test_several_objectives_are_not_pruned(tmp_path: Path) -> None:
+    """A scheduler would stop trials by one objective of several."""
+    text = edited("{maximize: val/accuracy}", "{maximize: val/accuracy, minimize: val/loss}", FREE)
+    error = refused(tmp_path, text)
+    assert (error.where.rpartition(":")[2], error.remedy) == (" scheduler", "Write scheduler: none.")
+    assert len(loaded(tmp_path, _with("nsgaii", text, "none")).objectives) == 2
+    assert "one objective only" in refused(tmp_path, _with("cmaes", text, "none")).must
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "pbt"])
+def test_schedulers_by_name(tmp_path: Path, name: str) -> None:
+    """A bare name means all defaults, written out."""
+    scheduler = loaded(tmp_path, _with("tpe", scheduler=name)).scheduler
+    assert (scheduler.name, set(scheduler.options)) == (name, set(SCHEDULERS[name].model_fields))
+
+
+def test_population_based_training(tmp_path: Path) -> None:
+    """It mutates what acts throughout training, and no sampler learns from it."""
+    text = edited("sampler: {tpe: {seed: 3}}\n", "", FREE)
+    text = edited("{asha: {reduction: 4, grace: 0.1}}", "{pbt: {mutations: [learning_rate]}}", text)
+    sweep = loaded(tmp_path, text)
+    assert (sweep.sampler.name, sweep.scheduler.options["factors"]) == ("random", [0.8, 1.2])
+    for mutation, said in (
+        ("gamma_init.min", "throughout training"),
+        ("theta_init.max", "throughout training"),
+        ("heads", "searched"),
+        ("learnin_rate", "searched"),
+    ):
+        error = refused(tmp_path, edited("[learning_rate]", f"[{mutation}]", text))
+        assert error.where.endswith(":13: scheduler.pbt.mutations")
+        assert said in error.must
+        assert error.got == f"`{mutation}`"
+    assert "at least 1" in refused(tmp_path, edited("[learning_rate]", "[]", text)).must
+    assert "must be given" in refused(tmp_path, edited("mutations: [learning_rate]", "", text)).must
+    assert "left out" in refused(tmp_path, edited("budget:", "sampler: tpe\nbudget:", text)).must
+    factors = edited("[learning_rate]", "[learning_rate], factors: [1.2, 0.8]", text)
+    assert "below 1, above 1" in refused(tmp_path, factors).must

@@ -1,0 +1,227 @@
+"""What a sweep says: its identity, its document, the settings of its trials."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import FrozenInstanceError, asdict, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import from_document
+from tests.orchestrator.config.files import VALID, edited, loaded, refused
+
+
+def test_reads_the_whole_file(tmp_path: Path) -> None:
+    """Every section of a file arrives, defaults written out."""
+    sweep = loaded(tmp_path)
+    assert (sweep.name, sweep.profile, sweep.task) == ("space", None, "listops")
+    assert sweep.task_options == {"length": 2048}
+    assert (sweep.metric, sweep.direction) == ("val/accuracy", "maximize")
+    assert (sweep.training.steps, sweep.training.warmup) == (1000, 0.1)
+    assert sweep.sampler.seed == 3
+    assert sweep.sampler.options["n_ei_candidates"] == 24
+    assert (sweep.scheduler.name, dict(sweep.scheduler.options)) == ("asha", {"reduction": 4.0, "grace": 0.1})
+    assert (sweep.budget.trials, sweep.resources.gpu, sweep.resources.concurrent) == (16, 0.125, None)
+    assert sweep.search["theta_init.max"].choices == (math.pi / 10, 2 * math.pi)
+    assert sweep.published is not None
+    assert sweep.published.results == {"test/accuracy": 0.611}
+    assert sweep.source_text == VALID
+    with pytest.raises(FrozenInstanceError):
+        sweep.name = "other"  # type: ignore[misc]
+
+
+def test_settings_of_the_published_trial(tmp_path: Path) -> None:
+    """Drawn values go over the file's, the file's over the layer's defaults; types are the science's."""
+    sweep = loaded(tmp_path)
+    params = sweep.published_params()
+    assert params is not None
+    settings = sweep.settings(params, 7)
+    assert settings.seed == 7
+    assert settings.model.options == {"heads": 8, "form": "auto", "activations": "float32"}
+    assert settings.model.ranges == {"gamma_init": (0.5, 0.999), "theta_init": (0.0, 2 * math.pi)}
+    assert settings.training.learning_rate == 1e-4
+    assert (settings.training.steps, settings.evaluate_examples) == (1000, 200)
+    assert settings.task_options == {"length": 2048}
+    assert json.loads(json.dumps(asdict(settings)))["model"]["dropout"] == 0.1
+    hash(settings.static())
+
+
+def test_settings_cast_to_the_type_of_the_hyperparameter(tmp_path: Path) -> None:
+    """A whole hyperparameter is an int and a real one a float, however the file wrote its choices."""
+    added = ["published=", "search.heads={choice: [8, 16.0]}", "search.dropout={choice: [0]}"]
+    sweep = loaded(tmp_path, overrides=added)
+    params = {"gamma_init.min": 0.5, "gamma_init.max": 0.99, "theta_init.max": math.pi / 10, "heads": 16.0,
+              "dropout": 0, "learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}  # fmt: skip
+    settings = sweep.settings(params, 0)
+    assert type(settings.model.options["heads"]) is int
+    assert type(settings.model.dropout) is float
+
+
+def test_settings_want_one_assignment(tmp_path: Path) -> None:
+    """Too few or too many hyperparameters are a mistake of the caller."""
+    sweep = loaded(tmp_path)
+    params = sweep.published_params() or {}
+    with pytest.raises(AssertionError):
+        sweep.settings({**params, "heads": 8}, 0)
+    with pytest.raises(AssertionError):
+        sweep.settings({name: params[name] for name in list(params)[1:]}, 0)
+
+
+def test_conditional_settings(tmp_path: Path) -> None:
+    """Where a condition does not hold the file's own value stands."""
+    conditional = ["search.heads={choice: [4, 8]}", "search.depth={int: [2, 4], when: {heads: 4}}"]
+    sweep = loaded(tmp_path, overrides=["published=", "search.theta_init.max=", *conditional])
+    rest = {
+        "gamma_init.min": 0.5,
+        "gamma_init.max": 0.99,
+        "learning_rate": 1e-3,
+        "recurrent_learning_rate": 1e-3,
+    }
+    assert sweep.settings({**rest, "heads": 4, "depth": 3}, 0).model.depth == 3
+    assert sweep.settings({**rest, "heads": 8}, 0).model.depth == 2
+    assert sweep.active({"heads": 8}) == {*rest, "heads"}
+    assert list(sweep.search)[-1] == "depth"
+
+
+def test_identity(tmp_path: Path) -> None:
+    """The id is stem, profile and digest: equal for the same meaning, another for another one."""
+    sweep = loaded(tmp_path)
+    assert sweep.id == f"space-{sweep.digest[:8]}"
+    assert loaded(tmp_path, profile="laptop").id.startswith("space-laptop-")
+    respelt = (
+        VALID.replace("1_000", "1000").replace("1e-5", "0.00001").replace("pi/10", "0.1*pi") + "# a comment\n"
+    )
+    assert loaded(tmp_path, respelt).id == sweep.id
+    for changed in ("budget.trials=99", "resources.cpu=2", "resources.concurrent=3", "resources.gpu=1"):
+        assert loaded(tmp_path, overrides=[changed]).id == sweep.id, changed
+    others = {
+        "training.steps=900",
+        "sampler.tpe.seed=4",
+        "model.dropout=0.2",
+        "search.dropout={uniform: [0, 0.2]}",
+    }
+    ids = {loaded(tmp_path, overrides=["published=", change]).id for change in others}
+    assert len(ids | {sweep.id}) == len(others) + 1
+
+
+@pytest.mark.parametrize("profile", [None, "laptop"])
+def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
+    """The document is plain JSON, and means the same sweep even when its keys were sorted on the way."""
+    sweep = loaded(tmp_path, profile=profile)
+    again = from_document(json.loads(json.dumps(sweep.document(), sort_keys=True)), sweep.source_text)
+    assert again == sweep
+    assert again.id == sweep.id
+    assert list(again.search) == list(sweep.search)
+
+
+def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
+    """Trials and confirmations have seeds of their own, the same in every process."""
+    sweep = loaded(tmp_path)
+    seeds = [sweep.trial_seed(number, {}) for number in range(100)] + [
+        sweep.confirmation_seed(k) for k in range(100)
+    ]
+    assert len(set(seeds)) == 200
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert seeds[0] == loaded(tmp_path).trial_seed(0, {})
+    assert seeds[0] != loaded(tmp_path, overrides=["sampler.tpe.seed=4"]).trial_seed(0, {})
+
+
+def test_a_searched_seed_is_the_trials_seed(tmp_path: Path) -> None:
+    """A seed can be searched like any number; a confirmation still gets a fresh one."""
+    sweep = loaded(tmp_path, overrides=["published=", "search.seed={int: [0, 4]}"])
+    params = {name: distribution.ends()[0] for name, distribution in sweep.search.items()} | {"seed": 3}
+    assert sweep.trial_seed(17, params) == 3
+    assert sweep.settings(params, sweep.trial_seed(17, params)).seed == 3
+    fresh = sweep.confirmation_seed(1)
+    assert sweep.settings(params, fresh).seed == fresh
+
+
+def test_budget_can_be_replaced(tmp_path: Path) -> None:
+    """A sweep goes on with another budget under its own id."""
+    sweep = loaded(tmp_path)
+    more = replace(sweep, budget=sweep.budget.model_copy(update={"trials": 128}))
+    assert (more.budget.trials, more.id) == (128, sweep.id)
+
+
+def test_no_objective_means_the_metric_of_the_task(tmp_path: Path) -> None:
+    """A file may leave the objective, the sampler and the scheduler out."""
+    text = edited("objective: {maximize: val/accuracy}\n", "")
+    text = edited("sampler: {tpe: {seed: 3}}\n", "", text)
+    text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}\n", "", text)
+    sweep = loaded(tmp_path, text)
+    assert (sweep.metric, sweep.direction) == ("val/accuracy", "maximize")
+    assert (sweep.sampler.name, sweep.sampler.seed, sweep.scheduler.name) == ("tpe", 0, "asha")
+
+
+def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
+    """The validation score decides which trial is best, wherever the file names it."""
+    text = edited("{maximize: val/accuracy}", "{minimize: [seconds/train, val/loss], maximize: val/accuracy}")
+    text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}", "scheduler: none", text)
+    sweep = loaded(tmp_path, text)
+    assert [each.metric for each in sweep.objectives] == ["val/accuracy", "seconds/train", "val/loss"]
+    assert sweep.objective.direction == "maximize"
+
+
+def test_files_of_several_encodings_are_one_sweep(tmp_path: Path) -> None:
+    """A byte order mark and CRLF change nothing but the text that is kept."""
+    windows = b"\xef\xbb\xbf" + VALID.replace("\n", "\r\n").encode()
+    from_windows = loaded(tmp_path, windows.decode("utf-8"))
+    assert from_windows.id == loaded(tmp_path).id
+
+
+def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
+    """Each layer takes the options, ranges and hyperparameters that are its own."""
+    head, _, _ = VALID.partition("search:")
+    text = edited("heads: 8,", "heads: 8, r_init: [0.2, 0.9],", head) + (
+        "search:\n"
+        "  layer: {choice: [rotrnn, lru]}\n"
+        "  heads: {choice: [4, 16], when: {layer: rotrnn}}\n"
+        "  r_init.max: {uniform: [0.95, 0.99], when: {layer: lru}}\n"
+        "  learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+        "  recurrent_learning_rate: {log_uniform: [1e-4, 1e-2]}\n"
+        "budget: {trials: 8}\n"
+    )
+    sweep = loaded(tmp_path, text)
+    rates = {"learning_rate": 1e-3, "recurrent_learning_rate": 1e-3}
+    rotrnn = sweep.settings({"layer": "rotrnn", "heads": 16, **rates}, 0).model
+    assert (rotrnn.layer, rotrnn.options["heads"], set(rotrnn.ranges)) == (
+        "rotrnn",
+        16,
+        {"gamma_init", "theta_init"},
+    )
+    lru = sweep.settings({"layer": "lru", "r_init.max": 0.97, **rates}, 0).model
+    assert (lru.layer, lru.ranges["r_init"], "heads" in lru.options) == ("lru", (0.2, 0.97), False)
+    error = refused(tmp_path, edited(", when: {layer: lru}", "", text))
+    assert error.where.endswith(": search.r_init.max")
+    assert "with the layer rotrnn" in error.must
+    assert "every draw" in refused(tmp_path, edited("[0.95, 0.99]", "[0.1, 0.99]", text)).must
+    assert "divisible" in refused(tmp_path, edited("[4, 16]", "[4, 12]", text)).must
+
+
+def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
+    """`form: convolution` is a word of S4D, and none of LRU."""
+    head = edited("heads: 8", "form: convolution", VALID.partition("search:")[0])
+    rest = (
+        "  learning_rate: {choice: [1e-3]}\n  recurrent_learning_rate: {choice: [1e-3]}\nbudget: {trials: 8}"
+    )
+    text = f"{head}search:\n  layer: {{choice: [s4d, lru]}}\n{rest}"
+    assert "must be one of" in refused(tmp_path, text).must
+    assert loaded(tmp_path, edited("[s4d, lru]", "[s4d]", text)).model.extras == {"form": "convolution"}
+    assert refused(tmp_path, edited("{choice: [s4d, lru]}", "{int: [1, 2]}", text)).got == "`int`"
+
+
+def test_slots_share_a_gpu(tmp_path: Path) -> None:
+    """`gpu: 1, slots: 4` is `gpu: 1/4`, once the number is settled."""
+    sweep = loaded(tmp_path, overrides=["resources={gpu: 1, slots: 4}"])
+    assert sweep.resources.slots == 4
+    shared = sweep.resources.shared_by(4)
+    assert (shared.gpu, shared.slots) == (0.25, None)
+
+
+def test_the_largest_trial_can_be_built(tmp_path: Path) -> None:
+    """It has the upper end of every range, and only what its own conditions allow."""
+    sweep = loaded(tmp_path, overrides=["search.depth={int: [1, 3]}", "published="])
+    assert sweep.largest()["gamma_init.min"] == 0.9
+    assert sweep.settings(sweep.largest(), seed=0).model.depth == 3

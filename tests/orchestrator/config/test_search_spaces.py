@@ -1,0 +1,88 @@
+"""The search-space files that we ship: each is valid in every profile and holds what was published."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import SweepConfig, load
+from orchestrator.config.document import parse_document
+from trainables.trial import TrialSettings
+
+FOLDER = Path(__file__).parents[3] / "search_spaces"
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+# RotRNN, Table 3: D, N, rate, recurrent rate, batch, decay, dropout, steps, gamma, theta; and its accuracy.
+TABLE_3 = {
+    "listops": (128, 256, 1e-3, 1e-3, 32, 0.05, 0.0, 80_000, (0.5, 0.999), math.pi / 100, 0.611),
+    "text": (256, 192, 1e-3, 1e-3, 32, 0.05, 0.1, 50_000, (0.5, 0.8), math.pi / 10, 0.896),
+    "retrieval": (128, 256, 1e-4, 1e-5, 32, 0.01, 0.1, 50_000, (0.5, 0.999), 2 * math.pi, 0.899),
+    "image": (512, 384, 4.5e-3, 1e-3, 50, 0.05, 0.1, 250_000, (0.99, 0.999), 2 * math.pi, 0.859),
+    "pathfinder": (192, 256, 4.5e-3, 1e-3, 64, 0.03, 0.05, 500_000, (0.1, 0.9999), math.pi / 10, 0.93),
+    "pathx": (192, 256, 4.5e-3, 1e-3, 32, 0.03, 0.2, 250_000, (0.999, 0.9999), math.pi / 10, 0.892),
+    "speech_commands": (96, 128, 8e-3, 1e-3, 16, 0.04, 0.1, 212_000, (0.1, 0.9999), math.pi / 10, 0.952),
+}
+
+
+def _trial_0(sweep: SweepConfig) -> TrialSettings:
+    params = sweep.published_params()
+    assert params is not None
+    return sweep.settings(params, sweep.trial_seed(0, params))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_is_valid_in_every_profile(path: Path) -> None:
+    """Each file loads whole and by profile, and its published trial can be built."""
+    names = parse_document(path.read_text(encoding="utf-8"), path.name).at(("profiles",)).entries
+    assert "laptop" in names
+    for profile in ("full", *names):
+        sweep = load(path, profile=profile, gpus=0)
+        if sweep.published_params():
+            _trial_0(sweep)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_runs_on_a_laptop(path: Path) -> None:
+    """Where there is no GPU, a file means a dozen trials or more, none of which asks for one."""
+    sweep = load(path, profile="auto", gpus=0)
+    assert sweep.profile == "laptop"
+    assert sweep.resources.gpu == 0
+    assert sweep.budget.trials >= 12
+    assert sweep.confirm.seeds == 0
+    assert load(path, profile="auto", gpus=1).profile is None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_says_what_it_should_take_and_reach(path: Path) -> None:
+    """The head of a file tells a reader what to expect of it."""
+    head = path.read_text(encoding="utf-8").partition("\ntask:")[0]
+    assert "\n# What it should take and reach: " in head
+    assert all(line.startswith("#") for line in head.splitlines())
+
+
+@pytest.mark.parametrize("task", [name for name in TABLE_3 if (FOLDER / f"{name}.yaml") in FILES])
+def test_trial_0_is_the_published_one(task: str) -> None:
+    """The RotRNN files hold Table 3."""
+    sweep = load(FOLDER / f"{task}.yaml", profile="full", gpus=1)
+    settings = _trial_0(sweep)
+    model, training = settings.model, settings.training
+    assert (model.layer, model.depth, model.options["heads"]) == ("rotrnn", 6, 32)
+    assert model.bidirectional == (task in {"pathfinder", "pathx"})
+    theta_low, theta_high = model.ranges["theta_init"]
+    assert theta_low == 0
+    assert sweep.published is not None
+    assert (
+        model.d_model,
+        model.d_state,
+        training.learning_rate,
+        training.recurrent_learning_rate,
+        training.batch_size,
+        training.weight_decay,
+        model.dropout,
+        training.steps,
+        model.ranges["gamma_init"],
+        pytest.approx(theta_high),
+        sweep.published.results["test/accuracy"],
+    ) == TABLE_3[task]

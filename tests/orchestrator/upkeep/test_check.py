@@ -1,0 +1,235 @@
+"""`check` is silent on a sound sweep, and names every single thing that is not as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.upkeep.check import check
+from orchestrator.upkeep.orphans import clear
+from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record
+from trainables import checkpoint
+
+
+@dataclass(frozen=True)
+class Site:
+    """A ledger and the checkpoints beside it."""
+
+    ledger: Ledger
+    folder: Path
+
+    def save(self, key: str, step: int, kind: str) -> CheckpointRecord:
+        """Write a checkpoint and return its row."""
+        path = self.folder / key / f"step-{step}"
+        written = checkpoint.save(path, {"weights": np.full(3, float(step))}, {"step": step})
+        return CheckpointRecord(key, step, kind, str(path), written.digest, written.bytes, {})  # type: ignore[arg-type]
+
+    def problems(self) -> list[str]:
+        """Return the findings in words."""
+        return [f"{found.where}: {found.problem}" for found in check(self.ledger, SWEEP_ID, self.folder)]
+
+
+@pytest.fixture
+def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
+    """Return a finished sweep: trial 0 complete, 1 pruned, 2 failed."""
+    site = Site(Ledger.open(sqlite_url), tmp_path / "checkpoints" / SWEEP_ID)
+    ledger = site.ledger
+    ledger.create_sweep(sweep_record())
+    for number, state in enumerate(("COMPLETE", "PRUNED", "FAILED")):
+        trial = trial_record(number)
+        ledger.add_trial(trial)
+        first = ledger.start_attempt(trial.key)
+        ledger.record_report(first.id, 10, {"val/accuracy": 0.5}, [site.save(trial.key, 10, "last")])
+        ledger.end_attempt(first.id, "LOST", "node died")
+        second = ledger.start_attempt(trial.key)
+        ledger.record_report(second.id, 20, {"val/accuracy": 0.75}, [site.save(trial.key, 20, "best")])
+        if state == "COMPLETE":
+            ledger.record_report(
+                second.id, STEPS, {"val/accuracy": 0.5}, [site.save(trial.key, STEPS, "last")]
+            )
+        value = None if state == "FAILED" else 0.75
+        ledger.end_attempt(second.id, "ENDED", "why" if state == "FAILED" else None, state, value, 20)  # type: ignore[arg-type]
+    ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+    yield site
+    ledger.close()
+
+
+def test_a_sound_sweep_has_no_findings(site: Site) -> None:
+    """Nothing is found in a sweep that went its way."""
+    assert site.problems() == []
+
+
+def test_a_spent_budget_leaves_trials_to_go_on_with(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3))
+    site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE", "the budget of 12 hours is spent")
+    assert site.problems() == []
+
+
+def test_a_driven_sweep_has_no_findings(site: Site) -> None:
+    """What runs under a driver is as it must be, half-written checkpoints included; without one it is not."""
+    site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
+    site.ledger.add_trial(trial_record(3))
+    site.ledger.start_attempt(trial_record(3).key)
+    (site.folder / trial_record(3).key / ".step-10-staged").mkdir(parents=True)
+    with Lease(site.ledger, SWEEP_ID):
+        assert site.problems() == []
+    assert [problem.partition(":")[0].removeprefix(str(site.folder)) for problem in site.problems()] == [
+        SWEEP_ID,
+        f"{SWEEP_ID}-3",
+        f"/{SWEEP_ID}-3/.step-10-staged",
+    ]
+
+
+def _damage_weights(site: Site) -> None:
+    path = site.folder / f"{SWEEP_ID}-0" / "step-20" / "arrays.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _exchange_checkpoint(site: Site) -> None:
+    site.save(f"{SWEEP_ID}-0", 20, "best")
+    checkpoint.save(site.folder / f"{SWEEP_ID}-0" / "step-20", {"weights": np.zeros(3)}, {"step": 20})
+
+
+def _remove_checkpoint(site: Site) -> None:
+    path = site.folder / f"{SWEEP_ID}-1" / "step-10"
+    path.rename(site.folder.parent / "elsewhere")
+
+
+def _leave_folders(site: Site) -> None:
+    (site.folder / f"{SWEEP_ID}-0" / "step-5").mkdir()
+    (site.folder / "stranger").mkdir()
+
+
+def _forget_the_best(site: Site) -> None:
+    site.ledger.drop_checkpoint(f"{SWEEP_ID}-0", site.folder / f"{SWEEP_ID}-0" / "step-20")
+
+
+def _leave_a_gap(site: Site) -> None:
+    site.ledger.add_trial(trial_record(4))
+
+
+def _name_wrongly(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, key=f"{SWEEP_ID}-7", state="FAILED", cause="x", finished_at=1.0))
+
+
+def _finish_without_training(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, state="COMPLETE", value=0.5, best_step=1, finished_at=1.0))
+
+
+def _prune_at_the_end(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, state="PRUNED", step=STEPS, finished_at=1.0))
+
+
+def _fail_without_a_cause(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, state="FAILED", finished_at=1.0))
+
+
+def _end_without_a_time(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, state="FAILED", cause="x"))
+
+
+def _miscount_attempts(site: Site) -> None:
+    site.ledger.add_trial(trial_record(3, state="FAILED", cause="x", finished_at=1.0, attempts=2))
+
+
+def _report_beyond_the_end(site: Site) -> None:
+    key = trial_record(3).key
+    site.ledger.add_trial(trial_record(3))
+    site.ledger.record_report(site.ledger.start_attempt(key).id, STEPS + 1, {"val/accuracy": 0.5})
+    site.ledger.end_attempt(f"{key}.1", "ENDED", "x", "FAILED")
+
+
+def _report_backwards(site: Site) -> None:
+    key = trial_record(3).key
+    site.ledger.add_trial(trial_record(3))
+    site.ledger.record_report(site.ledger.start_attempt(key).id, 20, {"val/accuracy": 0.5})
+    site.ledger.record_report(site.ledger.start_attempt(key).id, 10, {"val/accuracy": 0.5})
+    site.ledger.end_attempt(f"{key}.2", "ENDED", "x", "FAILED")
+
+
+def _value_that_was_not_reported(site: Site) -> None:
+    site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
+    site.ledger.amend_sweep(SWEEP_ID, {}, "d", {"metric": "val/accuracy"})
+    key = trial_record(3).key
+    site.ledger.add_trial(trial_record(3))
+    attempt = site.ledger.start_attempt(key)
+    kept = [site.save(key, STEPS, "best")]
+    site.ledger.record_report(attempt.id, STEPS, {"val/accuracy": 0.5}, kept)
+    site.ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, STEPS)
+    site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+
+
+def _stop_driving(site: Site) -> None:
+    site.ledger.set_sweep_state(SWEEP_ID, "WAITING", "no GPU")
+
+
+def _change_a_row(site: Site) -> None:
+    with site.ledger.writing() as connection:
+        connection.execute(text("UPDATE trial SET value = 2 WHERE number = 0"))
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("harm", "finding"),
+    [
+        (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
+        (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
+        (_remove_checkpoint, "step-10/manifest.json: must exist"),
+        (_leave_folders, "step-5: is no checkpoint that the ledger knows"),
+        (_leave_folders, "stranger: belongs to no trial"),
+        (_forget_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
+        (_leave_a_gap, r"without gaps, missing \[3\]"),
+        (_leave_a_gap, f"a COMPLETE sweep has finished trials only, got {SWEEP_ID}-4"),
+        (_name_wrongly, f"{SWEEP_ID}-7: its key must end in its number"),
+        (_finish_without_training, f"a COMPLETE trial has {STEPS} steps, got 0"),
+        (_prune_at_the_end, f"a PRUNED trial ends before step {STEPS}"),
+        (_fail_without_a_cause, "a FAILED trial has a cause"),
+        (_end_without_a_time, "a finished trial, and no other, has an end"),
+        (_miscount_attempts, "attempts are numbered 1 to 2, got 0"),
+        (_report_beyond_the_end, f"reports lie between step 0 and {STEPS}"),
+        (_report_backwards, "a later step is reported by the same attempt or a later one"),
+        (_value_that_was_not_reported, "its value is what it reported at its best step, 0.5, got 0.9"),
+        (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only under a driver"),
+        (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
+    ],
+)
+def test_each_harm_is_found(site: Site, harm: Callable[[Site], None], finding: str) -> None:
+    """One thing is wrong: it is named."""
+    harm(site)
+    with pytest.raises(AssertionError, match=finding):
+        assert "\n".join(site.problems()) == ""
+
+
+def test_what_is_left_over_is_deleted(site: Site) -> None:
+    """A driver that died before it deleted what it no longer needs is tidied up after, no more."""
+    _leave_folders(site)
+    kept = {Path(row.path) for row in site.ledger.checkpoints(SWEEP_ID)}
+    deleted = clear(site.ledger, SWEEP_ID, site.folder)
+    assert deleted == [site.folder / f"{SWEEP_ID}-0" / "step-5", site.folder / "stranger"]
+    assert set(site.folder.glob("*/*")) == kept
+    assert site.problems() == []
+
+
+def test_a_sweep_that_is_not_there_is_said(site: Site) -> None:
+    """A name that the ledger does not know is not a sound sweep."""
+    with pytest.raises(KeyError, match="nothing"):
+        check(site.ledger, "nothing", site.folder)
+
+
+def test_checkpoints_of_another_ledger_are_never_deleted(site: Site, tmp_path: Path) -> None:
+    """A first start on another ledger finds checkpoints under its own sweep's name: it begins elsewhere."""
+    other = Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")
+    with pytest.raises(BadInput, match="SWEEP_LEDGER"):
+        clear(other, SWEEP_ID, site.folder)
+    assert site.problems() == []

@@ -1,0 +1,1 @@
+"""What tasks are made of: the contract, the cache, the readers of published formats."""

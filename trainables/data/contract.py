@@ -1,0 +1,147 @@
+"""What every task promises, checked on a task of ours or of anybody's.
+
+assert violations(MyTask(), {"examples": 100}, Path("data")) == []
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from trainables.data.task import SPLITS, Signature, Split, Task, TaskData
+from trainables.errors import Refusal
+
+_NO_OPTION = "no_such_option"
+
+
+def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return every promise that a task breaks, in words; an empty list is good.
+
+    Args:
+        task: the task.
+        options: small ones, for a check in seconds.
+        folder: the data folder; the encoded arrays are left in its cache.
+
+    Raises:
+        Refusal: the options or the data are not good enough to check anything.
+    """
+    before = _entries(folder)
+    broken = list(_declarations(task, folder))
+    task.check(options, folder)
+    if _entries(folder) != before:
+        broken.append("check must write nothing")
+    data = task.load(options, folder)
+    if "test" in vars(data):
+        broken.append("the test split must not be opened before it is asked for")
+    for split in SPLITS:
+        broken += [f"{split}: {must}" for must in _shapes(data.signature, getattr(data, split))]
+    if not broken:
+        broken += _contents(task, data)
+    if _again(task, options, folder).digest != data.digest:
+        broken.append("the same options and source must give the same content")
+    return broken
+
+
+def _declarations(task: Task, folder: Path) -> Iterator[str]:
+    if not task.name.isidentifier() or not task.title:
+        yield "name must be an identifier, and title one line"
+    if (task.metric, task.direction) not in (("accuracy", "maximize"), ("mse", "minimize")):
+        yield "metric and direction must be accuracy, maximize or mse, minimize"
+    try:
+        task.check({_NO_OPTION: 1}, folder)
+    except Refusal as refusal:
+        if _NO_OPTION not in str(refusal):
+            yield f"an unknown option must be named in its refusal, got {refusal}"
+    else:
+        yield "an unknown option must be refused"
+
+
+def _shapes(signature: Signature, split: Split) -> Iterator[str]:
+    examples, length = len(split), signature.length
+    towers = () if signature.towers == 1 else (signature.towers,)
+    features = () if signature.vocabulary else (signature.features,)
+    wanted: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
+        "inputs": ((examples, *towers, length, *features), ("uint8", "uint16", "int16", "int32", "float32")),
+        "lengths": ((examples, *towers), ("int32",)),
+        "targets": (
+            (examples, length) if signature.output == "steps" else (examples,),
+            ("float32",) if signature.output == "value" else ("int32",),
+        ),
+    }
+    for name, (shape, dtypes) in wanted.items():
+        array = getattr(split, name)
+        if array.shape != shape or array.dtype.name not in dtypes:
+            yield f"{name} must be {shape} of {' or '.join(dtypes)}, got {array.shape} of {array.dtype}"
+        if array.flags.writeable:
+            yield f"{name} must be read-only"
+    if not examples:
+        yield "must hold examples"
+
+
+def _contents(task: Task, data: TaskData) -> Iterator[str]:
+    signature = data.signature
+    if signature.metric != task.metric:
+        yield "the signature's metric must be the task's"
+    for name in SPLITS:
+        yield from (f"{name}: {must}" for must in _values(signature, getattr(data, name)))
+    if signature.output == "class" and _class_after_class(data.validation.targets):
+        yield "validation must be mixed, for a report may read only its first examples"
+    rows = {name: _digests(getattr(data, name).inputs) for name in SPLITS}
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        if shared := rows[one] & rows[other]:
+            yield f"{one} and {other} must be disjoint, but share {len(shared)} examples"
+    if len(data.digest) != 64:
+        yield "digest must be a SHA-256"
+    if not data.source or (not data.comparable and not data.note):
+        yield "source must be said, and a note why it does not compare if it does not"
+    if set(data.chance) != {"validation", "test"} or not all(np.isfinite(list(data.chance.values()))):
+        yield "chance must name validation and test"
+    if data.trivial_loss < 0:
+        yield "trivial_loss must not be negative"
+
+
+def _values(signature: Signature, split: Split) -> Iterator[str]:
+    if split.lengths.min() < 1 or split.lengths.max() > signature.length:
+        yield f"lengths must be 1 to {signature.length}"
+    steps = np.arange(signature.length)
+    padded = steps >= split.lengths[..., None]
+    if np.asarray(split.inputs)[padded].any():
+        yield "inputs beyond the true length must be zero"
+    if signature.vocabulary and split.inputs.max() >= signature.vocabulary:
+        yield f"tokens must be under {signature.vocabulary}, got {split.inputs.max()}"
+    if (
+        signature.output != "value"
+        and not 0 <= split.targets.min() <= split.targets.max() < signature.classes
+    ):
+        yield f"classes must be 0 to {signature.classes - 1}"
+    if not np.isfinite(np.asarray(split.inputs, np.float64)).all():
+        yield "inputs must be finite"
+
+
+def _class_after_class(targets: np.ndarray) -> bool:
+    """Tell whether targets (n,) stand sorted by class, where chance would hardly sort them."""
+    classes = len(np.unique(targets))
+    changes = np.count_nonzero(np.diff(targets))
+    return bool(len(targets) > 5 * classes and changes < classes)
+
+
+def _digests(inputs: np.ndarray) -> set[bytes]:
+    return {blake2b(row.tobytes(), digest_size=16).digest() for row in inputs}
+
+
+def _entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _again(task: Task, options: Mapping[str, Any], folder: Path) -> TaskData:
+    """Load once more with nothing cached."""
+    with TemporaryDirectory() as temporary:
+        fresh = Path(temporary)
+        for name in _entries(folder) - {".cache"}:
+            (fresh / name).symlink_to((folder / name).absolute())
+        return task.load(options, fresh)

@@ -1,0 +1,318 @@
+"""What a task is: three disjoint splits in one shape, a metric, a chance level, and where it all came from.
+
+A task subclasses `Task` with two methods: `find` says cheaply which source would be used, `encode` writes
+that source's arrays once. Everything between (checked options, the cache, lazily opened splits, digests) is
+here.
+
+Letters: n examples, L length, F features a step, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from trainables.data.cache import Cache, Writer, fingerprint
+from trainables.data.options import completed
+from trainables.data.remote import Remote
+from trainables.errors import Refusal
+from trainables.settings import Option
+
+Output = Literal["class", "steps", "value"]
+"""One class a sequence, one class a step, or one real number a sequence."""
+
+Metric = Literal["accuracy", "mse"]
+
+Progress = Callable[[str, int, int], None]
+"""Called as `progress(what, done, total)`, from the calling process only."""
+
+SPLITS = ("train", "validation", "test")
+
+PAD, UNKNOWN, END = 0, 1, 2
+"""Token numbers that every vocabulary starts with: padding, an unknown token, the end of the sequence."""
+
+SPECIALS = 3
+"""Number of reserved tokens; a task's own start here."""
+
+
+class Scale(NamedTuple):
+    """How stored numbers become model inputs: `(stored - shift) * factor`.
+
+    Attributes:
+        shift: one number for all features, or F numbers.
+        factor: likewise.
+    """
+
+    shift: tuple[float, ...] = (0.0,)
+    factor: tuple[float, ...] = (1.0,)
+
+
+IDENTITY = Scale()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Everything a model must know of a task's arrays.
+
+    Attributes:
+        output: what is predicted.
+        classes: C, or 1 for `value`.
+        vocabulary: number of tokens, specials included, or None for real-valued inputs.
+        features: F of real-valued inputs, 1 for tokens.
+        length: L, the padded length of every sequence.
+        towers: sequences an example has: 1, or 2 for pairs.
+        scale: maps stored numbers to model inputs; ignored for tokens.
+        metric: what validation and test are scored by.
+    """
+
+    output: Output
+    classes: int
+    vocabulary: int | None
+    features: int
+    length: int
+    towers: int = 1
+    scale: Scale = IDENTITY
+    metric: Metric = "accuracy"
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Signature:
+        """Return the signature of which `asdict` made a document."""
+        shift, factor = document["scale"]
+        return Signature(**{**document, "scale": Scale(tuple(shift), tuple(factor))})
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a task's data, memory-mapped and read-only.
+
+    Attributes:
+        inputs: tokens (n, L), pairs of them (n, 2, L), or numbers (n, L, F); padding is zero.
+        lengths: true lengths (n,), or (n, 2) for pairs; int32.
+        targets: classes (n,) int32, classes a step (n, L) int32, or numbers (n,) float32.
+    """
+
+    inputs: np.ndarray
+    lengths: np.ndarray
+    targets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task's data would come from.
+
+    Attributes:
+        phrase: one phrase for print, MLflow and the report.
+        comparable: whether its scores compare with the papers'.
+        note: why they do not, or what differs though they do; '' if nothing.
+        files: files and folders it is read from; empty for what is generated or embedded.
+        identity: digest of what is not in `files` (an embedded text).
+        kind: short name by which `encode` tells the sources of one task apart.
+    """
+
+    phrase: str
+    comparable: bool
+    note: str = ""
+    files: tuple[Path, ...] = ()
+    identity: str = ""
+    kind: str = "generated"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What `encode` found out beside the arrays it wrote.
+
+    Attributes:
+        signature: of the arrays.
+        chance: the metric of the best constant answer, on "validation" and on "test".
+        trivial_loss: the loss, in nats or squared units, of the best constant answer.
+        note: what a reader of the scores should know and `find` could not; '' if nothing.
+        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+    """
+
+    signature: Signature
+    chance: Mapping[str, float]
+    trivial_loss: float
+    note: str = ""
+    characters: str = ""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task's data, ready to train on.
+
+    Attributes:
+        signature: of the arrays.
+        train: what gradients are taken on.
+        validation: what trials are compared on.
+        open_test: opens the test split; nothing of it is read before.
+        source: where it came from, one phrase.
+        comparable: whether scores compare with the papers'.
+        note: why not, or what to know; '' if nothing.
+        digest: SHA-256 of the content of all three splits.
+        chance: the metric of the best constant answer, on "validation" and on "test".
+        trivial_loss: the loss of the best constant answer, the line a training loss must fall under.
+        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+    """
+
+    signature: Signature
+    train: Split
+    validation: Split
+    open_test: Callable[[], Split]
+    source: str
+    comparable: bool
+    note: str
+    digest: str
+    chance: Mapping[str, float]
+    trivial_loss: float
+    characters: str = ""
+
+    @cached_property
+    def test(self) -> Split:
+        """The test split, opened at the first use."""
+        return self.open_test()
+
+    def constant_answer(self, score: str) -> dict[str, float]:
+        """Return what the best constant answer scores on "validation" and on "test".
+
+        Args:
+            score: the task's metric, or "loss".
+        """
+        if score == "loss":
+            return dict.fromkeys(self.chance, self.trivial_loss)
+        return dict(self.chance)
+
+
+class Task(ABC):
+    """A data set with its protocol.
+
+    Attributes:
+        name: its name in `TASKS` and in a search-space file.
+        title: one line for `data list` and the reference page.
+        metric: what its splits are scored by.
+        options: the options a search-space file may give.
+        remotes: the published files that it reads.
+        texts: an example in words, one text a tower; empty where an example is numbers.
+        version: of the encoding; raise it when `encode` writes other arrays, or tells more, than before.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metric: ClassVar[Metric] = "accuracy"
+    options: ClassVar[Mapping[str, Option]] = {}
+    remotes: ClassVar[tuple[Remote, ...]] = ()
+    texts: ClassVar[tuple[str, ...]] = ()
+    version: ClassVar[int] = 1
+
+    @property
+    def direction(self) -> Literal["maximize", "minimize"]:
+        """Whether a higher or a lower metric is better."""
+        return "maximize" if self.metric == "accuracy" else "minimize"
+
+    @abstractmethod
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Say which source would be used, reading no more than headers.
+
+        Raises:
+            BadData: a file is missing, or is not what its name promises.
+        """
+
+    @abstractmethod
+    def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
+        """Write `<split>.inputs`, `.lengths` and `.targets` for the three splits.
+
+        Raises:
+            BadData: a row of the source is not in the published format.
+        """
+
+    def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
+        """Return a text as `encode` writes it: (at most `length`,) token numbers, the end token included.
+
+        Args:
+            text: of a task of texts.
+            length: L.
+            characters: of the task's data.
+
+        Raises:
+            Refusal: the text is none that the task asks about.
+        """
+        raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
+
+    def validate(self, options: Mapping[str, Any]) -> None:  # noqa: B027 (most tasks have no such rule)
+        """Refuse options that are each legal but do not go together.
+
+        Raises:
+            Refusal: with the options named.
+        """
+
+    def check(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Say which source would be used, in under half a second and with nothing written.
+
+        Raises:
+            Refusal: an option is unknown or out of bounds.
+            BadData: a file is missing, or is not what its name promises.
+        """
+        complete = completed(self.name, self.options, options)
+        self.validate(complete)
+        return self.find(complete, folder)
+
+    def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
+        """Return the data, encoded into `folder/.cache` at the first call and memory-mapped afterwards.
+
+        Raises:
+            Refusal: an option is unknown or out of bounds, asks for more data than the memory holds, or the
+                cache cannot be written.
+            BadData: the source is not in its published format; names file, row and remedy.
+        """
+        report = progress or _silent
+        complete = completed(self.name, self.options, options)
+        source = self.check(complete, folder)
+
+        def build(out: Writer) -> dict[str, Any]:
+            try:
+                return asdict(self.encode(complete, source, out, report))
+            except MemoryError as error:
+                must = "must ask for data that the memory of this machine holds"
+                remedy = "Ask for fewer or shorter examples."
+                raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
+
+        key = {
+            "options": complete,
+            "version": self.version,
+            "source": [source.kind, source.identity, fingerprint(source.files)],
+        }
+        return _data(Cache(folder / ".cache", self.name, key, build, report), source)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _data(cache: Cache, source: Source) -> TaskData:
+    train, validation = _split(cache, "train"), _split(cache, "validation")
+    facts = cache.facts
+    return TaskData(
+        signature=Signature.from_document(facts["signature"]),
+        train=train,
+        validation=validation,
+        open_test=lambda: _split(cache, "test"),
+        source=source.phrase,
+        comparable=source.comparable,
+        note="; ".join(filter(None, (source.note, facts["note"]))),
+        digest=cache.digest,
+        chance=facts["chance"],
+        trivial_loss=facts["trivial_loss"],
+        characters=facts.get("characters", ""),  # only what is made of characters has told them
+    )
+
+
+def _split(cache: Cache, name: str) -> Split:
+    return Split(*cache.arrays(f"{name}.{part}" for part in ("inputs", "lengths", "targets")))

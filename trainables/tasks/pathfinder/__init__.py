@@ -1,0 +1,1 @@
+"""Pathfinder: do the two discs lie on one dashed line?"""

@@ -1,0 +1,138 @@
+"""Pathfinder: do the two discs lie on one dashed line? 32 x 32 pixels, two classes.
+
+Read from Long Range Arena's images where the data folder has them, else drawn by their rule.
+
+Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), section 2.2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables.data.cache import Writer
+from trainables.data.chance import entropy, majority
+from trainables.data.parallel import cores
+from trainables.data.remote import Remote, long_range_arena
+from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
+from trainables.errors import BadData
+from trainables.settings import Option
+from trainables.tasks.pathfinder import archive as pathfinder_archive
+from trainables.tasks.pathfinder.generator import Work, generated
+from trainables.tasks.pathfinder.rule import CONTOURS
+
+_PUBLISHED = 200_000
+_HELD_OUT = 10
+"""One in so many published images is of validation, and as many of test."""
+
+_FOLDER = "lra_release/lra_release/pathfinder32"
+_SEED_OF_THE_SPLIT = 42
+_NOTE = "drawn by LRA's rule, not LRA's own images"
+
+
+class Pathfinder(Task):
+    """Pathfinder's images, read row after row."""
+
+    name = "pathfinder"
+    title = "Pathfinder: are two discs joined by a dashed line? (L = 1,024), 2 classes"
+    side: ClassVar[int] = 32
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDER, _FOLDER, unpacked=6_000_000_000, members=800_000),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "source": Option(
+            "auto",
+            "LRA's images where the data folder has them and the sizes are LRA's, or one of the two always.",
+            choices=("auto", "published", "generated"),
+        ),
+        "difficulty": Option("hard", "Length of the dashed lines.", choices=tuple(CONTOURS)),
+        "examples": Option(160_000, "Generated training images.", at_least=1),
+        "held_out": Option(20_000, "Generated images of validation, and as many of test.", at_least=1),
+        "seed": Option(0, "Of the generator.", at_least=0),
+    }
+
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Say whether LRA's images or the generator would be used."""
+        found = pathfinder_archive.located(folder, self.side, options["difficulty"])
+        whole = all(options[name] == self.options[name].default for name in ("examples", "held_out"))
+        if options["source"] == "published" or (options["source"] == "auto" and whole and found):
+            return self._published(found, options["difficulty"])
+        sizes = f"{options['examples']:,}/{options['held_out']:,}/{options['held_out']:,}"
+        return Source(
+            f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
+            f"{sizes} images of {self.side} x {self.side}",
+            comparable=whole and options["difficulty"] == "hard",
+            note=_NOTE if whole else f"{_NOTE}, and fewer or more of them: does not compare with the papers",
+        )
+
+    def _published(self, found: Path | None, difficulty: str) -> Source:
+        name = f"pathfinder{self.side}/{pathfinder_archive.FOLDERS[difficulty]}"
+        if found is None:
+            remedy = f"Fetch it (`data fetch {self.name}`), or set `data: {{source: generated}}`."
+            raise BadData(
+                name, "must be a folder of LRA's images in the data folder", "no such folder", remedy
+            )
+        pathfinder_archive.metadata(found)
+        return Source(f"LRA's Pathfinder images in {name}", comparable=True, files=(found,), kind="published")
+
+    def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
+        """Write pixels 0 to 255, scaled to [-1, 1] by the signature."""
+        if source.kind == "published":
+            targets, note = self._read(source.files[0], out, progress)
+        else:
+            targets, note = self._draw(options, out, progress), ""
+        for split, labels in targets.items():
+            out.put(f"{split}.targets", labels)
+            out.put(f"{split}.lengths", np.full(len(labels), self.side**2, np.int32))
+        scale = Scale((127.5,), (1 / 127.5,))
+        signature = Signature("class", 2, None, features=1, length=self.side**2, scale=scale)
+        return Encoding(signature, majority(targets), entropy(targets["validation"]), note)
+
+    def _read(self, folder: Path, out: Writer, progress: Progress) -> tuple[dict[str, np.ndarray], str]:
+        rows = pathfinder_archive.rows(folder, pathfinder_archive.metadata(folder))
+        order = np.random.default_rng(_SEED_OF_THE_SPLIT).permutation(len(rows))
+        held_out = max(len(rows) // _HELD_OUT, 1)
+        sizes = (len(rows) - 2 * held_out, held_out, held_out)
+        parts = np.split(order, np.cumsum(sizes[:-1]))
+        for split, part in zip(SPLITS, parts, strict=True):
+            inputs = self._inputs(out, split, len(part))
+            images = pathfinder_archive.images([rows[place] for place in part.tolist()], self.side, progress)
+            for place, image in enumerate(images):
+                inputs[place, :, 0] = image.ravel()
+        labels = np.array([row.label for row in rows], np.int32)
+        note = "" if len(rows) == _PUBLISHED else f"{len(rows):,} images instead of {_PUBLISHED:,}"
+        return {split: labels[part] for split, part in zip(SPLITS, parts, strict=True)}, note
+
+    def _draw(self, options: Mapping[str, Any], out: Writer, progress: Progress) -> dict[str, np.ndarray]:
+        sizes = (options["examples"], options["held_out"], options["held_out"])
+        inputs = [self._inputs(out, split, size) for split, size in zip(SPLITS, sizes, strict=True)]
+        labels = [np.zeros(size, np.int32) for size in sizes]
+        work = Work(self.side, options["difficulty"], options["seed"], sum(sizes))
+        done = 0
+        for images, classes in generated(work, cores()):
+            _spread(inputs, done, images[:, :, None])
+            _spread(labels, done, classes)
+            done += len(images)
+            progress("drawing Pathfinder images", done, sum(sizes))
+        return dict(zip(SPLITS, labels, strict=True))
+
+    def _inputs(self, out: Writer, split: str, number: int) -> np.ndarray:
+        return out.array(f"{split}.inputs", (number, self.side**2, 1), np.uint8)
+
+
+def _spread(arrays: Sequence[np.ndarray], start: int, rows: np.ndarray) -> None:
+    """Write rows into arrays that follow one another, from row `start` on."""
+    for array, first in zip(arrays, _starts(arrays), strict=True):
+        low, high = max(start, first), min(start + len(rows), first + len(array))
+        if low < high:
+            array[low - first : high - first] = rows[low - start : high - start]
+
+
+def _starts(arrays: Sequence[np.ndarray]) -> Iterator[int]:
+    start = 0
+    for array in arrays:
+        yield start
+        start += len(array)
