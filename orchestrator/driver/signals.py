@@ -1,9 +1,14 @@
-"""Signals of a driver: the first asks everybody to save and leave, the second ends the process group."""
+"""Signals of a driver: the first asks everybody to save and leave, the second ends the process group.
+
+Python runs signal handlers in the main thread only. A driver in any other thread leaves the handlers of its
+process as they are; a stop request ends it.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -44,6 +49,9 @@ def handled(first: Callable[[str], None], last: Callable[[], None]) -> Iterator[
 
 @contextmanager
 def _replaced(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {name: signal.signal(name, handler) for name in _SIGNALS}
     try:
         yield

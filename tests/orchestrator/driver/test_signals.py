@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -23,3 +24,18 @@ def test_the_first_signal_asks_and_does_not_break_off() -> None:
     with signals.breaking_off(), signals.handled(asked.append, lambda: None):
         os.kill(os.getpid(), signal.SIGTERM)
     assert asked == ["SIGTERM"]
+
+
+def test_a_thread_that_is_not_the_main_one_leaves_the_handlers_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    during: list[object] = []
+
+    def drive() -> None:
+        with signals.breaking_off(), signals.handled(lambda name: None, lambda: None):
+            during.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    thread.join()
+    assert during == [before]
+    assert signal.getsignal(signal.SIGTERM) is before
