@@ -1,17 +1,31 @@
-"""Refusals of the service; the root, `Refusal`, is shared with the science.
+"""Every refusal of the service: exceptions that a user reads, in one line and without a traceback.
 
-Refusal
-+-- BadInput               the file, an option or the resources asked for are wrong: exit code 2
+Refusal                    where - what must hold - what was found - what would be right
++-- BadInput               a file, an option or the requested resources are wrong: exit code 2
++-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 2
-+-- Damaged                stored state does not match its own digest
-+-- NoSpace                a disk is full: what was committed stands, exit code 4
-+-- NoStore                the shared checkpoints are out of reach: the attempt is retried
-+-- NoCluster              Ray does not start or cannot be joined: what was committed stands, exit code 4
++-- Damaged                stored state does not match its own digest: exit code 2
++-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
++-- NoSpace                a disk is full: every committed row is kept, exit code 4
++-- NoStore                the shared checkpoints cannot be reached: the attempt is retried
++-- NoCluster              Ray does not start or cannot be joined: every committed row is kept, exit code 4
 """
 
 from __future__ import annotations
 
-from trainables.errors import Refusal
+from trainables.errors import BadData, DamagedCheckpoint, Refusal
+
+__all__ = [
+    "BadData",
+    "BadInput",
+    "Busy",
+    "Damaged",
+    "DamagedCheckpoint",
+    "NoCluster",
+    "NoSpace",
+    "NoStore",
+    "Refusal",
+]
 
 
 class BadInput(Refusal):
@@ -23,16 +37,16 @@ class Busy(Refusal):
 
 
 class Damaged(Refusal):
-    """Raised when stored state fails its own digest."""
+    """Raised when stored state does not match its own digest."""
 
 
 class NoSpace(Refusal):
-    """Raised when a disk is full; what was committed before stands, and the sweep can go on later."""
+    """Raised when a disk is full; every committed row is kept, and the sweep can be resumed."""
 
 
 class NoStore(Refusal):
-    """Raised by a worker that cannot bring a checkpoint to the shared store, or from it."""
+    """Raised by a worker that cannot copy a checkpoint to the shared store, or from it."""
 
 
 class NoCluster(Refusal):
-    """Raised when Ray neither starts nor can be joined; the sweep can go on later."""
+    """Raised when Ray neither starts nor can be joined; the sweep can be resumed."""

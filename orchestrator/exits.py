@@ -1,4 +1,4 @@
-"""Exit codes of every command."""
+"""The exit codes of every command."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a finished command tells its caller."""
+    """How a command or a sweep has ended.
+
+    Attributes:
+        COMPLETE: everything was done.
+        FINDINGS: `check` has found something, or `evaluate` other numbers than recorded.
+        BAD_INPUT: the input was refused before anything ran.
+        SOME_FAILED: the sweep is finished, and some of its trials, or all, have failed.
+        RESUMABLE: the sweep was interrupted; running it again resumes it.
+        STILL_RUNNING: the sweep is still running, without this command.
+    """
 
     COMPLETE = 0
     FINDINGS = 1
     BAD_INPUT = 2
     SOME_FAILED = 3
     RESUMABLE = 4
-    GOES_ON = 5
+    STILL_RUNNING = 5

@@ -1,1 +1,1 @@
-"""The command line: parsing and printing only; each verb calls one function of the service."""
+"""The command line: each verb parses its arguments, calls `orchestrator.api` and prints the answer."""

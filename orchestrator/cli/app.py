@@ -1,42 +1,52 @@
-"""All verbs; `run` is the one that a bare file name means."""
+"""The command line as a whole: every verb, and how one command line is run. A bare file name means `run`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import typer
 from rich.console import Console
 
-from orchestrator.errors import NoCluster
+from orchestrator.errors import NoCluster, Refusal
 from orchestrator.exits import Exit
-from trainables.errors import Refusal
 
-VERBS = {
-    "run": "orchestrator.cli.run:run",
-    "resume": "orchestrator.cli.run:resume",
-    "retry-failed": "orchestrator.cli.run:retry_failed",
-    "stop": "orchestrator.cli.control:stop",
-    "follow": "orchestrator.cli.follow:follow",
-    "status": "orchestrator.cli.look:status",
-    "list": "orchestrator.cli.look:list_sweeps",
-    "show": "orchestrator.cli.look:show",
-    "logs": "orchestrator.cli.look:logs",
-    "evaluate": "orchestrator.cli.evaluate:evaluate",
-    "report": "orchestrator.cli.reports:report",
-    "compare": "orchestrator.cli.reports:compare",
-    "export": "orchestrator.cli.export:export",
-    "export-study": "orchestrator.cli.export:export_study",
-    "export-tensorboard": "orchestrator.cli.export:export_tensorboard",
-    "validate": "orchestrator.cli.control:validate",
-    "check": "orchestrator.cli.control:check",
-    "data": "orchestrator.cli.data:data_app",
-    "gc": "orchestrator.cli.gc:gc",
-    "recover": "orchestrator.cli.control:recover_ledger",
-    "cluster": "orchestrator.cli.cluster:cluster_app",
-    "ui": "orchestrator.cli.ui:ui",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Run": {
+        "run": "orchestrator.cli.run:run",
+        "resume": "orchestrator.cli.run:resume",
+        "retry-failed": "orchestrator.cli.run:retry_failed",
+        "stop": "orchestrator.cli.run:stop",
+        "follow": "orchestrator.cli.run:follow",
+        "validate": "orchestrator.cli.run:validate",
+    },
+    "Look": {
+        "list": "orchestrator.cli.look:list_sweeps",
+        "status": "orchestrator.cli.look:status",
+        "show": "orchestrator.cli.trials:show",
+        "logs": "orchestrator.cli.trials:logs",
+    },
+    "Results": {
+        "report": "orchestrator.cli.results:report",
+        "compare": "orchestrator.cli.results:compare",
+        "evaluate": "orchestrator.cli.trials:evaluate",
+        "export": "orchestrator.cli.trials:export",
+        "export-study": "orchestrator.cli.results:export_study",
+        "export-tensorboard": "orchestrator.cli.results:export_tensorboard",
+        "ui": "orchestrator.cli.results:ui",
+    },
+    "Data sets, machines, upkeep": {
+        "data": "orchestrator.cli.data:data_app",
+        "cluster": "orchestrator.cli.cluster:cluster_app",
+        "check": "orchestrator.cli.upkeep:check",
+        "gc": "orchestrator.cli.upkeep:gc",
+        "recover": "orchestrator.cli.upkeep:recover",
+    },
 }
-"""Where each verb stands. A command line imports its own verb only: `status` must not wait for plotly."""
+"""Every verb, by its heading in `--help`, and where it is defined."""
+
+VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
+"""Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
 
 _OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
 
@@ -47,13 +57,15 @@ def run_command(arguments: Sequence[str]) -> int:
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         result = app(args=words, prog_name="sweep", standalone_mode=False)
-    except NoCluster as lack:
-        _refuse(str(lack))
+    except NoCluster as refusal:
+        _print_error(str(refusal))
         return Exit.RESUMABLE
     except Refusal as refusal:
-        return _refuse(str(refusal))
+        _print_error(str(refusal))
+        return Exit.BAD_INPUT
     except typer.TyperException as error:
-        return _refuse(error.format_message())
+        _print_error(error.format_message())
+        return Exit.BAD_INPUT
     except typer.Abort:
         return Exit.RESUMABLE
     return int(result or 0)
@@ -68,14 +80,15 @@ def build(verbs: Iterable[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
-    app.callback()(lambda: None)  # a verb stays a word of the command line, even where it is the only one
+    app.callback()(lambda: None)  # with a single command, Typer would drop the verb from the command line
     for verb in verbs:
         module, name = VERBS[verb].split(":")
-        found = getattr(import_module(module), name)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=verb)
+        defined = getattr(import_module(module), name)
+        heading = next(heading for heading, group in GROUPS.items() if verb in group)
+        if isinstance(defined, typer.Typer):
+            app.add_typer(defined, name=verb, rich_help_panel=heading)
         else:
-            app.command(verb)(found)
+            app.command(verb, rich_help_panel=heading)(defined)
     return app
 
 
@@ -87,6 +100,5 @@ def _with_verb(arguments: Sequence[str]) -> list[str]:
     return ["run", *arguments]
 
 
-def _refuse(line: str) -> int:
+def _print_error(line: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
-    return Exit.BAD_INPUT

@@ -8,58 +8,57 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
-from orchestrator.config.document import parse_document
-from orchestrator.config.source import read_text
-from orchestrator.driver.preflight import check as check_place
+from orchestrator.api import cluster
+from orchestrator.api.workspace import DEFAULT_ROOT
+from orchestrator.cli.display import print_line
+from orchestrator.cli.options import Root
 from orchestrator.exits import Exit
-from orchestrator.machines import cluster_file, token
-from orchestrator.machines import drain as surrender
 
-cluster_app = typer.Typer(help="A token, a look at a cluster file, and leaving a machine that is taken away.")
+cluster_app = typer.Typer(
+    help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 
 
 @cluster_app.command("check")
 def check(
     file: Annotated[Path, typer.Argument(help="A cluster file, such as cluster/own-machines.yaml.")],
 ) -> int:
-    """Refuse a file that holds a key, names one that others can read, or opens the cluster to the world.
+    """Check that a cluster file holds no secret and opens the cluster to nobody else.
 
     Exit codes: 0 nothing is wrong, 2 something is, a line each.
+
+    Example:
+
+        sweep cluster check cluster/aws.yaml
     """
-    text = read_text(file)
-    found = list(cluster_file.problems_of_text(str(file), text))
-    if not found and cluster_file.is_for_ray_up(text):
-        tree = parse_document(text, str(file)).entries
-        document = {key: node.plain() for key, node in tree.items()}
-        found += cluster_file.problems(str(file), document, _mode_of)
+    problems = cluster.check_file(file)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for problem in found:
+    for problem in problems:
         console.print(str(problem), style="red", markup=False)
-    if not found:
-        Console(soft_wrap=True, highlight=False).print(f"{file}: nothing is wrong", markup=False)
-    return Exit.BAD_INPUT if found else Exit.COMPLETE
+    if not problems:
+        print_line(f"{file}: nothing is wrong")
+    return Exit.BAD_INPUT if problems else Exit.COMPLETE
 
 
 @cluster_app.command("token")
 def make_token(root: Root = DEFAULT_ROOT) -> None:
-    """Make the token of your clusters, unless there is one; the cluster files bring it to every node."""
-    where = paths(root)
-    check_place(where)
-    token.made(where.token)
-    Console(soft_wrap=True, highlight=False).print(str(where.token), markup=False)
+    """Create the token of your clusters unless it exists; cluster files copy it to every node.
+
+    sweep cluster token
+    """
+    print_line(str(cluster.make_token(root=root)))
 
 
 @cluster_app.command("leave")
 def leave(
-    seconds: Annotated[float, typer.Option(help="How long this machine still has.")] = 30.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long this machine will still run.")] = 30.0,
 ) -> None:
-    """Give this machine up: nothing new begins on it, and its trials are saved to go on elsewhere."""
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(surrender.drain(seconds), markup=False)
-    console.print(f"{surrender.tell_workers()} workers save their trials")
+    """Leave this machine before it is taken away: nothing new starts on it, and its trials are saved.
 
-
-def _mode_of(path: str) -> int | None:
-    file = Path(path).expanduser()
-    return file.stat().st_mode & 0o777 if file.exists() else None
+    sweep cluster leave --seconds 60
+    """
+    leaving = cluster.leave(seconds)
+    print_line(leaving.answer)
+    print_line(f"{leaving.workers} workers save their trials")

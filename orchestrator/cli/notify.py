@@ -1,4 +1,4 @@
-"""Tell a command or a webhook of a new best trial, of a failed one and of the end of a sweep."""
+"""Send a new best trial, a failed trial and the end of a sweep to a command or a webhook."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.driver.run import Watcher
+from orchestrator.api.observer import Observer, Progress
 from orchestrator.errors import BadInput
-from orchestrator.session.progress import Progress
 
 _TIMEOUT_SECONDS = 10.0
-_AT_THE_END_SECONDS = 15.0
+_LAST_SECONDS = 15.0
 
-News = dict[str, Any]
-"""What is told, as one JSON object; `event` is `best`, `failed` or `ended`."""
+Message = dict[str, Any]
+"""What is sent, as one JSON object; `event` is `best`, `failed` or `ended`."""
 
 
 def sender(target: str) -> Callable[[bytes], None]:
-    """Return what sends a message to `target`: an http(s) address gets a POST, a command its standard input.
+    """Return a function that sends bytes to a target, by POST or to the standard input of a command.
+
+    Args:
+        target: an http(s) address, or a command line.
 
     Raises:
-        BadInput: if the target is neither.
+        BadInput: the target is neither.
     """
     if urlsplit(target).scheme in ("http", "https"):
         return lambda message: _post(target, message)
@@ -57,85 +59,85 @@ def _run(words: list[str], message: bytes) -> None:
 
 
 class Notifier:
-    """Sends messages from a thread of its own: a sweep waits for none of them, and none can fail it."""
+    """Sends messages from a thread of its own, so that a slow or failing target cannot hold up a sweep."""
 
-    def __init__(self, target: str, complain: Callable[[str], None]) -> None:
+    def __init__(self, target: str, warn: Callable[[str], None]) -> None:
         """Start the thread.
 
         Args:
             target: an http(s) address, or a command line.
-            complain: shows one line to a person; called once, at the first message that does not arrive.
+            warn: called once with one line, at the first message that cannot be sent.
 
         Raises:
-            BadInput: if the target is neither.
+            BadInput: the target is neither.
         """
-        self._send, self._complain, self._complained = sender(target), complain, False
-        self._messages: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+        self._send, self._warn, self._warned = sender(target), warn, False
+        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
         self._thread.start()
 
-    def tell(self, news: News) -> None:
-        """Send a message soon."""
-        self._messages.put(news)
+    def send(self, message: Message) -> None:
+        """Queue a message and return at once."""
+        self._messages.put(message)
 
     def close(self) -> None:
-        """Wait a moment until everything is sent."""
+        """Wait until every message has been sent, at most 15 s."""
         self._messages.put(None)
-        self._thread.join(_AT_THE_END_SECONDS)
+        self._thread.join(_LAST_SECONDS)
 
     def _work(self) -> None:
-        while (news := self._messages.get()) is not None:
+        while (message := self._messages.get()) is not None:
             try:
-                self._send(json.dumps(news).encode())
+                self._send(json.dumps(message).encode())
             except (OSError, HTTPException, subprocess.SubprocessError) as error:
-                if not self._complained:
-                    # Not the error's text: it may hold the address, and an address may hold a secret.
-                    self._complain(f"--notify: a message was not taken ({type(error).__name__}).")
-                self._complained = True
+                if not self._warned:
+                    # The error's text may hold the address, and the address a secret.
+                    self._warn(f"--notify: a message could not be sent ({type(error).__name__}).")
+                self._warned = True
 
 
 @dataclass
-class Notified:
-    """Shows a sweep to a person, and passes on what is worth a message.
+class Notified(Observer):
+    """Passes everything on to another observer, and sends what has changed to a notifier.
 
     Attributes:
-        watcher: the person's view.
+        observer: the other observer.
         notifier: where messages go.
         metric: name of the objective.
     """
 
-    watcher: Watcher
+    observer: Observer
     notifier: Notifier
     metric: str
-    _seen: Progress | None = field(default=None, init=False)
+    _before: Progress | None = field(default=None, init=False)
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
-        self.watcher.say(line)
+        """Pass a message on."""
+        self.observer.say(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how far the data set is prepared."""
-        self.watcher.loading(what, done, total)
+        """Pass on how much of a data set has been prepared."""
+        self.observer.loading(what, done, total)
 
     def show(self, progress: Progress) -> None:
-        """Show where the sweep stands; what was so before this run is no news."""
-        before, self._seen = self._seen, progress
+        """Pass the progress on, and send what has changed since the first progress of this run."""
+        before, self._before = self._before, progress
         if before is not None:
-            for news in changes(before, progress, self.metric):
-                self.notifier.tell(news)
-        self.watcher.show(progress)
+            for message in changes(before, progress, self.metric):
+                self.notifier.send(message)
+        self.observer.show(progress)
 
     def close(self) -> None:
-        """Stop redrawing."""
-        self.watcher.close()
+        """Close the other observer."""
+        self.observer.close()
 
 
-def changes(before: Progress, now: Progress, metric: str) -> list[News]:
-    """Return what is worth a message between two looks at a sweep."""
-    found: list[News] = []
+def changes(before: Progress, now: Progress, metric: str) -> list[Message]:
+    """Return the messages about what has changed between two moments of a sweep."""
+    messages: list[Message] = []
     if now.best_value is not None and now.best_value != before.best_value:
-        found.append({"event": "best", "trial": now.best_key, "metric": metric, "value": now.best_value})
+        messages.append({"event": "best", "trial": now.best_key, "metric": metric, "value": now.best_value})
     failed = now.states.get("FAILED", 0)
     if failed > before.states.get("FAILED", 0):
-        found.append({"event": "failed", "failed": failed, "trials": now.wanted})
-    return found
+        messages.append({"event": "failed", "failed": failed, "trials": now.wanted})
+    return messages

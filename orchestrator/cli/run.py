@@ -1,205 +1,312 @@
-"""The verbs that run a sweep: `run`, `resume`, `retry-failed`."""
+"""The verbs that run, resume and stop a sweep, and those that follow one or check a file before it runs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 
-from orchestrator.cli.follow import Detach, run_detached
-from orchestrator.cli.found import sweep_named
+from orchestrator.api import following
+from orchestrator.api.cluster import available, this_machine
+from orchestrator.api.following import DETACH
+from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Plan, Sweep
+from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
+from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier
-from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience, Root, SweepId, paths
-from orchestrator.cli.progress import Watch
-from orchestrator.config import from_document, load
-from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission
-from orchestrator.driver.available import offered, wait_for_nodes
-from orchestrator.driver.preflight import check as check_place
-from orchestrator.driver.run import Run, drive
+from orchestrator.cli.options import Data, Json, Root, SweepId, TrackingPatience
+from orchestrator.cli.results import show_result
 from orchestrator.errors import BadInput
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
-from orchestrator.machines import hardware
-from orchestrator.storage.paths import Paths
+from orchestrator.exits import Exit
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result alone.")]
-Deadline = Annotated[
-    float, typer.Option(help="Seconds a running trial may stay silent before it is killed and retried.")
-]
-Wait = Annotated[
-    float | None,
-    typer.Option(
-        "--wait",
-        metavar="SECONDS",
-        envvar="SWEEP_WAIT",
-        help="How long to wait while no node has room for a trial; 10, on a cluster 3600.",
-    ),
-]
-Notify = Annotated[
-    str | None,
-    typer.Option(
-        envvar="SWEEP_NOTIFY",
-        metavar="COMMAND|URL",
-        help="Gets JSON at a new best, a failure, the end: a command on its standard input, a URL as POST.",
-    ),
-]
+File = Annotated[Path, typer.Argument(help="A search-space file, such as search_spaces/retrieval.yaml.")]
 Extend = Annotated[
     str | None,
-    typer.Option(metavar="KEY=VALUE", help="Go on beyond the budget: `--extend trials=128`."),
+    typer.Option("--extend", metavar="KEY=VALUE", help="Change the budget, such as `trials=128`."),
+]
+
+
+Profile = Annotated[
+    str | None,
+    typer.Option(help="A profile of the file; `full` for none. If left out, `laptop` where there is no GPU."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the file, such as `training.steps=1000`; may be given several times.",
+    ),
 ]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a command runs a sweep, and how it shows it."""
+class RunOptions:
+    """The options of every verb that runs a sweep; each field is an option."""
 
-    paths: Paths
-    data: Path
-    hardware: hardware.Hardware
-    quiet: bool
-    notify: str | None
-    deadline: float
-    patience: float
-    wait: float | None
-
-
-def run(
-    file: Annotated[Path, typer.Argument(help="A search-space file, such as search_spaces/retrieval.yaml.")],
-    profile: Annotated[
+    data: Data = DEFAULT_DATA
+    root: Root = DEFAULT_ROOT
+    deadline: Annotated[
+        float,
+        typer.Option(
+            "--deadline",
+            metavar="SECONDS",
+            help="How long a running trial may stay silent before it is killed and retried.",
+        ),
+    ] = DEADLINE_SECONDS
+    tracking_patience: TrackingPatience = TRACKING_SECONDS
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            envvar="SWEEP_WAIT",
+            help="How long to wait while no node has room for a trial. If left out, 10, on a cluster 3600.",
+        ),
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False
+    notify: Annotated[
         str | None,
-        typer.Option(help="A profile of the file; `full` for none. Without a GPU: `laptop`."),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key: `--set training.steps=1000`."),
-    ] = None,
+        typer.Option(
+            "--notify",
+            envvar="SWEEP_NOTIFY",
+            metavar="COMMAND|URL",
+            help="Receives JSON at a new best trial, at a failure and at the end: a command on its standard"
+            " input, a URL by POST.",
+        ),
+    ] = None
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            envvar=DETACH,
+            help="Run the sweep in a process of its own and follow it: closing the terminal ends only the"
+            " following.",
+        ),
+    ] = False
+
+
+def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
+    """Give a verb the options of `RunOptions`, and call it with `options`, the object that they make.
+
+    Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
+    """
+    own = [each for each in signature(verb, eval_str=True).parameters.values() if each.name != "options"]
+    kinds = get_type_hints(RunOptions, include_extras=True)
+    shared = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
+        for field in fields(RunOptions)
+    ]
+
+    @wraps(verb)
+    def command(**given: Any) -> int:
+        options = RunOptions(**{each.name: given.pop(each.name) for each in shared})
+        return verb(**given, options=options)
+
+    parameters = [*own, *shared]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+@with_run_options
+def run(
+    file: File,
+    profile: Profile = None,
+    overrides: Overrides = None,
     extend: Extend = None,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same file.")] = False,
-    data: Data = DEFAULT_DATA,
-    root: Root = DEFAULT_ROOT,
-    deadline: Deadline = 600.0,
-    patience: Patience = 60.0,
-    wait: Wait = None,
-    quiet: Quiet = False,
-    notify: Notify = None,
-    detach: Detach = False,
+    *,
+    options: RunOptions,
 ) -> int:
-    """Run the sweep of FILE, or resume it where it stopped.
+    """Run the sweep of a search-space file, or resume it where it stopped.
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
+
+    Example:
+
+        sweep run search_spaces/listops.yaml --set budget.trials=4
     """
-    here = offered(paths(root))
-    wanted = [*(overrides or ()), *_extension(extend)]
-    sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
-    if profile is None:
-        hardware.require_gpu_jax(here)
-    if detach:
-        admission.check(sweep, here, data)
-        return run_detached(sys.argv[1:], _identified(sweep, paths(root), new=new), paths(root))
-    place = _Place(paths(root), data, here, quiet, notify, deadline, patience, wait)
-    why = here.phrase if profile is None else "asked for"
-    return _go(sweep, place, why, new=new)
-
-
-def resume(
-    sweep: SweepId,
-    extend: Extend = None,
-    data: Data = DEFAULT_DATA,
-    root: Root = DEFAULT_ROOT,
-    deadline: Deadline = 600.0,
-    patience: Patience = 60.0,
-    wait: Wait = None,
-    quiet: Quiet = False,
-    notify: Notify = None,
-    detach: Detach = False,
-) -> int:
-    """Go on with a sweep of the ledger, without its file."""
-    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
-    record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
-    if detach:
-        return run_detached(sys.argv[1:], record.id, place.paths)
-    return _go(_stored(record, extend), place, "as it began", known=record.id)
-
-
-def retry_failed(
-    sweep: SweepId,
-    data: Data = DEFAULT_DATA,
-    root: Root = DEFAULT_ROOT,
-    deadline: Deadline = 600.0,
-    patience: Patience = 60.0,
-    wait: Wait = None,
-    quiet: Quiet = False,
-    notify: Notify = None,
-    detach: Detach = False,
-) -> int:
-    """Run the failed trials of a sweep once more, each from its last checkpoint."""
-    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
-    ledger = Ledger.open(place.paths.ledger_url)
-    record = sweep_named(ledger, sweep)
-    failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
-    if not failed:
-        raise BadInput(record.id, "must have failed trials to retry", "none", "`show` tells of each trial.")
-    if detach:
-        return run_detached(sys.argv[1:], record.id, place.paths)
-    return _go(_stored(record, None), place, "as it began", known=record.id, reopen=failed)
-
-
-def _go(
-    sweep: SweepConfig,
-    place: _Place,
-    why: str,
-    *,
-    known: str | None = None,
-    new: bool = False,
-    reopen: Sequence[str] = (),
-) -> int:
-    admission.check(sweep, place.hardware, place.data)
-    watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
-    if sweep.profile:
-        watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
-    notifier = Notifier(place.notify, watch.say) if place.notify is not None else None
-    watcher = Notified(watch, notifier, sweep.metric) if notifier else watch
-    begun = Run(
-        place.paths,
-        place.data,
-        place.hardware,
-        known,
-        new,
-        tuple(reopen),
-        deadline=place.deadline,
-        tracking_patience=place.patience,
-        wait=wait_for_nodes(place.wait),
+    sweep = Sweep.load(
+        file,
+        profile=profile or "auto",
+        overrides=overrides or (),
+        new=new,
+        hardware=available(root=options.root),
+        root=options.root,
+        data=options.data,
     )
-    sweep_id, code = drive(sweep, begun, watcher)
+    return _run(_extended(sweep, extend), options, Sweep.run)
+
+
+@with_run_options
+def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int:
+    """Resume a sweep from the ledger, without its file.
+
+    sweep resume retrieval --extend trials=128
+    """
+    found = Sweep.find(sweep, root=options.root, data=options.data)
+    return _run(_extended(found, extend), options, Sweep.run)
+
+
+@with_run_options
+def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
+    """Run the failed trials of a sweep again, each from its last checkpoint.
+
+    sweep retry-failed retrieval
+    """
+    return _run(Sweep.find(sweep, root=options.root, data=options.data), options, Sweep.retry_failed)
+
+
+def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
+    """Ask a running sweep to save every trial and end, from any machine that reaches its ledger.
+
+    sweep stop retrieval
+    """
+    found = Sweep.find(sweep, root=root)
+    print_line(f"{found.id}: {found.stop()} saves its trials and ends.")
+
+
+def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
+    """Print what the driver of a sweep prints until it ends; Ctrl-C ends only the following.
+
+    Exit codes: those of the sweep, or 5 if it still runs.
+
+    Example:
+
+        sweep follow retrieval
+    """
+    return _follow(Sweep.find(sweep, root=root))
+
+
+def validate(
+    file: File,
+    profile: Profile = None,
+    overrides: Overrides = None,
+    data: Data = DEFAULT_DATA,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+) -> None:
+    """Check a search-space file and print what would run; nothing is started or written.
+
+    sweep validate search_spaces/retrieval.yaml --profile laptop
+    """
+    sweep = Sweep.load(
+        file,
+        profile=profile or "auto",
+        overrides=overrides or (),
+        hardware=this_machine(),
+        root=root,
+        data=data,
+    )
+    plan = sweep.plan()
+    if as_json:
+        cost = asdict(plan.estimate) if plan.estimate else None
+        about = {"id": sweep.id, "data": plan.source.phrase, "specification": sweep.specification.document()}
+        print_json({**about, "estimate": cost})
+        return
+    for line in (*_planned(sweep, plan), *_cost(sweep, plan)):
+        print_line(line)
+
+
+def _run(sweep: Sweep, options: RunOptions, how: Callable[..., Exit]) -> int:
+    if options.detach:
+        return _run_detached(sweep)
+    display = Display(Console(soft_wrap=True), sweep.specification.metric, options.quiet)
+    notifier = Notifier(options.notify, display.say) if options.notify is not None else None
+    code = how(
+        sweep,
+        Notified(display, notifier, display.metric) if notifier else display,
+        deadline=options.deadline,
+        tracking_patience=options.tracking_patience,
+        wait=options.wait,
+    )
     if notifier:
-        notifier.tell({"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()})
+        ended = {"event": "ended", "sweep": sweep.id, "exit": int(code), "result": code.name.lower()}
+        notifier.send(ended)
         notifier.close()
-    # Plotly and Optuna take seconds to import: not before everything that can be refused has been.
-    from orchestrator.report import report
-
-    report.show(sweep_id, place.paths, watch.console)
-    return int(code)
+    show_result(sweep, display.console)
+    return code
 
 
-def _identified(sweep: SweepConfig, where: Paths, *, new: bool) -> str:
-    """Return the id under which a driver that starts now would run a sweep."""
-    check_place(where)
-    where.create()
-    with closing(Ledger.open(where.ledger_url)) as ledger:
-        return admission.identify(sweep, ledger, new=new).id
+def _run_detached(sweep: Sweep) -> int:
+    """Run a sweep in a process of its own and follow it; a sweep that is running is only followed."""
+    if sweep.state != "NEW" and sweep.status().driver is not None:
+        return _follow(sweep)
+    driver = following.start(sweep, sys.argv[1:])
+    _write(f"Process {driver.process.pid} drives {sweep.id}; its output goes to {driver.log}.\n")
+    code = _until_interrupted(sweep, lambda: driver.follow(_write))
+    if code is not None and code < 0:
+        _write(f"Signal {-code} ended the driver; run the same command to resume.\n")
+        return Exit.RESUMABLE
+    return Exit.STILL_RUNNING if code is None else code
 
 
-def _stored(record: SweepRecord, extend: str | None) -> SweepConfig:
-    text = str(record.facts.get("specification", ""))
-    return from_document(record.document, text, _extension(extend))
+def _follow(sweep: Sweep) -> int:
+    status = sweep.status()
+    if driver := status.driver:
+        _write(f"Process {driver.pid} on {driver.host} drives {sweep.id}.\n")
+    display = Display(Console(soft_wrap=True), status.metric)
+    code = _until_interrupted(sweep, lambda: following.follow(sweep, _write, display))
+    return Exit.STILL_RUNNING if code is None else code
 
 
-def _extension(extend: str | None) -> list[str]:
-    return [f"budget.{extend}"] if extend else []
+def _until_interrupted(sweep: Sweep, watch: Callable[[], int]) -> int | None:
+    """Return what `watch` returns, or None if Ctrl-C ended it."""
+    try:
+        return watch()
+    except KeyboardInterrupt:
+        _write(f"{sweep.id} is still running; `follow {sweep.id}` shows it, `stop {sweep.id}` ends it.\n")
+        return None
+
+
+def _extended(sweep: Sweep, extend: str | None) -> Sweep:
+    if extend is None:
+        return sweep
+    name, equals, value = extend.partition("=")
+    if not equals or not name.isidentifier():
+        raise BadInput("--extend", "must be KEY=VALUE", repr(extend), "For example --extend trials=128.")
+    return sweep.extend(**{name: value})
+
+
+def _planned(sweep: Sweep, plan: Plan) -> list[str]:
+    what, training = sweep.specification, sweep.specification.training
+    return [
+        f"{sweep.id}: valid",
+        f"data: {plan.source.phrase}",
+        f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
+        f"objective: {what.direction} {what.metric}",
+        f"sampler: {what.sampler.name}; scheduler: {what.scheduler.name}",
+        f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
+        f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}",
+        "space:",
+        *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
+    ]
+
+
+def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:
+    what, cost = sweep.specification, plan.estimate
+    if cost is None:
+        yield "time and memory: unknown, no sweep in this ledger has run the same program"
+        return
+    trials = what.budget.trials + what.confirm.seeds
+    most = cost.seconds * trials / max(plan.at_once, 1)
+    yield (
+        f"time: {cost.seconds:.0f} s a trial, at most {most / 60:.0f} min for {trials} of them,"
+        f" {plan.at_once} at once, compilation left out (measured in {cost.source})"
+    )
+    interval = cost.seconds * what.training.interval / what.training.steps
+    if what.budget.hours is not None and 3600 * what.budget.hours < interval:
+        yield f"warning: budget.hours ends before the first report, which takes {interval:.0f} s"
+    yield f"memory: {cost.bytes / 1e6:.1f} MB a trial for weights and optimiser; activations not counted"
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -6,7 +6,8 @@ that imports ruamel.yaml; it reads the parser's events, so nothing is ever const
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -136,13 +137,72 @@ def parse_fragment(text: str, where: str) -> Node:
     return _Builder(where, numbered=False).build(text or "~")
 
 
-def tree_of(value: Any, where: str) -> Node:
-    """Return plain values (of JSON) as a tree whose errors name `where`."""
-    if isinstance(value, dict):
-        return Node({str(key): tree_of(item, where) for key, item in value.items()}, where)
-    if isinstance(value, list):
-        return Node(tuple(tree_of(item, where) for item in value), where)
-    return Node(value, where, str(value))
+def tree_of(value: Any, where: str = "") -> Node:
+    """Return mappings, lists and scalars as a tree, under the same limits as a file.
+
+    Args:
+        value: a mapping of plain values, as JSON has them; tuples count as lists.
+        where: name of the document, put in front of the key that an error names; empty for none.
+
+    Raises:
+        BadInput: the value is no mapping, or holds something that a file cannot hold.
+    """
+    node = _Converter(where).node(value, ())
+    if not isinstance(node.value, dict):
+        raise BadInput(where or "document", "must be a mapping", node.shown(), "Give `task` and the rest.")
+    return node
+
+
+class _Converter:
+    """Turn plain values into nodes, refusing whatever a search-space file cannot hold."""
+
+    def __init__(self, where: str) -> None:
+        self._where, self._nodes = where, 0
+
+    def node(self, value: Any, path: tuple[str, ...]) -> Node:
+        self._nodes += 1
+        if len(path) >= DEEPEST:
+            raise self._refusal(
+                path, f"must have at most {DEEPEST} levels", "a deeper nesting", "Flatten it."
+            )
+        if self._nodes > MOST_NODES:
+            must = f"must have at most {MOST_NODES:,} keys and values"
+            raise self._refusal(path, must, "more", "Shorten the document.")
+        if isinstance(value, Mapping):
+            items = {self._key(key, path): item for key, item in value.items()}
+            return Node({key: self.node(item, (*path, key)) for key, item in items.items()}, self._where)
+        if isinstance(value, list | tuple):
+            return Node(tuple(self.node(item, (*path, "")) for item in value), self._where)
+        return Node(self._scalar(value, path), self._where, str(value))
+
+    def _key(self, key: Any, path: tuple[str, ...]) -> str:
+        if not isinstance(key, str) or not key.isprintable():
+            raise self._refusal(path, "a key must be a word", ascii(key)[:60], "Write it as a string.")
+        return key
+
+    def _scalar(self, value: Any, path: tuple[str, ...]) -> Scalar:
+        if isinstance(value, str) and not value.isprintable():
+            strange = next(character for character in value if not character.isprintable())
+            raise self._refusal(path, "must be plain text", ascii(strange), "Take the character out.")
+        if not _is_number_of_64_bits(value):
+            must, remedy = "must be a finite number of 64 bits", "Give a finite number."
+            raise self._refusal(path, must, repr(value)[:60], remedy)
+        if value is not None and not isinstance(value, str | int | float | bool):
+            must = "must be a mapping, a list, a number, a string, True, False or None"
+            raise self._refusal(path, must, type(value).__name__, "Convert it.")
+        return value
+
+    def _refusal(self, path: tuple[str, ...], must: str, got: str, remedy: str) -> BadInput:
+        key = ".".join(part for part in path if part)
+        where = ": ".join(part for part in (self._where, key) if part)
+        return BadInput(where or "document", must, got, remedy)
+
+
+def _is_number_of_64_bits(value: Any) -> bool:
+    """Return False for a number that is not finite or does not fit; True for anything else."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _printable(name: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,13 +40,37 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     Raises:
         BadInput: anything about the file, the profile or an override cannot be right.
     """
-    _check_name(path)
+    _check_name(path.stem, shown(path), "the file's name", "Rename it: it names the sweep.")
     root, text = read_document(path)
+    return _resolved(root, path.stem, profile, overrides, gpus, text)
+
+
+def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gpus: int) -> SweepConfig:
+    """Resolve and validate a search-space file that is given as a mapping.
+
+    Args:
+        document: mappings, lists, numbers, strings, booleans and None, as the file would hold them.
+        name: name of the sweep, as the stem of the file would be.
+        profile: as in `load`.
+        gpus: as in `load`.
+
+    Raises:
+        BadInput: anything about the mapping or the profile cannot be right; the error names the key.
+    """
+    _check_name(name, "name", "a sweep's name", "Choose another.")
+    root = tree_of(document)
+    text = json.dumps(root.plain(), indent=1)
+    return _resolved(root, name, profile, (), gpus, text)
+
+
+def _resolved(
+    root: Node, name: str, profile: str | None, overrides: Sequence[str], gpus: int, text: str
+) -> SweepConfig:
     chosen = _profile(root, profile, gpus)
     root = _with_profile(root, chosen)
     for override in overrides:
         root = _overridden(root, override)
-    sweep = _sweep(root, path.stem, chosen, text)
+    sweep = _sweep(root, name, chosen, text)
     check_installed(root, sweep.sampler)
     return sweep
 
@@ -71,12 +96,10 @@ def from_document(
     return _sweep(root, name, profile, source_text)
 
 
-def _check_name(path: Path) -> None:
-    if not re.fullmatch(SLUG, path.stem):
-        must = "the file's name must be letters, digits, - and _, at most 64"
-        raise BadInput(
-            shown(path), must, f"`{shown(Path(path.stem))[:80]}`", "Rename it: it names the sweep."
-        )
+def _check_name(name: str, where: str, what: str, remedy: str) -> None:
+    if not re.fullmatch(SLUG, name):
+        must = f"{what} must be letters, digits, - and _, at most 64"
+        raise BadInput(where, must, f"`{shown(Path(name))[:80]}`", remedy)
 
 
 def _profile(root: Node, wanted: str | None, gpus: int) -> str | None:

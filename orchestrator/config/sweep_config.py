@@ -30,6 +30,12 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
+def identity(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything in a document that makes a sweep another sweep."""
+    kept = {key: value for key, value in document.items() if key not in CHANGEABLE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Objective:
     """A metric that trials report, and which way is better."""
@@ -85,7 +91,8 @@ class SweepConfig:
         published: values tried first, or None.
         warm_start: ids of earlier sweeps to learn from.
         source_text: the file as it was read.
-        edition: tells sweeps of one and the same file apart; 1 for the first.
+        edition: number of this sweep among those of the same file, from 1.
+        recorded_id: id of the sweep in the ledger, or None if it has never run.
     """
 
     name: str
@@ -107,6 +114,7 @@ class SweepConfig:
     warm_start: tuple[str, ...]
     source_text: str
     edition: int = 1
+    recorded_id: str | None = None
 
     @property
     def objective(self) -> Objective:
@@ -125,15 +133,14 @@ class SweepConfig:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 of all that makes this sweep another one: not its budget, not its resources."""
-        identity = {key: value for key, value in self.document().items() if key not in CHANGEABLE}
-        return hashlib.sha256(
-            json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        """Return the identity of the document."""
+        return identity(self.document())
 
     @cached_property
     def id(self) -> str:
-        """Return the id: stem, profile and a digest, so that the same command finds the same sweep."""
+        """Return the id in the ledger, or the one it will have: stem, profile, digest and edition."""
+        if self.recorded_id is not None:
+            return self.recorded_id
         edition = str(self.edition) if self.edition > 1 else None
         return "-".join(part for part in (self.name, self.profile, self.digest[:8], edition) if part)
 

@@ -39,7 +39,8 @@ def complaint(root: Node, path: Path, must: str, remedy: str, got: str | None = 
     """Return the error about the value at `path`, or about its absence from the deepest level that exists."""
     node = root.at(path)
     key = dotted(path)
-    where = node.where if node.where == f"--set {key}" else f"{node.where}: {key}"
+    places = (node.where,) if node.where == f"--set {key}" else (node.where, key)
+    where = ": ".join(place for place in places if place)
     return BadInput(where, must, node.shown() if got is None else got, remedy)
 
 

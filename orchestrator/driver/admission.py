@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import SweepConfig, identity
 from orchestrator.driver import provenance
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -79,13 +79,13 @@ def identify(sweep: SweepConfig, ledger: Ledger, *, new: bool) -> SweepConfig:
     Raises:
         BadInput: if the file differs from that of its unfinished sweep.
     """
-    known = {record.id: record for record in ledger.sweeps()}
-    latest = newest(sweep, known)
+    records = ledger.sweeps()
     if new:
-        return replace(latest, edition=latest.edition + 1) if latest.id in known else latest
-    if latest.id not in known:
-        _refuse_change(sweep, known)
-    return latest
+        return _unused(sweep, records)
+    found = newest(sweep, records)
+    if found.recorded_id is None:
+        _refuse_change(sweep, records)
+    return found
 
 
 def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
@@ -107,22 +107,27 @@ def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
             raise BadInput(f"{sweep.name}: warm_start", must, f"{pursued} in `{name}`", "Leave it out.")
 
 
-def newest(sweep: SweepConfig, known: Container[str]) -> SweepConfig:
-    """Return the newest edition of a file whose id is known, or the first one that is to be."""
-    latest = sweep
-    while replace(latest, edition=latest.edition + 1).id in known:
-        latest = replace(latest, edition=latest.edition + 1)
-    return latest
+def newest(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
+    """Return a sweep under the id of the newest recorded one of the same file, or as it is if none is."""
+    same = [record.id for record in records if identity(record.document) == sweep.digest]
+    return under(sweep, same[-1]) if same else sweep
 
 
 def under(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
-    """Return the sweep in the edition that has this id; its own specification tells the rest."""
-    edition = sweep_id.removeprefix(f"{replace(sweep, edition=1).id}").removeprefix("-")
-    return replace(sweep, edition=int(edition) if edition else 1)
+    """Return a sweep under the id that it has in the ledger."""
+    return replace(sweep, recorded_id=sweep_id)
 
 
-def _refuse_change(sweep: SweepConfig, known: Mapping[str, SweepRecord]) -> None:
-    for record in known.values():
+def _unused(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
+    """Return a sweep in the first edition whose id no recorded sweep has."""
+    used = {record.id for record in records}
+    while sweep.id in used:
+        sweep = replace(sweep, edition=sweep.edition + 1)
+    return sweep
+
+
+def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
+    for record in records:
         same_file = (record.name, record.profile) == (sweep.name, sweep.profile)
         if same_file and record.state not in FINISHED_SWEEP:
             raise BadInput(

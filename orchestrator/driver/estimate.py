@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,26 +50,3 @@ def _measured(record: SweepRecord, sweep: SweepConfig, ledger: Ledger) -> Estima
     a_step = sorted(costs)[len(costs) // 2] / record.document["training"]["interval"]
     sizes = [row.bytes for row in ledger.checkpoints(record.id)]
     return Estimate(record.id, a_step * sweep.training.steps, max(sizes, default=0))
-
-
-def phrases(sweep: SweepConfig, found: Estimate | None, at_once: int) -> Iterator[str]:
-    """Yield lines for people.
-
-    Args:
-        sweep: what would run.
-        found: what a trial takes.
-        at_once: trials that this machine runs at once.
-    """
-    if found is None:
-        yield "time and memory: not known; no sweep of this ledger has run the same program"
-        return
-    trials = sweep.budget.trials + sweep.confirm.seeds
-    most = found.seconds * trials / max(at_once, 1)
-    yield (
-        f"time: {found.seconds:.0f} s a trial, at most {most / 60:.0f} min for {trials} of them,"
-        f" {at_once} at once, compilation left out (measured in {found.source})"
-    )
-    interval = found.seconds * sweep.training.interval / sweep.training.steps
-    if sweep.budget.hours is not None and 3600 * sweep.budget.hours < interval:
-        yield f"warning: budget.hours ends before the first report, which takes {interval:.0f} s"
-    yield f"memory: {found.bytes / 1e6:.1f} MB a trial for weights and optimiser; activations not counted"

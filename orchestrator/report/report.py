@@ -1,4 +1,4 @@
-"""A sweep's report: write it, show it, and say it to MLflow."""
+"""A sweep's report: write it, and say it to MLflow."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Event, SweepState
-from orchestrator.report import html, terminal, words
+from orchestrator.report import html
 from orchestrator.report.history import History, read
 from orchestrator.report.importance import importances
 from orchestrator.report.markdown import leaderboard_csv, markdown
 from orchestrator.report.publish import publication
-from orchestrator.report.summary import Summary, summarise
+from orchestrator.report.summary import summarise
 from orchestrator.storage.paths import Paths
-from orchestrator.tracking.address import shown
 
 REPORT = "report.html"
 
@@ -59,16 +56,6 @@ def conclude(
     return publication(history, summarise(history), files.all(), round(now * 1000))
 
 
-def show(sweep_id: str, paths: Paths, console: Console) -> None:
-    """Print a sweep's leaderboard, its answer, and where to look next."""
-    ledger = Ledger.open(paths.ledger_url)
-    try:
-        summary = summarise(read(ledger, sweep_id))
-    finally:
-        ledger.close()
-    terminal.show(summary, _places(summary, paths), console)
-
-
 def write_history(history: History, folder: Path) -> ReportFiles:
     """Write the report of a history."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,16 +81,3 @@ def _replace(file: Path, content: str) -> None:
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     beside.write_text(content, encoding="utf-8")
     beside.replace(file)
-
-
-def _places(summary: Summary, paths: Paths) -> terminal.Places:
-    command = "python -m orchestrator.sweep"
-    usual = paths.root.absolute() == Path("mlruns").absolute()
-    root = "" if usual else f" --root {words.near(paths.root)}"
-    report = paths.report(summary.sweep_id) / REPORT
-    ui = f"{command} ui{root}, then http://127.0.0.1:5000"
-    return terminal.Places(
-        tracking=shown(paths.tracking) if paths.tracking else ui,
-        report=words.near(report) if report.exists() else None,
-        evaluate=f"{command} evaluate {summary.chosen.row.key if summary.chosen else ''}{root}",
-    )

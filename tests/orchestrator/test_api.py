@@ -1,35 +1,45 @@
-"""A sweep in Python: the same ledger, the same figures, nothing imported before it is needed."""
+"""A sweep in Python: the same ledger, driver and report as the command line."""
 
 from __future__ import annotations
 
+import math
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from orchestrator import Sweep
-from orchestrator.errors import BadInput
+import orchestrator
+from orchestrator import BadInput, DamagedCheckpoint, Refusal, Sweep, Trial
+from orchestrator.config.document import parse_document
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.report.gallery import FIGURES
 from orchestrator.storage.paths import Paths
 from tests import sweeps
+from tests.orchestrator.cli.test_inputs import SPACE
 
 SPACES = Path(__file__).parents[2] / "search_spaces"
+DOCUMENT: Mapping[str, Any] = parse_document(SPACE, "space.yaml").plain()  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a root whose ledger holds a sweep of forty trials, most of them complete."""
-    paths = Paths(tmp_path_factory.mktemp("api") / "mlruns")
-    paths.create()
-    ledger = Ledger.open(paths.ledger_url)
+    """Return a root whose ledger holds a sweep of twenty trials, most of them complete."""
     states = ["COMPLETE", "COMPLETE", "COMPLETE", "PRUNED"]
-    members = [sweeps.trial(number, states[number % 4]) for number in range(20)]
-    sweeps.fill(ledger, paths.root / "checkpoints", members)
-    ledger.close()
-    return paths.root
+    trials = [sweeps.trial(number, states[number % 4]) for number in range(20)]
+    return sweeps.filled(tmp_path_factory.mktemp("api") / "mlruns", trials).root
+
+
+@pytest.fixture
+def sweep(root: Path) -> Sweep:
+    """Return that sweep."""
+    return Sweep.find("retrieval", root=root)
 
 
 def test_loading_runs_nothing_and_writes_nothing(tmp_path: Path) -> None:
@@ -43,13 +53,138 @@ def test_loading_runs_nothing_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mistake_is_told_as_on_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="steps"):
+def test_loading_with_a_cluster_named_neither_writes_nor_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster is asked when the sweep runs."""
+    with socket.create_server(("127.0.0.1", 0)) as cluster:
+        cluster.settimeout(0.5)
+        monkeypatch.setenv("RAY_ADDRESS", "{}:{}".format(*cluster.getsockname()))
+        sweep = Sweep.load(SPACES / "listops.yaml", root=tmp_path / "no")
+        assert sweep.specification.profile is None
+        with pytest.raises(TimeoutError):
+            cluster.accept()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_is_the_refusal_of_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^--set training.stesp: must be a known key, .* `steps`\?$"):
         Sweep.load(SPACES / "listops.yaml", overrides=["training.stesp=3"], root=tmp_path)
 
 
-def test_the_frame_is_the_ledger(root: Path) -> None:
-    sweep = Sweep.find("retrieval", root=root)
+def test_a_mapping_means_what_the_file_means(tmp_path: Path) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE)
+    loaded = Sweep.load(file, root=tmp_path)
+    given = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    assert given.id == loaded.id
+    assert given.specification.document() == loaded.specification.document()
+    again = parse_document(given.specification.source_text, "stored").plain()
+    assert again == DOCUMENT, "what is stored as the file of the sweep reads back as the mapping"
+
+
+def test_a_profile_of_a_mapping_is_applied(tmp_path: Path) -> None:
+    profiles = {"laptop": {"budget": {"trials": 2}}}
+    given = Sweep.from_dict({**DOCUMENT, "profiles": profiles}, name="space", profile="laptop", root=tmp_path)
+    assert given.specification.budget.trials == 2
+    assert given.id.startswith("space-laptop-")
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "an unknown key": (
+        {**DOCUMENT, "training": {**DOCUMENT["training"], "batchsize": 3}},
+        "training.batchsize: must be a known key, got `batchsize`. Did you mean `batch_size`?",
+    ),
+    "a value out of bounds": (
+        {**DOCUMENT, "budget": {"trials": 0}},
+        "budget.trials: must be at least 1, got 0.",
+    ),
+    "a number that is not finite": (
+        {**DOCUMENT, "training": {**DOCUMENT["training"], "weight_decay": math.nan}},
+        "training.weight_decay: must be a finite number of 64 bits, got nan.",
+    ),
+    "a number that is too large": (
+        {**DOCUMENT, "budget": {"trials": 2**64}},
+        "budget.trials: must be a finite",
+    ),
+    "an object": (
+        {**DOCUMENT, "search": {"learning_rate": object()}},
+        "search.learning_rate: must be a mapping, a",
+    ),
+    "a key that is no word": ({**DOCUMENT, "data": {3: 4}}, "data: a key must be a word, got 3."),
+    "a strange character": ({**DOCUMENT, "task": "co\u202epy"}, "task: must be plain text, got '\\u202e'."),
+    "a missing section": ({"task": "copy"}, "model: must be given, got nothing."),
+    "a deep nesting": ({**DOCUMENT, "data": {"a": [[[[[[[[1]]]]]]]]}}, "data.a: must have at most 8 levels"),
+    "no mapping": ([1], "document: must be a mapping, got [1]."),
+    "an unknown profile": (DOCUMENT, "--profile: must name a profile, got 'full-size'."),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_mapping_names_its_key(tmp_path: Path, name: str) -> None:
+    document, expected = MISTAKES[name]
+    profile = "full-size" if "profile" in name else None
+    with pytest.raises(BadInput) as refused:
+        Sweep.from_dict(document, name="space", profile=profile, root=tmp_path)
+    assert str(refused.value).startswith(expected)
+
+
+def test_a_mapping_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    endless: dict[str, Any] = dict(DOCUMENT)
+    endless["data"] = endless
+    with pytest.raises(BadInput, match="at most 8 levels"):
+        Sweep.from_dict(endless, name="space", root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 65])
+def test_the_name_of_a_sweep_is_a_word(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match=r"must be letters, digits"):
+        Sweep.from_dict(DOCUMENT, name=name, root=tmp_path)
+
+
+def test_a_new_sweep_of_the_same_file_has_another_id(tmp_path: Path) -> None:
+    first = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    _record(first, tmp_path)
+    assert Sweep.from_dict(DOCUMENT, name="space", root=tmp_path).id == first.id
+    assert Sweep.from_dict(DOCUMENT, name="space", root=tmp_path, new=True).id == f"{first.id}-2"
+
+
+def test_extending_changes_the_budget_alone(tmp_path: Path) -> None:
+    sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    longer = sweep.extend(trials=9, hours=2)
+    assert (longer.id, longer.specification.id) == (sweep.id, sweep.id)
+    assert (longer.specification.budget.trials, longer.specification.budget.hours) == (9, 2)
+    assert sweep.specification.budget.trials == 4
+    with pytest.raises(BadInput, match=r"budget.trials: must be at least 1, got 0"):
+        sweep.extend(trials=0)
+    with pytest.raises(BadInput, match=r"budget.trial: must be a known key"):
+        sweep.extend(trial=9)
+
+
+def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
+    sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    ledger = _record(sweep, tmp_path)
+    with pytest.raises(BadInput, match="must be running to be stopped"):
+        sweep.stop()
+    with Lease(ledger, sweep.id):
+        assert sweep.stop() == sweep.status().driver
+        assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
+
+
+def test_only_failed_trials_are_retried(sweep: Sweep) -> None:
+    assert sweep.failed() == ()
+    with pytest.raises(BadInput, match="must have failed trials to retry"):
+        sweep.retry_failed()
+
+
+def test_a_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    sweep = Sweep.from_dict({**DOCUMENT, "resources": {"cpu": 4096}}, name="space", root=tmp_path / "no")
+    with pytest.raises(BadInput, match=r"resources\.cpu"):
+        sweep.run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_frame_is_the_ledger(sweep: Sweep) -> None:
     frame = sweep.trials
     assert list(frame["number"]) == list(range(20))
     assert set(frame["state"]) == {"COMPLETE", "PRUNED"}
@@ -58,13 +193,14 @@ def test_the_frame_is_the_ledger(root: Path) -> None:
         row = frame.loc[trial.key]
         assert row["value"] == trial.value
         assert row["params.learning_rate"] == trial.params["learning_rate"]
-    assert sweep.best == f"{sweeps.SWEEP_ID}-18"
-    assert frame.loc[sweep.best, "test"] == pytest.approx(sweeps.accuracy(18, 200) - 0.011)
+    best = sweep.best
+    assert best is not None
+    assert best.key == f"{sweeps.SWEEP_ID}-18"
+    assert frame.loc[best.key, "test"] == pytest.approx(sweeps.accuracy(18, 200) - 0.011)
     assert frame["test"].notna().sum() == 1
 
 
-def test_curves_have_one_row_a_report(root: Path) -> None:
-    sweep = Sweep.find("retrieval", root=root)
+def test_curves_have_one_row_a_report(sweep: Sweep) -> None:
     wanted = [
         row
         for number in range(20)
@@ -76,21 +212,133 @@ def test_curves_have_one_row_a_report(root: Path) -> None:
     assert isinstance(sweep.curves, pd.DataFrame)
 
 
+def test_the_best_trial_is_an_object(root: Path, sweep: Sweep) -> None:
+    best = sweep.best
+    assert best is not None
+    expected = sweeps.trial(18)
+    assert (best.key, best.state, best.params, best.value) == (
+        expected.key,
+        "COMPLETE",
+        expected.params,
+        expected.value,
+    )
+    assert (
+        best.checkpoint
+        == root / "checkpoints" / sweeps.SWEEP_ID / best.key / f"step-{expected.best_step:09d}"
+    )
+    assert best == Trial.find(best.key, root=root)
+    with pytest.raises(DamagedCheckpoint):
+        best.predictor()  # the checkpoints of this sweep are stubs
+    with pytest.raises(BadInput, match="must be a checkpoint that can be evaluated"):
+        best.evaluate()
+
+
+def test_a_sweep_without_a_complete_trial_has_no_best_one(tmp_path: Path) -> None:
+    sweeps.filled(tmp_path / "mlruns", [sweeps.trial(0, "PRUNED"), sweeps.trial(1)])
+    paths = Paths(tmp_path / "mlruns")
+    sweep = Sweep.find("retrieval", root=paths.root)
+    assert sweep.best is not None
+    ledger = Ledger.open(paths.ledger_url)
+    for row in ledger.checkpoints(sweep.best.key):
+        ledger.drop_checkpoint(row.trial_key, Path(row.path))
+    assert sweep.best is None, "its weights are gone"
+
+
+def test_exports_are_written_once(root: Path, sweep: Sweep, tmp_path: Path) -> None:
+    best = sweep.best
+    assert best is not None
+    best.export(tmp_path / "trial")
+    assert (tmp_path / "trial" / "run.sh").exists()
+    assert sweep.export_study(tmp_path / "study.db") == 20
+    assert sweep.export_tensorboard(tmp_path / "curves") == 20
+    for again in (
+        lambda: best.export(tmp_path / "trial"),
+        lambda: sweep.export_study(tmp_path / "study.db"),
+        lambda: sweep.export_tensorboard(tmp_path / "curves"),
+    ):
+        with pytest.raises(BadInput, match="must not"):
+            again()
+
+
+def test_the_report_is_written_where_the_sweep_is(sweep: Sweep, root: Path) -> None:
+    files = sweep.report()
+    assert files.html == root / "reports" / sweeps.SWEEP_ID / "report.html"
+    assert all(file.exists() for file in files.all())
+
+
+def test_sweeps_are_compared_as_markdown(sweep: Sweep) -> None:
+    assert sweep.compare().count(sweeps.SWEEP_ID) == 1
+    assert sweep.compare(sweep).count(sweeps.SWEEP_ID) == 2
+
+
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_draws_something(root: Path, name: str) -> None:
-    figure = Sweep.find("retrieval", root=root).figure(name)
-    assert figure.data
+def test_every_figure_draws_something(sweep: Sweep, name: str) -> None:
+    assert sweep.figure(name).data
 
 
-def test_an_unknown_figure_is_named(root: Path) -> None:
+def test_an_unknown_figure_is_named(sweep: Sweep) -> None:
     with pytest.raises(BadInput, match=r"Did you mean hidden-norms\?"):
-        Sweep.find("retrieval", root=root).figure("hidden_norms")
+        sweep.figure("hidden_norms")
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert list(orchestrator.__all__) == sorted(orchestrator.__all__)
+    for name in orchestrator.__all__:
+        assert getattr(orchestrator, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Sweeep'"):
+        _ = orchestrator.Sweeep  # type: ignore[attr-defined]
+
+
+def test_every_refusal_can_be_imported_from_the_package() -> None:
+    """All classes of both packages are in memory once every module has been imported."""
+    code = (
+        "import importlib, pkgutil, orchestrator, trainables\n"
+        "for package in (orchestrator, trainables):\n"
+        "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not found.name.startswith('orchestrator.ledger.migrations'):\n"
+        "            importlib.import_module(found.name)\n"
+        "def tree(kind):\n"
+        "    return {kind.__name__}.union(*map(tree, kind.__subclasses__()))\n"
+        "print(*sorted(tree(orchestrator.Refusal)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    refusals = set(done.stdout.split())
+    assert {"Refusal", "BadInput", "Busy"} <= refusals
+    assert refusals <= set(orchestrator.__all__)
+    for name in refusals:
+        assert issubclass(getattr(orchestrator, name), Refusal)
 
 
 def test_importing_it_imports_neither_ray_nor_jax_nor_mlflow_nor_optuna() -> None:
-    code = (
-        "import sys; from orchestrator import Sweep; "
-        "print({'ray', 'jax', 'mlflow', 'optuna', 'plotly'} & set(sys.modules))"
+    assert _loaded_by("from orchestrator import Sweep") & HEAVY == set()
+
+
+def test_the_api_imports_neither_typer_nor_rich(root: Path) -> None:
+    """Scikit-learn, which draws importances, imports rich by itself: so nothing is drawn here."""
+    used = f"sweep = Sweep.find('retrieval', root={str(root)!r}); sweep.best.history(); sweep.status()"
+    assert _loaded_by(f"from orchestrator import Sweep; {used}") & {"typer", "rich"} == set()
+    drawn = _loaded_by(f"from orchestrator import Sweep; {used}; sweep.figure('history')")
+    assert drawn & {"typer", "orchestrator.report.terminal"} == set()
+
+
+HEAVY = {"ray", "jax", "mlflow", "optuna", "plotly", "pandas", "sklearn"}
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Return the modules that a piece of Python code loads."""
+    shown = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def _record(sweep: Sweep, root: Path) -> Ledger:
+    """Write a sweep to the ledger under a root, as interrupted."""
+    what = sweep.specification
+    ledger = Ledger.open(sweep.workspace.paths.ledger_url)
+    facts = {"metric": what.metric, "direction": what.direction}
+    about = {"id": sweep.id, "name": what.name, "profile": what.profile, "task": what.task}
+    record = sweeps.sweep_record(
+        **about, document=what.document(), digest=what.digest, state="INTERRUPTED", facts=facts
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    ledger.create_sweep(record)
+    return ledger

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.follow import ended
+from orchestrator.api.following import exit_code
 from orchestrator.driver import detached
 from orchestrator.exits import Exit
-from tests import sweeps
 
 ECHO = """#!/bin/sh
 echo "$@"
@@ -71,15 +70,15 @@ def test_who_comes_later_sees_the_last_whole_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "trials", "code"),
+    ("state", "failed", "code"),
     [
-        ("COMPLETE", ["COMPLETE", "PRUNED"], Exit.COMPLETE),
-        ("COMPLETE", ["COMPLETE", "FAILED"], Exit.SOME_FAILED),
-        ("FAILED", ["FAILED"], Exit.SOME_FAILED),
-        ("INTERRUPTED", ["COMPLETE"], Exit.RESUMABLE),
-        ("RUNNING", ["COMPLETE"], Exit.RESUMABLE),
+        ("COMPLETE", False, Exit.COMPLETE),
+        ("COMPLETE", True, Exit.SOME_FAILED),
+        ("FAILED", True, Exit.SOME_FAILED),
+        ("FAILED", False, Exit.SOME_FAILED),
+        ("INTERRUPTED", False, Exit.RESUMABLE),
+        ("RUNNING", True, Exit.RESUMABLE),
     ],
 )
-def test_the_exit_code_of_a_sweep_that_nobody_drives(state: str, trials: list[str], code: Exit) -> None:
-    record = sweeps.sweep_record(state=state)
-    assert ended(record, [sweeps.trial(number, each) for number, each in enumerate(trials)]) == code
+def test_the_exit_code_of_a_sweep_without_a_driver(state: str, failed: bool, code: Exit) -> None:
+    assert exit_code(state, failed=failed) == code

@@ -57,5 +57,5 @@ def test_a_budget_that_ends_before_the_first_report_is_warned_of(
 
 
 def test_another_program_is_not_known(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
+    assert "time and memory: unknown" in validated(file, capsys, "--set", "model.d_state=32")
     assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

@@ -72,7 +72,7 @@ def test_the_script_finds_the_code_that_it_brings(root: Path) -> None:
     ("arguments", "said"),
     [
         ([TRIAL, "--to", "{root}"], "must not be there yet"),
-        ([f"{sweeps.SWEEP_ID}-99"], "must be a trial's key"),
+        ([f"{sweeps.SWEEP_ID}-99"], "must be the key of a trial"),
     ],
 )
 def test_nothing_is_overwritten(
@@ -88,7 +88,7 @@ def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str])
     assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 0
     assert "8 trials" in capsys.readouterr().out
     assert run_command(["export-study", "retrieval", str(file), "--root", str(root)]) == 2
-    assert "must not be there yet" in capsys.readouterr().err
+    assert "must not exist yet" in capsys.readouterr().err
 
 
 def _events(folder: Path) -> Iterator[Any]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -81,14 +79,6 @@ def test_an_interrupted_sweep_is_told_as_killed(ledger: Ledger, paths: Paths) ->
     assert told[-1].payload["values"] == {}, "its figures come once, at the end"
     assert told[-1].payload["status"] == "KILLED"
     assert told[-1].payload["tags"] == {"sweep.state": "INTERRUPTED", "sweep.reason": "SIGTERM"}
-
-
-def test_show_says_where_the_report_is(ledger: Ledger, paths: Paths) -> None:
-    report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
-    out = io.StringIO()
-    report.show(sweeps.SWEEP_ID, paths, Console(file=out))
-    assert str(paths.report(sweeps.SWEEP_ID) / "report.html") in out.getvalue()
-    assert f"--root {paths.root}" in out.getvalue()
 
 
 def test_a_thousand_trials_make_a_report_that_can_be_sent_around(tmp_path: Path) -> None:

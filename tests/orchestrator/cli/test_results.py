@@ -18,7 +18,10 @@ def root(tmp_path: Path) -> Path:
 
 def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "retrieval", "--root", str(root)]) == 0
-    assert "Chosen: retrieval-laptop-0123abcd-7" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Chosen: retrieval-laptop-0123abcd-7" in printed
+    assert str(root / "reports" / sweeps.SWEEP_ID / "report.html") in printed
+    assert f"--root {root}" in printed
     assert (root / "reports" / sweeps.SWEEP_ID / "report.html").stat().st_size > 1_000_000
 
 
@@ -29,4 +32,4 @@ def test_compare(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "nothing", "--root", str(root)]) == 2
-    assert "must be one sweep's id" in capsys.readouterr().err
+    assert "must be the id of one sweep" in capsys.readouterr().err

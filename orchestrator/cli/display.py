@@ -1,28 +1,44 @@
-"""Show a running sweep: redrawn in place on a terminal, a line now and then anywhere else."""
+"""How verbs print: lines, JSON, and the live display of a running sweep.
+
+The display is redrawn in place on a terminal, and is a line now and then anywhere else.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.session.progress import Progress
+from orchestrator.api.observer import Observer, Progress
+from orchestrator.report.words import duration
 
 _LINE_EVERY_SECONDS = 30.0
 _ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
 
 
+def print_line(line: str) -> None:
+    """Print a line as it is, without wrapping, markup or colours."""
+    Console(soft_wrap=True, highlight=False).print(line, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON."""
+    Console(soft_wrap=True).print_json(json.dumps(value))
+
+
 @dataclass
-class Watch:
-    """A person's view of one sweep.
+class Display(Observer):
+    """Prints the messages and the progress of one sweep.
 
     Attributes:
-        console: where to write.
+        console: where to print.
         metric: name of the objective, shown beside the best value.
-        quiet: say only what stays.
+        quiet: whether to print messages alone.
     """
 
     console: Console
@@ -33,19 +49,19 @@ class Watch:
     _printed: str = ""
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
+        """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how far the data set is prepared."""
+        """Show how much of the data set has been prepared."""
         self._draw(f"{what}: {done:,} of {total:,}", settled=done >= total)
 
     def show(self, progress: Progress) -> None:
-        """Show where the sweep stands."""
+        """Show the progress of the sweep."""
         self._draw(describe(progress, self.metric), settled=progress.settled >= progress.wanted)
 
     def close(self) -> None:
-        """Stop redrawing; what was last shown stays on the screen."""
+        """Stop redrawing; the last line stays on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -66,7 +82,7 @@ class Watch:
 
 
 def describe(progress: Progress, metric: str) -> str:
-    """Return one line: trials by state, best so far, time left."""
+    """Return one line: trials by state, the best one so far, the time left."""
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
     )
@@ -76,13 +92,5 @@ def describe(progress: Progress, metric: str) -> str:
     if progress.best_value is not None:
         parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
     if progress.seconds_left is not None and progress.settled < progress.wanted:
-        parts.append(f"about {_duration(progress.seconds_left)} left")
+        parts.append(f"about {duration(progress.seconds_left)} left")
     return " · ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

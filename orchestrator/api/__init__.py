@@ -1,0 +1,1 @@
+"""The service in Python: what `orchestrator` exports and every verb of the command line calls."""

@@ -1,0 +1,125 @@
+"""The data sets of the tasks: which are here, where the published ones come from, and fetching them."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.validation_errors import nearest
+from orchestrator.data.fetching import Fetched
+from orchestrator.data.fetching import fetch as fetch_file
+from orchestrator.data.inventory import Holding, State, holdings, state
+from orchestrator.errors import BadInput
+from trainables.data.remote import Remote
+from trainables.data.task import Progress, Source, Task, TaskData
+from trainables.tasks import TASKS
+
+__all__ = [
+    "Checked",
+    "Fetched",
+    "Progress",
+    "Remote",
+    "State",
+    "Task",
+    "check",
+    "fetch",
+    "states",
+    "task_named",
+]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The data that a task would use.
+
+    Attributes:
+        source: where the examples come from.
+        files: the files of the source, with sizes and sums.
+        loaded: the encoded data set, or None if it was not encoded.
+    """
+
+    source: Source
+    files: Sequence[Holding]
+    loaded: TaskData | None
+
+
+def task_named(name: str) -> Task:
+    """Return the task of this name.
+
+    Raises:
+        BadInput: there is no such task.
+    """
+    if name not in TASKS:
+        raise BadInput(f"task {name}", "must be a task", repr(name), nearest(name, TASKS))
+    return TASKS[name]
+
+
+def states(folder: Path) -> dict[str, State]:
+    """Return for every task by name whether its data is here, generated or missing.
+
+    Args:
+        folder: folder of the data sets.
+    """
+    return {name: state(task, {}, folder) for name, task in TASKS.items()}
+
+
+def fetch(
+    task: Task,
+    folder: Path,
+    progress: Progress,
+    *,
+    given: Path | None = None,
+    sha256: str | None = None,
+) -> Iterator[tuple[Remote, Fetched]]:
+    """Bring the published files of a task into a folder, one after the other.
+
+    A download resumes where an earlier one ended. Its SHA-256 is verified before it is unpacked, and the
+    result is moved into place whole. If no sum is published, the sum of the first fetch is stored, and later
+    fetches must find the same.
+
+    Args:
+        task: the task; nothing is fetched for a generated one.
+        folder: folder of the data sets.
+        progress: receives what is being done, and how much of it.
+        given: a file of the user's, or the folder it is in, instead of a download.
+        sha256: sum of that file, if it is not the published one.
+
+    Raises:
+        BadInput: `sha256` without `given`.
+        BadData: a file cannot be fetched, or is not the published one.
+    """
+    for remote in task.remotes:
+        wanted = _vouched(remote, given, sha256)
+        yield wanted, fetch_file(wanted, folder, progress, given=given, open_url=urllib.request.urlopen)
+
+
+def check(task: Task, folder: Path, options: Mapping[str, Any], progress: Progress | None = None) -> Checked:
+    """Return the data that a task would use.
+
+    Args:
+        task: the task.
+        folder: folder of the data sets; the encoded data set is written to its cache.
+        options: options of the task, as the section `data` of a search-space file has them.
+        progress: if given, the data set is encoded and every row of it read, and this receives how far.
+
+    Raises:
+        BadData: the data is missing or damaged.
+        Refusal: an option is wrong.
+    """
+    source = task.check(options, folder)
+    loaded = task.load(options, folder, progress) if progress else None
+    return Checked(source, holdings(source), loaded)
+
+
+def _vouched(remote: Remote, given: Path | None, sha256: str | None) -> Remote:
+    """Return the file with the sum that the user vouches for."""
+    if sha256 is None:
+        return remote
+    if given is None:
+        raise BadInput(
+            "--sha256", "must go with --from", "--sha256 alone", "A download has its published sum."
+        )
+    return replace(remote, sha256=sha256.lower(), size=None)

@@ -1,0 +1,89 @@
+"""What a sweep can be turned into: pandas frames, figures, a report, an Optuna storage, TensorBoard's files.
+
+Plotly, Optuna, pandas and tensorboardX take seconds to import: `orchestrator.api.sweep` imports this module
+when one of them is needed, and no other module does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.export import tensorboard
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.report import gallery
+from orchestrator.report.compare import comparison
+from orchestrator.report.history import History
+from orchestrator.report.report import ReportFiles, write_history
+from orchestrator.report.summary import Row, summarise
+from orchestrator.study.storage import store
+from orchestrator.study.study import Study
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of one sweep; `orchestrator.api.sweep.Sweep` describes each method.
+
+    Attributes:
+        history: every row of the ledger about the sweep.
+    """
+
+    history: History
+
+    def trials(self) -> pd.DataFrame:
+        """Return one row a trial, the search before the confirmations, indexed by key."""
+        summary = summarise(self.history)
+        rows = [(row, "search") for row in summary.rows]
+        rows += [(row, "confirmation") for row in summary.confirmations]
+        frame = pd.DataFrame(_values(row, role) for row, role in rows)
+        if frame.empty:
+            return frame
+        return frame.sort_values(["role", "number"], ascending=[False, True]).set_index("key")
+
+    def curves(self) -> pd.DataFrame:
+        """Return one row a report: `trial`, `step` and every reported metric."""
+        reports = (row for rows in self.history.reports.values() for row in rows)
+        return pd.DataFrame({"trial": row.trial_key, "step": row.step, **row.metrics} for row in reports)
+
+    def figure(self, name: str) -> go.Figure:
+        """Return a figure of the report."""
+        return gallery.figure(name, self.history, summarise(self.history))
+
+    def report(self, folder: Path) -> ReportFiles:
+        """Write the report."""
+        return write_history(self.history, folder)
+
+    def compared(self, others: Iterable[History]) -> str:
+        """Return this sweep and others side by side as Markdown."""
+        return comparison([summarise(history) for history in (self.history, *others)])
+
+    def export_study(self, specification: SweepConfig, file: Path) -> int:
+        """Write the study as a new Optuna storage; return the number of trials."""
+        reports = [row for rows in self.history.reports.values() for row in rows]
+        study = Study(specification, self.history.search(), reports)
+        return store(study, file, self.history.sweep.id)
+
+    def export_tensorboard(self, ledger: Ledger, folder: Path) -> int:
+        """Write curves and hyperparameters as a new folder for TensorBoard; return the number of trials."""
+        return tensorboard.write(ledger, self.history.sweep, folder)
+
+
+def _values(row: Row, role: str) -> dict[str, object]:
+    return {
+        "key": row.key,
+        "number": row.number,
+        "role": role,
+        "state": row.state,
+        "value": row.value,
+        "test": row.test,
+        "best_step": row.best_step,
+        "step": row.step,
+        "seconds": row.seconds,
+        "cause": row.cause,
+        **{f"params.{name}": value for name, value in row.params.items()},
+    }

@@ -1,0 +1,527 @@
+"""One sweep: load it, run it, stop it, and read what came out.
+
+sweep = Sweep.load("search_spaces/listops.yaml", profile="laptop", overrides=["budget.trials=4"])
+sweep.run()
+sweep.trials                      # a pandas frame, one row a trial
+sweep.best.predictor()            # the trained network
+sweep.figure("learning-curves")   # a Plotly figure
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.api.observer import Observer
+from orchestrator.api.status import DetailedStatus, detailed
+from orchestrator.api.trial import Trial
+from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.config import from_dict, from_document
+from orchestrator.config import load as load_file
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import admission, preflight
+from orchestrator.driver.available import cluster_address, offered, wait_for_nodes
+from orchestrator.driver.estimate import Estimate, estimate
+from orchestrator.driver.run import Run, drive
+from orchestrator.errors import BadInput
+from orchestrator.exits import Exit
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.lease import holder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.machines.hardware import Hardware, detect, require_gpu_jax
+from orchestrator.report.history import History, read
+from orchestrator.report.summary import Summary, summarise
+from trainables.data.task import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from orchestrator.api.results import Results
+    from orchestrator.report.report import ReportFiles
+
+DEADLINE_SECONDS: float = Run.deadline
+TRACKING_SECONDS: float = Run.tracking_patience
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What running a sweep would take.
+
+    Attributes:
+        source: where the data set comes from.
+        hardware: what trials can run on.
+        at_once: number of trials that run at a time.
+        estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
+    """
+
+    source: Source
+    hardware: Hardware
+    at_once: int
+    estimate: Estimate | None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """How a sweep was asked for.
+
+    Attributes:
+        automatic: whether the profile was chosen by the hardware; None for a sweep of the ledger.
+        new: whether another sweep of the same file is to be started.
+        hardware: what trials can run on, if it is known already.
+    """
+
+    automatic: bool | None = None
+    new: bool = False
+    hardware: Hardware | None = None
+
+
+class Sweep:
+    """One search-space file, run once: its specification, and what the ledger knows of it.
+
+    Every method may be called from any thread. What a method writes is in its description; all of it is under
+    the root, except the data folder's cache and what an argument names.
+
+    Attributes:
+        id: id of the sweep in the ledger, in MLflow and in the names of its files.
+        workspace: the folders that the sweep reads and writes.
+    """
+
+    def __init__(
+        self,
+        sweep_id: str,
+        workspace: Workspace,
+        specification: SweepConfig | None = None,
+        request: _Request = _Request(),
+    ) -> None:
+        self.id, self.workspace = sweep_id, workspace
+        self._given, self._request = specification, request
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        new: bool = False,
+        hardware: Hardware | None = None,
+        root: str | Path | None = None,
+        data: str | Path | None = None,
+    ) -> Sweep:
+        """Return the sweep of a search-space file. Nothing is run, written or asked over the network.
+
+        Only a ledger that an older version has written is brought up to date.
+
+        Args:
+            path: the file.
+            profile: name of a profile of the file; None for the file as it stands; "auto" for the profile
+                `laptop` if there is no GPU and the file has that profile.
+            overrides: changes to the file, `key=value` each, such as `training.steps=1000`.
+            new: return another sweep of the same file instead of the one in the ledger.
+            hardware: what trials can run on, as `available` returns it; it decides "auto". If None, "auto"
+                goes by the GPUs of this machine, or means None if `RAY_ADDRESS` names a cluster.
+            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+
+        Raises:
+            BadInput: the file, the profile or an override is wrong; the error names file, line and key. Or
+                others can change the root.
+        """
+        name, gpus = _profile(profile, hardware)
+        specification = load_file(Path(path), profile=name, overrides=tuple(overrides), gpus=gpus)
+        request = _Request(profile == "auto", new, hardware)
+        return cls._of(specification, Workspace.at(root, data), request)
+
+    @classmethod
+    def from_dict(
+        cls,
+        document: Mapping[str, Any],
+        *,
+        name: str,
+        profile: str | None = "auto",
+        new: bool = False,
+        hardware: Hardware | None = None,
+        root: str | Path | None = None,
+        data: str | Path | None = None,
+    ) -> Sweep:
+        """Return the sweep of a search-space file given as a mapping; like `load` in all else.
+
+        Args:
+            document: the sections of the file: mappings, lists, numbers, strings, booleans and None. Strings
+                are words: write `math.pi / 10` where a file says `pi/10`.
+            name: name of the sweep, as the stem of a file would be.
+            profile: as in `load`.
+            new: as in `load`.
+            hardware: as in `load`.
+            root: as in `load`.
+            data: as in `load`.
+
+        Raises:
+            BadInput: the mapping or the profile is wrong, as `load` would say; the error names the key.
+        """
+        chosen, gpus = _profile(profile, hardware)
+        specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
+        request = _Request(profile == "auto", new, hardware)
+        return cls._of(specification, Workspace.at(root, data), request)
+
+    @classmethod
+    def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:
+        """Return a sweep of the ledger.
+
+        Args:
+            name: id of the sweep, or its beginning.
+            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+
+        Raises:
+            BadInput: there is no ledger, or `name` does not name one sweep of it.
+        """
+        workspace = Workspace.at(root, data)
+        with workspace.ledger() as ledger:
+            return cls(sweep_named(ledger, name).id, workspace)
+
+    @classmethod
+    def _of(cls, specification: SweepConfig, workspace: Workspace, request: _Request) -> Sweep:
+        """Return the newest sweep of a specification that the ledger knows, or a new one."""
+        if workspace.has_ledger():
+            preflight.check(workspace.paths)
+            with workspace.ledger() as ledger:
+                if request.new:
+                    specification = admission.identify(specification, ledger, new=True)
+                else:
+                    specification = admission.newest(specification, ledger.sweeps())
+        return cls(specification.id, workspace, specification, request)
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.id!r}, {self.state})"
+
+    @cached_property
+    def specification(self) -> SweepConfig:
+        """Return the validated search-space file, its profile and overrides applied."""
+        if self._given is not None:
+            return self._given
+        with self.workspace.ledger() as ledger:
+            record = self._record(ledger)
+        text = str(record.facts.get("specification", ""))
+        return admission.under(from_document(record.document, text), self.id)
+
+    @property
+    def state(self) -> str:
+        """Return the state in the ledger, INTERRUPTED if its driver died, or NEW if it has never run."""
+        return self.status().state if self._is_known() else "NEW"
+
+    def status(self) -> DetailedStatus:
+        """Return the state of the sweep, its driver, its progress and its failures.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        with self.workspace.ledger() as ledger:
+            return detailed(ledger, self._record(ledger))
+
+    def plan(self) -> Plan:
+        """Check that the sweep can run, by default on this machine; return what that would take.
+
+        Nothing is written.
+
+        Raises:
+            BadInput: the resources of a trial are not available here.
+            BadData: the files of the data set are missing or wrong.
+        """
+        hardware = self._request.hardware or detect()
+        source = admission.check(self.specification, hardware, self.workspace.data)
+        measured = None
+        if self.workspace.has_ledger():
+            with self.workspace.ledger() as ledger:
+                measured = estimate(self.specification, ledger)
+        return Plan(source, hardware, _at_once(self.specification, hardware), measured)
+
+    def admit(self) -> Hardware:
+        """Check everything that can be checked before a run; return what trials can run on.
+
+        If `RAY_ADDRESS` names a cluster, it is asked for its nodes; Ray's token is created under the root if
+        it is missing, and environment variables that Ray reads are set.
+
+        Raises:
+            BadInput: the resources of a trial are not available, JAX cannot use the GPUs of this machine, or
+                the file differs from the one that its unfinished sweep began with.
+            BadData: the files of the data set are missing or wrong.
+            NoCluster: the cluster does not answer.
+        """
+        hardware = self._request.hardware or offered(self.workspace.paths)
+        if self._request.automatic:
+            require_gpu_jax(hardware)
+        admission.check(self.specification, hardware, self.workspace.data)
+        if self.workspace.has_ledger() and not self._is_known():
+            with self.workspace.ledger() as ledger:
+                admission.identify(self.specification, ledger, new=self._request.new)
+        return hardware
+
+    def run(
+        self,
+        observer: Observer | None = None,
+        *,
+        deadline: float = DEADLINE_SECONDS,
+        tracking_patience: float = TRACKING_SECONDS,
+        wait: float | None = None,
+    ) -> Exit:
+        """Run the sweep, or resume it where it stopped; return when it has ended.
+
+        The call starts Ray in this process, or joins the cluster that `RAY_ADDRESS` names, and sets
+        environment variables that Ray, JAX and XLA read. In the main thread the first SIGINT, SIGTERM or
+        SIGHUP saves every running trial and ends the call; the second ends the process. In any other thread
+        signals are left alone: `stop` ends the call.
+
+        Writes the ledger, its backup and its lease, checkpoints, logs, the report, compiled programs, Ray's
+        token and state, and MLflow's database and artifacts; and the encoded data set to the data folder.
+
+        Args:
+            observer: receives messages and progress; if None, messages are logged.
+            deadline: seconds that a running trial may stay silent before it is killed and retried.
+            tracking_patience: seconds to wait for MLflow at the end; records that it has not taken by then
+                wait in the ledger for the next run.
+            wait: seconds to wait while no node has room for a trial; if None, 10 on this machine and 3600 on
+                a cluster.
+
+        Returns:
+            COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
+
+        Raises:
+            BadInput: the sweep cannot run here, or its file has changed since its unfinished sweep began.
+            BadData: the data set cannot be read.
+            Busy: another process drives the sweep.
+            Damaged: the ledger is damaged beyond its backup.
+            NoCluster: the cluster does not answer.
+        """
+        return self._drive(observer or Observer(), (), deadline, tracking_patience, wait)
+
+    def retry_failed(
+        self,
+        observer: Observer | None = None,
+        *,
+        deadline: float = DEADLINE_SECONDS,
+        tracking_patience: float = TRACKING_SECONDS,
+        wait: float | None = None,
+    ) -> Exit:
+        """Run the failed trials once more, each from its last checkpoint; otherwise like `run`.
+
+        Args:
+            observer: as in `run`.
+            deadline: as in `run`.
+            tracking_patience: as in `run`.
+            wait: as in `run`.
+
+        Raises:
+            BadInput: no trial has failed, or as `run`.
+            BadData: as `run`.
+            Busy: as `run`.
+            Damaged: as `run`.
+            NoCluster: as `run`.
+        """
+        failed = self.failed()
+        if not failed:
+            raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
+        return self._drive(observer or Observer(), failed, deadline, tracking_patience, wait)
+
+    def failed(self) -> tuple[str, ...]:
+        """Return the keys of the failed trials, confirmations included.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        with self.workspace.ledger() as ledger:
+            trials = ledger.trials(self._record(ledger).id)
+        return tuple(trial.key for trial in trials if trial.state == "FAILED")
+
+    def stop(self) -> Holder:
+        """Ask the driver of the sweep to save every trial and end; return that driver without waiting.
+
+        Writes the request to the ledger, so it works from every machine that reaches the ledger.
+
+        Raises:
+            BadInput: no process drives the sweep.
+        """
+        with self.workspace.ledger() as ledger:
+            record = self._record(ledger)
+            driver = holder(ledger, record.id)
+            if driver is None:
+                remedy = "`status` shows the state of a sweep."
+                raise BadInput(record.id, "must be running to be stopped", record.state, remedy)
+            ask_to_stop(ledger, record.id)
+        return driver
+
+    def extend(self, **budget: float | str) -> Sweep:
+        """Return this sweep with another budget, such as `extend(trials=128)`, for `run` to go on with.
+
+        Args:
+            budget: keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
+
+        Raises:
+            BadInput: a key or a value is wrong.
+        """
+        old = self.specification
+        changes = [f"budget.{name}={value}" for name, value in budget.items()]
+        new = from_document(old.document(), old.source_text, changes)
+        same = replace(new, edition=old.edition, recorded_id=old.recorded_id)
+        return Sweep(self.id, self.workspace, same, self._request)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """Return one row a trial, the search before the confirmations, indexed by key.
+
+        Columns: `number`, `role`, `state`, `value` (best validation value), `test` (where test was read),
+        `best_step`, `step`, `seconds`, `cause`, and one `params.<name>` a hyperparameter.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        return self._results().trials()
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """Return one row a report: `trial`, `step` and every metric that was reported.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        return self._results().curves()
+
+    @property
+    def best(self) -> Trial | None:
+        """Return the best complete trial that has a checkpoint, or None if there is none yet.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        history = self._history()
+        best = best_trial(history.trials, maximize=history.maximize, checkpoints=history.checkpoints)
+        return Trial(best, self.workspace) if best else None
+
+    def summary(self) -> Summary:
+        """Return what the report says, without its figures.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        return summarise(self._history())
+
+    def figure(self, name: str) -> go.Figure:
+        """Return a figure of the report.
+
+        Args:
+            name: `history`, `learning-curves`, `hidden-norms`, `parallel`, `slices`, `importances` or
+                `spending`.
+
+        Raises:
+            BadInput: there is no figure of this name, or the sweep has too few trials for it.
+        """
+        return self._results().figure(name)
+
+    def report(self) -> ReportFiles:
+        """Write the report of the sweep as it stands, replacing an older one; return its files.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        return self._results().report(self.workspace.paths.report(self.id))
+
+    def compare(self, *others: Sweep) -> str:
+        """Return this sweep and others side by side as Markdown, beside the published results.
+
+        Raises:
+            BadInput: one of the sweeps has never run.
+        """
+        return self._results().compared(sweep._history() for sweep in others)
+
+    def export_study(self, file: str | Path) -> int:
+        """Write the study as a new Optuna storage, a SQLite file; return the number of trials.
+
+        Raises:
+            BadInput: the file exists, or the sweep has never run.
+        """
+        target = Path(file)
+        if target.exists():
+            remedy = "Name another file, or remove this one."
+            raise BadInput(str(file), "must not exist yet", "a file", remedy)
+        return self._results().export_study(self.specification, target)
+
+    def export_tensorboard(self, folder: str | Path) -> int:
+        """Write curves and hyperparameters as a new folder for TensorBoard; return the number of trials.
+
+        Raises:
+            BadInput: the folder exists, no trial has reported anything, or the sweep has never run.
+        """
+        with self.workspace.ledger() as ledger:
+            return self._results().export_tensorboard(ledger, Path(folder))
+
+    def _drive(
+        self,
+        observer: Observer,
+        reopen: tuple[str, ...],
+        deadline: float,
+        tracking_patience: float,
+        wait: float | None,
+    ) -> Exit:
+        hardware = self.admit()
+        if profile := self.specification.profile:
+            why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
+            observer.say(f"Profile `{profile}` ({why}): smaller than the paper's; `--profile full` insists.")
+        known = self._is_known()
+        run = Run(
+            self.workspace.paths,
+            self.workspace.data,
+            hardware,
+            self.id if known else None,
+            self._request.new and not known,
+            reopen,
+            deadline=deadline,
+            tracking_patience=tracking_patience,
+            wait=wait_for_nodes(wait),
+        )
+        self.id, code = drive(self.specification, run, observer)
+        return code
+
+    def _results(self) -> Results:
+        from orchestrator.api.results import Results  # Plotly, Optuna and pandas take seconds to import
+
+        return Results(self._history())
+
+    def _is_known(self) -> bool:
+        if not self.workspace.has_ledger():
+            return False
+        with self.workspace.ledger() as ledger:
+            return ledger.sweep(self.id) is not None
+
+    def _record(self, ledger: Ledger) -> SweepRecord:
+        record = ledger.sweep(self.id)
+        if record is None:
+            raise BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+        return record
+
+    def _history(self) -> History:
+        if not self._is_known():
+            raise BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+        with self.workspace.ledger() as ledger:
+            return read(ledger, self.id)
+
+
+def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None, int]:
+    """Return the profile to apply, and the number of GPUs that decides "auto"."""
+    if hardware is not None:
+        return profile, hardware.gpus
+    if profile == "auto" and cluster_address() is not None:
+        return None, 0
+    return profile, detect().gpus
+
+
+def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:
+    asked = sweep.resources
+    fits = min(n / share for n, share in ((hardware.cpus, asked.cpu), (hardware.gpus, asked.gpu)) if share)
+    return min(int(fits + 1e-6), asked.concurrent or sweep.budget.trials, sweep.budget.trials)

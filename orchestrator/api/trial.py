@@ -1,0 +1,259 @@
+"""One trial of a sweep: what the ledger knows of it, and what its best checkpoint can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.api.workspace import Workspace, trial_named
+from orchestrator.errors import BadInput
+from orchestrator.export import folder as export_folder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.selection import best_checkpoint
+from orchestrator.schedule.environment import worker_environment
+from orchestrator.storage import store
+
+if TYPE_CHECKING:
+    from trainables.inference import Predictor
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The best checkpoint of a trial, evaluated again.
+
+    Attributes:
+        step: step of the checkpoint.
+        metrics: the metrics of this evaluation, such as `accuracy`.
+        recorded: the same metrics as training recorded them.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    recorded: Mapping[str, float]
+
+    @property
+    def equal(self) -> bool:
+        """Return True if every metric equals the recorded one to the last digit."""
+        return self.metrics == self.recorded
+
+
+@dataclass(frozen=True)
+class TrialHistory:
+    """Every row of the ledger about one trial, each kind in the order of its steps or numbers."""
+
+    trial: TrialRecord
+    attempts: Sequence[AttemptRecord]
+    reports: Sequence[ReportRecord]
+    checkpoints: Sequence[CheckpointRecord]
+
+
+@dataclass(frozen=True)
+class TrialLog:
+    """What the workers of a trial have written.
+
+    Attributes:
+        text: the log on this machine, tracebacks included; empty if no attempt ran here.
+        elsewhere: one line an event for the attempts that ran on other machines, as the ledger knows them.
+        nodes: names of those machines; their logs hold the tracebacks.
+    """
+
+    text: str
+    elsewhere: Sequence[str]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial, as the ledger knew it when this object was made.
+
+    Attributes:
+        record: the trial's row of the ledger.
+        workspace: where its checkpoints and logs are.
+    """
+
+    record: TrialRecord
+    workspace: Workspace
+
+    @classmethod
+    def find(cls, key: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
+        """Return the trial with a key.
+
+        Args:
+            key: `<sweep>-<number>`, as the leaderboard shows it.
+            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+
+        Raises:
+            BadInput: there is no ledger, or it has no such trial.
+        """
+        workspace = Workspace.at(root, data)
+        with workspace.ledger() as ledger:
+            return cls(trial_named(ledger, key), workspace)
+
+    def __repr__(self) -> str:
+        return f"Trial({self.key!r}, {self.state}, value={self.value})"
+
+    @property
+    def key(self) -> str:
+        """Return the key, `<sweep>-<number>`."""
+        return self.record.key
+
+    @property
+    def state(self) -> str:
+        """Return the state: WAITING, RUNNING, PREEMPTED, COMPLETE, PRUNED or FAILED."""
+        return self.record.state
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Return the hyperparameters by name."""
+        return self.record.params
+
+    @property
+    def value(self) -> float | None:
+        """Return the best validation value, or None if the trial is neither COMPLETE nor PRUNED."""
+        return self.record.value
+
+    @property
+    def checkpoint(self) -> Path:
+        """Return the folder of the best checkpoint.
+
+        With `SWEEP_CHECKPOINTS` the checkpoint is first copied from the shared store to a folder under the
+        root, unless it is there already.
+
+        Raises:
+            BadInput: the trial has no checkpoint.
+            NoStore: the shared store does not answer.
+        """
+        return self._at_hand(self._best_checkpoint())
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the best checkpoint on the validation split, in a process of its own.
+
+        The process has the environment of a worker, because XLA's number of threads changes the last digits
+        of a result. It writes to the cache of compiled programs and, if the data set has not been prepared
+        yet, to the data folder.
+
+        Raises:
+            BadInput: the trial has no checkpoint, or the checkpoint cannot be evaluated.
+            NoStore: the shared store does not answer.
+        """
+        saved = self._best_checkpoint()
+        answer = self._evaluated(self._at_hand(saved))
+        recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
+        return Evaluation(answer["step"], answer["metrics"], recorded)
+
+    def export(self, folder: str | Path) -> list[str]:
+        """Write a new folder from which another machine trains this trial again.
+
+        Returns:
+            Notes on what may keep the curve from being equal, one line each.
+
+        Raises:
+            BadInput: the folder exists, or the trial has not reported anything.
+        """
+        with self.workspace.ledger() as ledger:
+            return export_folder.export(ledger, self.record, Path(folder).absolute())
+
+    def predictor(self) -> Predictor:
+        """Return the trained network of the best checkpoint; imports JAX.
+
+        Raises:
+            BadInput: the trial has no checkpoint.
+            NoStore: the shared store does not answer.
+            DamagedCheckpoint: a file of the checkpoint does not match its manifest.
+        """
+        folder = self.checkpoint
+        from trainables.inference import Predictor  # JAX takes a second to import
+
+        return Predictor(folder)
+
+    def history(self) -> TrialHistory:
+        """Return every row of the ledger about this trial."""
+        with self.workspace.ledger() as ledger:
+            return TrialHistory(
+                self.record,
+                ledger.attempts(self.key),
+                ledger.reports(self.key),
+                ledger.checkpoints(self.key),
+            )
+
+    def log(self) -> TrialLog:
+        """Return what the workers of this trial have written.
+
+        Raises:
+            BadInput: no attempt of the trial has started.
+        """
+        file = self.workspace.paths.log(self.record.sweep_id, self.key)
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        history = self.history()
+        elsewhere = [row for row in history.attempts if f" attempt {row.number}: " not in text]
+        if not text and not elsewhere:
+            raise BadInput(
+                self.key, "must have run to have a log", f"no file {file}", "`show` shows its state."
+            )
+        return TrialLog(
+            text,
+            [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
+            sorted({attempt.node for attempt in elsewhere if attempt.node}),
+        )
+
+    def _best_checkpoint(self) -> CheckpointRecord:
+        with self.workspace.ledger() as ledger:
+            saved = _best_of(ledger, self.record)
+        if saved is None:
+            raise BadInput(
+                self.key, "must have a checkpoint", "none", "`show` lists the checkpoints of a trial."
+            )
+        return saved
+
+    def _at_hand(self, saved: CheckpointRecord) -> Path:
+        return store.at_hand(self.workspace.paths, self.record.sweep_id, self.key, saved.path)
+
+    def _evaluated(self, folder: Path) -> dict[str, Any]:
+        paths = self.workspace.paths
+        words = [str(folder), str(self.workspace.data), "validation", str(paths.compilations)]
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator.training.evaluation", *words],
+            env={**os.environ, **worker_environment(0)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            remedy = "`check` finds damaged files."
+            raise BadInput(str(folder), "must be a checkpoint that can be evaluated", lines[-1], remedy)
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+
+def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
+    """Return the checkpoint of the trial's best step so far; a trial that has not ended has no best step."""
+    rows = ledger.checkpoints(trial.key)
+    if trial.best_step is not None:
+        return best_checkpoint(trial, rows)
+    return next((row for row in rows if row.kind == "best"), None)
+
+
+def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[str]:
+    """Yield the rows of an attempt as its worker would have logged them."""
+
+    def line(at: float, text: str) -> str:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+        return f"{stamp}Z attempt {attempt.number}: {text}"
+
+    yield line(attempt.started_at, f"launched{f' on {attempt.node}' if attempt.node else ''}")
+    for report in reports:
+        if report.attempt_id == attempt.id:
+            metrics = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
+            yield line(report.at, f"step {report.step}: {metrics}")
+    if attempt.ended_at is not None:
+        yield line(attempt.ended_at, f"{attempt.state} {attempt.cause or ''}".rstrip())

@@ -1,0 +1,170 @@
+"""Keep a root in order: check that its stores agree, delete garbage, rebuild what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.errors import Busy
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking.address import sqlite_path
+from orchestrator.upkeep import garbage
+from orchestrator.upkeep.check import Finding
+from orchestrator.upkeep.check import check as check_ledger
+from orchestrator.upkeep.garbage import Litter
+from orchestrator.upkeep.mlflow_agreement import disagreements
+from orchestrator.upkeep.orphans import delete as remove
+from orchestrator.upkeep.recovery import Recovery
+from orchestrator.upkeep.recovery import recover as rebuild
+from orchestrator.upkeep.redelivery import retell, set_aside
+
+REDELIVERY_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check has found.
+
+    Attributes:
+        sweeps: ids of the sweeps that were checked.
+        findings: everything that is not as it must be; empty if all stores agree.
+    """
+
+    sweeps: Sequence[str]
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a garbage collection has found.
+
+    Attributes:
+        garbage: files and folders that no row refers to.
+        busy: for each sweep that is being driven, and so was left alone, the refusal of its lease.
+        unknown: checkpoint folders of sweeps that this ledger does not know; never deleted.
+    """
+
+    garbage: Sequence[Litter]
+    busy: Sequence[Busy]
+    unknown: Sequence[Path]
+
+
+@dataclass(frozen=True)
+class Redelivery:
+    """The records of one sweep, sent to MLflow once more.
+
+    Attributes:
+        sweep: id of the sweep.
+        records: number of records.
+        waiting: number of them that MLflow has not taken yet.
+    """
+
+    sweep: str
+    records: int
+    waiting: int
+
+
+def check(name: str | None = None, *, root: str | Path | None = None) -> Checked:
+    """Check that ledger, checkpoints, leases and MLflow agree. Nothing is repaired.
+
+    With `SWEEP_CHECKPOINTS`, checkpoints that are not on this machine are copied from the shared store.
+
+    Args:
+        name: id of a sweep or its beginning; every sweep if None.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger, or `name` does not name one sweep of it.
+        NoStore: the shared store does not answer.
+    """
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
+        records = [sweep_named(ledger, name)] if name else ledger.sweeps()
+        findings = [found for record in records for found in _findings(ledger, record, workspace.paths)]
+    return Checked([record.id for record in records], findings)
+
+
+def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:
+    at_hand = partial(store.at_hand, paths, record.id)
+    yield from check_ledger(ledger, record.id, paths.checkpoints(record.id), at_hand)
+    if database := sqlite_path(paths.tracking_uri):
+        yield from disagreements(ledger, record, Path(database))
+
+
+def collect_garbage(
+    *, delete: bool = False, caches: bool = False, root: str | Path | None = None
+) -> Collected:
+    """Find the files that no row of the ledger refers to.
+
+    Args:
+        delete: whether to delete them.
+        caches: whether the compiled programs under the root count as garbage too.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger.
+    """
+    paths = Workspace.at(root).paths
+    found: list[Litter] = []
+    busy: list[Busy] = []
+    with Workspace.at(root).ledger() as ledger:
+        for record in ledger.sweeps():
+            try:
+                # Under the lease no checkpoint can appear between the search and the deletion.
+                with Lease(ledger, record.id):
+                    found += _deleted(garbage.of_a_sweep(ledger, record.id, paths), delete)
+            except Busy as refusal:
+                busy.append(refusal)
+        if caches:
+            found += _deleted(garbage.of_caches(paths), delete)
+        return Collected(found, busy, garbage.strangers(ledger, paths))
+
+
+def _deleted(found: list[Litter], delete: bool) -> list[Litter]:
+    for each in found if delete else ():
+        remove(each.path)
+    return found
+
+
+def recover(*, root: str | Path | None = None) -> Recovery:
+    """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept beside it.
+
+    Args:
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: the address of the ledger is wrong.
+        Busy: a driver uses the ledger.
+        Damaged: there is no backup to rebuild it from.
+    """
+    return rebuild(Workspace.at(root).paths.ledger_url)
+
+
+def set_tracking_aside(*, root: str | Path | None = None) -> Path | None:
+    """Rename the MLflow database under the root if it cannot be read; return its new name, else None."""
+    return set_aside(Workspace.at(root).paths)
+
+
+def redeliver(*, seconds: float = REDELIVERY_SECONDS, root: str | Path | None = None) -> Iterator[Redelivery]:
+    """Send every record of the ledger to MLflow again, sweep by sweep, for an MLflow that has lost them.
+
+    Args:
+        seconds: how long to wait for MLflow, a sweep.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger.
+        Busy: a driver is running, which delivers by itself.
+    """
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
+        for record in ledger.sweeps():
+            records, waiting = retell(ledger, record.id, workspace.paths, seconds)
+            yield Redelivery(record.id, records, waiting)

@@ -1,0 +1,135 @@
+"""The folders and addresses that a call of the API works on, and the sweeps and trials named in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger.connect import database_file, is_file, parse
+from orchestrator.ledger.keys import sweep_id_of
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord, TrialRecord
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking.address import shown
+from orchestrator.tracking.ui import serve
+
+DEFAULT_ROOT = Path("mlruns")
+DEFAULT_DATA = Path("data")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where sweeps are written and data sets are read.
+
+    Attributes:
+        paths: the files and folders under the root, and the addresses that the environment names.
+        data: folder of the data sets.
+    """
+
+    paths: Paths
+    data: Path
+
+    @classmethod
+    def at(cls, root: str | Path | None = None, data: str | Path | None = None) -> Workspace:
+        """Return a workspace. Nothing is created.
+
+        `SWEEP_LEDGER`, `MLFLOW_TRACKING_URI`, `JAX_COMPILATION_CACHE_DIR` and `SWEEP_CHECKPOINTS` replace
+        the places under the root that they name.
+
+        Args:
+            root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+            data: folder of the data sets; if None, `SWEEP_DATA` or else `data`.
+        """
+        environment = os.environ
+        cache = environment.get("JAX_COMPILATION_CACHE_DIR")
+        paths = Paths(
+            Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
+            environment.get("SWEEP_LEDGER"),
+            environment.get("MLFLOW_TRACKING_URI"),
+            Path(cache) if cache else None,
+            environment.get("SWEEP_CHECKPOINTS") or None,
+        )
+        return cls(paths, Path(data or environment.get("SWEEP_DATA") or DEFAULT_DATA).absolute())
+
+    @property
+    def tracking_server(self) -> str | None:
+        """Return the address of the shared MLflow without its password, or None if it is under the root."""
+        return shown(self.paths.tracking) if self.paths.tracking else None
+
+    def has_ledger(self) -> bool:
+        """Return True if the ledger is on a database server, or is a file that exists.
+
+        Raises:
+            BadInput: the address of the ledger is not one of a SQLite file or a PostgreSQL database.
+        """
+        address = parse(self.paths.ledger_url)
+        return not is_file(address) or database_file(address).exists()
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """Open the ledger for the length of a `with` block.
+
+        Raises:
+            BadInput: the ledger does not exist; it is not created.
+        """
+        ledger = Ledger.open(self.paths.ledger_url, create=False)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def serve_mlflow(self, port: int) -> int:
+        """Serve MLflow's pages on 127.0.0.1 until SIGINT or SIGTERM; return the exit code of the server.
+
+        Creates the root and, if there is none yet, an empty MLflow database. Must be called in the main
+        thread, whose handler of SIGTERM it replaces.
+
+        Raises:
+            BadInput: the port is taken, or MLflow is a server that has pages of its own.
+        """
+        self.paths.create()
+        return serve(self.paths.tracking_uri, self.paths.artifacts, port)
+
+
+def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
+    """Return the sweep whose id is `name`, or else the only one whose id begins with it.
+
+    Raises:
+        BadInput: no sweep matches, or several do.
+    """
+    sweeps = {record.id: record for record in ledger.sweeps()}
+    if name in sweeps:
+        return sweeps[name]
+    matching = [record for sweep_id, record in sweeps.items() if sweep_id.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    close = [record.id for record in matching] or get_close_matches(name, sweeps, n=3, cutoff=0.4)
+    raise BadInput(
+        name,
+        "must be the id of one sweep, or its beginning",
+        f"{len(matching)} sweeps",
+        f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps.",
+    )
+
+
+def trial_named(ledger: Ledger, key: str) -> TrialRecord:
+    """Return the trial with this key.
+
+    Raises:
+        BadInput: the ledger has no such trial.
+    """
+    try:
+        return ledger.trial(key)
+    except KeyError:
+        keys = [trial.key for trial in ledger.trials(sweep_id_of(key))]
+        remedy = (
+            f"The keys of its sweep are {keys[0]} to {keys[-1]}."
+            if keys
+            else "A key is SWEEP-NUMBER; `list` shows all sweeps."
+        )
+        raise BadInput(key, "must be the key of a trial", "no such trial", remedy) from None

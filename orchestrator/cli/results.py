@@ -1,0 +1,96 @@
+"""The verbs about the results of a sweep: `report`, `compare`, `export-study`, `export-tensorboard`, `ui`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.api.sweep import Sweep
+from orchestrator.api.workspace import DEFAULT_ROOT, Workspace
+from orchestrator.cli.display import print_line
+from orchestrator.cli.options import Root, SweepId
+from orchestrator.report import terminal
+from orchestrator.report.words import near
+
+_COMMAND = "python -m orchestrator.sweep"
+
+
+def report(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
+    """Write the report of a sweep as it stands, also while it runs, and print its leaderboard.
+
+    sweep report retrieval
+    """
+    found = Sweep.find(sweep, root=root)
+    found.report()
+    show_result(found, Console(soft_wrap=True))
+
+
+def compare(
+    sweeps: Annotated[
+        list[str], typer.Argument(metavar="SWEEP...", help="Ids of sweeps, or their beginnings.")
+    ],
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Print sweeps side by side as Markdown, beside the published results of their layers and tasks.
+
+    sweep compare retrieval listops
+    """
+    first, *others = [Sweep.find(name, root=root) for name in sweeps]
+    Console(soft_wrap=True).print(first.compare(*others), markup=False, highlight=False)
+
+
+def export_study(
+    sweep: SweepId,
+    file: Annotated[Path, typer.Argument(help="The new SQLite file.")],
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write the study of a sweep as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens.
+
+    sweep export-study retrieval study.db
+    """
+    count = Sweep.find(sweep, root=root).export_study(file)
+    name = near(file.absolute())
+    print_line(f"{count} trials in {name}: optuna-dashboard sqlite:///{name}")
+
+
+def export_tensorboard(
+    sweep: SweepId,
+    folder: Annotated[Path, typer.Argument(help="The new folder.")],
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write the curves and hyperparameters of a sweep for `tensorboard --logdir FOLDER`.
+
+    sweep export-tensorboard retrieval curves/
+    """
+    count = Sweep.find(sweep, root=root).export_tensorboard(folder)
+    name = near(folder.absolute())
+    print_line(f"{count} trials in {name}: tensorboard --logdir {name}")
+
+
+def ui(
+    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1.")] = 5000, root: Root = DEFAULT_ROOT
+) -> int:
+    """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
+
+    sweep ui --port 5001
+    """
+    return Workspace.at(root).serve_mlflow(port)
+
+
+def show_result(sweep: Sweep, console: Console) -> None:
+    """Print the leaderboard of a sweep, its answer, and where to look next."""
+    summary = sweep.summary()
+    workspace = sweep.workspace
+    usual = workspace.paths.root == DEFAULT_ROOT.absolute()
+    root = "" if usual else f" --root {near(workspace.paths.root)}"
+    best = summary.chosen.row.key if summary.chosen else ""
+    written = workspace.paths.report(sweep.id) / "report.html"
+    places = terminal.Places(
+        tracking=workspace.tracking_server or f"{_COMMAND} ui{root}, then http://127.0.0.1:5000",
+        report=near(written) if written.exists() else None,
+        evaluate=f"{_COMMAND} evaluate {best}{root}",
+    )
+    terminal.show(summary, places, console)

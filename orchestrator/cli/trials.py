@@ -1,0 +1,98 @@
+"""The verbs about one trial: `show`, `logs`, `evaluate`, `export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.api.trial import Trial
+from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
+from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.options import Data, Json, Root, TrialKey
+from orchestrator.report.words import near
+
+
+def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+    """Show everything that the ledger knows of a trial: hyperparameters, attempts, reports, checkpoints.
+
+    sweep show retrieval-laptop-1a2b3c4d-7
+    """
+    history = Trial.find(trial, root=root).history()
+    if as_json:
+        print_json(asdict(history))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    row = history.trial
+    cause = f" ({row.cause})" if row.cause else ""
+    console.print(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
+    for name, value in row.params.items():
+        console.print(f"  {name} = {value}", markup=False)
+    for attempt in history.attempts:
+        node = f" on {attempt.node}" if attempt.node else ""
+        line = f"  attempt {attempt.number}: {attempt.state}{node} {attempt.cause or ''}"
+        console.print(line.rstrip(), markup=False)
+    for report in history.reports:
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in report.metrics.items() if "/" in name)
+        console.print(f"  step {report.step}: {metrics}", markup=False)
+    for saved in history.checkpoints:
+        console.print(f"  checkpoint ({saved.kind}): {saved.path}", markup=False)
+
+
+def logs(trial: TrialKey, root: Root = DEFAULT_ROOT) -> None:
+    """Print the log of a trial's workers, tracebacks included; for other machines, what the ledger knows.
+
+    sweep logs retrieval-laptop-1a2b3c4d-7
+    """
+    log = Trial.find(trial, root=root).log()
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(log.text, markup=False, end="")
+    for line in log.elsewhere:
+        console.print(line, markup=False)
+    if log.nodes:
+        nodes = ", ".join(log.nodes)
+        line = f"The attempts on {nodes} come from the ledger; the logs on those machines hold tracebacks."
+        Console(stderr=True, soft_wrap=True).print(line, markup=False)
+
+
+def evaluate(
+    trial: TrialKey, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
+) -> int:
+    """Evaluate the best checkpoint of a trial again, on validation; the numbers must equal the recorded ones.
+
+    Exit codes: 0 equal to the last digit, 1 not equal.
+
+    Example:
+
+        sweep evaluate retrieval-laptop-1a2b3c4d-7
+    """
+    answer = Trial.find(trial, root=root, data=data).evaluate()
+    console = Console(soft_wrap=True, highlight=False)
+    if as_json:
+        print_json({"trial": trial, **asdict(answer), "equal": answer.equal})
+        return int(not answer.equal)
+    for name, value in answer.metrics.items():
+        console.print(f"val/{name} {value!r} (recorded {answer.recorded[name]!r})")
+    console.print("equal to the last digit" if answer.equal else "NOT equal to what training recorded")
+    return int(not answer.equal)
+
+
+def export(
+    trial: TrialKey,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The new folder; `exports/TRIAL` if left out.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Write a folder from which another machine trains a trial again: the same curve on the same hardware.
+
+    sweep export retrieval-laptop-1a2b3c4d-7
+    """
+    found = Trial.find(trial, root=root)
+    folder = (to or Path("exports") / found.key).absolute()
+    for note in found.export(folder):
+        print_line(note)
+    print_line(f"{near(folder)}: train it again with ./run.sh --data DATA")

@@ -1,0 +1,65 @@
+"""The state of sweeps by their ledger alone, and the modules that this needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator import BadInput, status, sweeps
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from tests import sweeps as examples
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """Return a root with a sweep whose state is RUNNING."""
+    return examples.filled(tmp_path / "mlruns")
+
+
+def test_a_sweep_whose_driver_died_is_interrupted(paths: Paths) -> None:
+    (row,) = sweeps(root=paths.root)
+    assert (row.state, row.reason, row.driver) == ("INTERRUPTED", "its driver is gone", None)
+    with Lease(Ledger.open(paths.ledger_url), row.id):
+        driven = status(root=paths.root)
+    assert driven.state == "RUNNING"
+    assert driven.driver is not None
+
+
+def test_the_details_are_those_of_the_trials(paths: Paths) -> None:
+    now = status("retrieval", root=paths.root)
+    records = examples.trials()
+    assert now.metric == "val/accuracy"
+    assert sum(now.progress.states.values()) == len(records)
+    assert now.progress.best_key == f"{examples.SWEEP_ID}-7"
+    assert sum(now.failures.values()) == len([row for row in records if row.state == "FAILED"])
+    assert now.document() == sweeps(root=paths.root)[0].document()
+
+
+@pytest.mark.parametrize("name", ["nothing", "retrieval-full"])
+def test_a_name_that_matches_no_sweep_is_refused(paths: Paths, name: str) -> None:
+    with pytest.raises(BadInput, match="must be the id of one sweep"):
+        status(name, root=paths.root)
+
+
+def test_an_empty_ledger_has_no_newest_sweep(tmp_path: Path) -> None:
+    Ledger.open(Paths(tmp_path).ledger_url).close()
+    assert sweeps(root=tmp_path) == []
+    with pytest.raises(BadInput, match="must hold a sweep"):
+        status(root=tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["list", "status"])
+def test_quick_verbs_load_no_heavy_package(paths: Paths, verb: str) -> None:
+    code = (
+        "import sys; from orchestrator.cli.app import run_command; "
+        f"run_command([{verb!r}, '--root', {str(paths.root)!r}]); "
+        "print({'ray', 'jax', 'mlflow', 'optuna', 'plotly', 'pandas', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert examples.SWEEP_ID in done.stdout
+    assert done.stdout.strip().splitlines()[-1] == "set()"

@@ -1,0 +1,45 @@
+"""The live display prints few lines into a log file."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from orchestrator.api.observer import Progress
+from orchestrator.cli.display import Display, describe
+
+
+def progress(done: int, **changes: object) -> Progress:
+    """Return the progress of a sweep of twelve trials."""
+    fields = {
+        "states": {"RUNNING": 2, "COMPLETE": done},
+        "wanted": 12,
+        "best_key": "x-3",
+        "best_value": 0.61234,
+    }
+    return Progress(**{**fields, "seconds_left": 125.0, **changes})
+
+
+def test_one_line_names_states_best_trial_and_time_left() -> None:
+    assert describe(progress(3), "val/accuracy") == (
+        "trials 3/12 (2 running, 3 complete) · best val/accuracy 0.6123 (x-3) · about 2.1 min left"
+    )
+
+
+def test_a_log_file_gets_few_lines() -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, width=200), "val/accuracy")
+    for done in range(12):
+        for _ in range(50):
+            display.show(progress(done))
+    display.show(progress(12, states={"COMPLETE": 12}))
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_quiet_prints_messages_alone() -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, width=200), "val/accuracy", quiet=True)
+    display.show(progress(12))
+    display.say("done")
+    assert out.getvalue() == "done\n"
