@@ -22,7 +22,8 @@ from jax import numpy as jnp
 
 from trainables.counter import uniform
 from trainables.data.task import Signature
-from trainables.layers import LAYERS, Layer
+from trainables.layers import LAYERS
+from trainables.layers.layer import Layer
 from trainables.losses import step_mask
 from trainables.norm import BatchNorm
 from trainables.trial import ModelSettings

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainables.settings import LAYER_SETTINGS, Interval
+from trainables.layers import LAYERS
+from trainables.settings import Interval
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class ModelSettings:
     """The network of a trial.
 
     Attributes:
-        layer: a name of `LAYER_SETTINGS`.
+        layer: a name of `LAYERS`.
         depth: residual blocks.
         d_model: width D of a block.
         d_state: state size N of a layer, as the layer's paper counts it.
@@ -124,6 +125,6 @@ class TrialSettings:
 
     def ranges(self) -> dict[str, Interval]:
         """Return every initialisation range of the layer, published defaults filled in."""
-        declared = LAYER_SETTINGS[self.model.layer].ranges
+        declared = LAYERS.settings(self.model.layer).ranges
         given = {name: self.model.ranges.get(name, spec.default) for name, spec in declared.items()}
         return {name: (low, high) for name, (low, high) in given.items()}

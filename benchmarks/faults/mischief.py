@@ -12,9 +12,7 @@ from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
 POINTS = """[trainables.layers]
-unruly = benchmarks.faults.unruly.layer:Unruly
-[trainables.layer_settings]
-unruly = benchmarks.faults.unruly.settings:UNRULY
+unruly = benchmarks.faults.unruly:Unruly
 """
 CAUSES = {
     "raise": ("error", 2),

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from orchestrator.config import space
 from orchestrator.config.sections import ModelSection, TrainingSection
-from trainables.settings import LAYER_SETTINGS, Option, Range
+from trainables.layers import LAYERS
+from trainables.settings import Option, Range
 
 Kind = Literal["real", "whole", "flag", "word"]
 
@@ -93,10 +94,10 @@ _SEED = Hyperparameter("whole", False, "a whole number from 0 to 2147483647", ra
 @cache
 def searchable(layer: str) -> dict[str, Hyperparameter]:
     """Return every hyperparameter of a trial with this layer, by its name in `search`."""
-    declared = LAYER_SETTINGS[layer]
+    declared = LAYERS.settings(layer)
     found = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
     found["seed"] = _SEED
-    found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYER_SETTINGS)))
+    found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYERS)))
     found |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
         for end, default in zip(("min", "max"), spec.default, strict=True):

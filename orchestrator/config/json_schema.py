@@ -17,7 +17,8 @@ from orchestrator.config.hyperparameters import searchable
 from orchestrator.config.samplers import SAMPLERS
 from orchestrator.config.schedulers import SCHEDULERS
 from orchestrator.config.sections import SLUG, SpaceFile
-from trainables.settings import LAYER_SETTINGS, Option
+from trainables.layers import LAYERS
+from trainables.settings import Option
 from trainables.tasks import TASKS
 
 DESTINATION = Path("search_spaces/schema.json")
@@ -89,15 +90,15 @@ def _one_or_more(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _searchable() -> list[str]:
-    return sorted({name for layer in LAYER_SETTINGS for name in searchable(layer)})
+    return sorted({name for layer in LAYERS for name in searchable(layer)})
 
 
 def _model(section: dict[str, Any]) -> dict[str, Any]:
     """Return the model's section with the keys of every layer."""
     properties = dict(section["properties"])
-    properties["layer"] = {**properties["layer"], "enum": sorted(LAYER_SETTINGS)}
+    properties["layer"] = {**properties["layer"], "enum": sorted(LAYERS)}
     own: dict[str, list[Any]] = {}
-    for _, layer in sorted(LAYER_SETTINGS.items()):
+    for layer in map(LAYERS.settings, sorted(LAYERS)):
         for name, option in layer.options.items():
             own.setdefault(name, []).append(_option(option))
         for name, spec in layer.ranges.items():

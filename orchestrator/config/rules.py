@@ -11,7 +11,8 @@ from orchestrator.config.sections import ModelSection, ResourcesSection, SpaceFi
 from orchestrator.config.space import Distribution, combinations, size
 from orchestrator.config.validation_errors import complaint, flow, nearest
 from trainables.errors import Refusal
-from trainables.settings import LAYER_SETTINGS, Need, Range
+from trainables.layers import LAYERS
+from trainables.settings import Need, Range
 from trainables.tasks import TASKS
 
 Space = Mapping[str, Distribution]
@@ -63,7 +64,7 @@ def read_model(root: Node, section: ModelSection, space: Space) -> ModelSection:
                 _check_searched(root, name, distribution, layer)
     for layer in layers:
         _check_ranges(root, model, layer, space)
-        for need in LAYER_SETTINGS[layer].needs:
+        for need in LAYERS.settings(layer).needs:
             _check_need(root, model, layer, space, need)
     return model
 
@@ -76,8 +77,8 @@ def _layers(root: Node, model: ModelSection, space: Space) -> tuple[str, ...]:
     found = tuple(str(layer) for layer in searched.choices) if searched else (model.layer,)
     path = ("search" if searched else "model", "layer")
     for layer in found:
-        if layer not in LAYER_SETTINGS:
-            raise complaint(root, path, "must name a layer", nearest(layer, LAYER_SETTINGS), f"`{layer}`")
+        if layer not in LAYERS:
+            raise complaint(root, path, "must name a layer", nearest(layer, LAYERS), f"`{layer}`")
     return found
 
 
@@ -96,7 +97,7 @@ def _with_extras(root: Node, model: ModelSection, layers: tuple[str, ...]) -> Mo
 
 def _extra(root: Node, name: str, value: Any, layers: tuple[str, ...]) -> Any:
     """Return the value of a layer's own key, which must suit every layer that has the key."""
-    path, declared = ("model", name), [LAYER_SETTINGS[layer] for layer in layers]
+    path, declared = ("model", name), [LAYERS.settings(layer) for layer in layers]
     options = [each.options[name] for each in declared if name in each.options]
     ranges = [each.ranges[name] for each in declared if name in each.ranges]
     for option in options:
@@ -145,7 +146,7 @@ def _check_searched(root: Node, name: str, distribution: Distribution, layer: st
 
 def _check_ranges(root: Node, model: ModelSection, layer: str, space: Space) -> None:
     """Refuse a space in which some draw of a range has its ends the wrong way round."""
-    for name, spec in LAYER_SETTINGS[layer].ranges.items():
+    for name, spec in LAYERS.settings(layer).ranges.items():
         low, high = model.extras.get(name, spec.default)
         lowest, highest = f"{name}.min", f"{name}.max"
         top = _extreme(space, lowest, layer, low, max)
@@ -185,7 +186,7 @@ def _check_need(root: Node, model: ModelSection, layer: str, space: Space, need:
 def _fixed(model: ModelSection, layer: str, name: str) -> Any:
     if name in ModelSection.model_fields:
         return getattr(model, name)
-    return model.extras.get(name, LAYER_SETTINGS[layer].options[name].default)
+    return model.extras.get(name, LAYERS.settings(layer).options[name].default)
 
 
 def check_training(root: Node, training: TrainingSection, space: Space) -> None:

@@ -21,7 +21,7 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, active
-from trainables.settings import LAYER_SETTINGS
+from trainables.layers import LAYERS
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Direction = Literal["maximize", "minimize"]
@@ -224,7 +224,7 @@ class SweepConfig:
 def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
     """Return the network of a trial: drawn values over the file's, the file's over the layer's defaults."""
     fields = {name: drawn.get(name, getattr(section, name)) for name in ModelSection.model_fields}
-    declared, extras = LAYER_SETTINGS[fields["layer"]], section.extras
+    declared, extras = LAYERS.settings(fields["layer"]), section.extras
     return ModelSettings(
         **fields,
         options={

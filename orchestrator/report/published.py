@@ -14,7 +14,7 @@ class Figure:
     """One published test accuracy.
 
     Attributes:
-        layer: a name of `trainables.settings.LAYER_SETTINGS`.
+        layer: a name of `trainables.layers.LAYERS`.
         task: a name of `trainables.tasks.TASKS`.
         accuracy: share of correct answers.
         error: standard error, or None where the paper prints none.

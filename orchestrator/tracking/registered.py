@@ -27,7 +27,7 @@ from orchestrator.tracking.champion import succeeds
 from trainables import checkpoint
 from trainables.data.task import Output, Signature
 from trainables.errors import DamagedCheckpoint
-from trainables.settings import LAYER_SETTINGS
+from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -160,5 +160,5 @@ def _width(signature: Signature) -> tuple[int, ...]:
 
 def _requirements(settings: TrialSettings) -> list[str]:
     """Return what to install beside the model's own code, other people's layers and tasks included."""
-    foreign = (LAYER_SETTINGS.package(settings.model.layer), TASKS.package(settings.task))
+    foreign = (LAYERS.package(settings.model.layer), TASKS.package(settings.task))
     return [*(f"{name}=={version(name)}" for name in _PINNED), *(each for each in foreign if each)]

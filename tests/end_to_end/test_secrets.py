@@ -9,6 +9,7 @@ import pytest
 
 from tests import postgres
 from tests.end_to_end.commands import Commands
+from tests.packages import installed
 
 pytestmark = pytest.mark.end_to_end
 
@@ -31,29 +32,14 @@ import os
 from trainables.layers.lds import LDS
 from trainables.settings import LayerSettings, Option
 
-SETTINGS = LayerSettings("Tells all.", {"says": Option("nothing", "What.", choices=("nothing", "all"))})
-
 class Loud(LDS):
+    settings = LayerSettings("Tells all.", {"says": Option("nothing", "What.", choices=("nothing", "all"))})
+
     def __init__(self, *sizes, says="nothing", **options):
         super().__init__(*sizes, **options)
         if says == "all":
             raise RuntimeError(f"no answer of db://me:canary-error@host/x with {os.environ['LOUD_API_KEY']}")
 """
-POINTS = """[trainables.layers]
-loud = loud:Loud
-[trainables.layer_settings]
-loud = loud:SETTINGS
-"""
-
-
-def installed(folder: Path) -> Path:
-    """Lay the package of the loud layer out as pip would."""
-    about = folder / "loud-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(POINTS)
-    (folder / "loud.py").write_text(LAYER)
-    return folder
 
 
 def rows(url: str) -> str:
@@ -69,11 +55,13 @@ def test_planted_secrets_are_found_nowhere(
     """In the environment, the file, addresses, an error: 0 hits in ledger, MLflow, logs and states."""
     file, url = tmp_path / "space.yaml", postgres_server.empty_database()
     file.write_text(SPACE)
+    points = {"trainables.layers": {"loud": "loud:Loud"}}
+    site = installed(tmp_path / "site", points, {"loud.py": LAYER}, "loud")
     there = {
         "SWEEP_LEDGER": url,
         "LOUD_API_KEY": "canary-environment",
         "RAY_TMPDIR": str(temporary),
-        "PYTHONPATH": f"{installed(tmp_path / 'site')}:{Path.cwd()}",
+        "PYTHONPATH": f"{site}:{Path.cwd()}",
     }
     webhook = "http://me:canary-user@127.0.0.1:9/canary-path?token=canary-query"
     asked = (str(file), "--notify", webhook, "--tracking-patience")

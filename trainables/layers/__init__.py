@@ -1,41 +1,35 @@
-"""Every layer that a search-space file can name, under one contract (`trainables.layers.layer.Layer`)."""
+"""The layers that a search-space file can name. This module does not import JAX."""
 
-from collections.abc import Mapping
+from __future__ import annotations
 
-from trainables.extensions import Registry
-from trainables.layers.dense import LinearRNN, ReluRNN, TanhRNN
-from trainables.layers.layer import Layer
-from trainables.layers.lds import LDS
-from trainables.layers.ldstack import LDStack
-from trainables.layers.lru import LRU
-from trainables.layers.lstm import LSTM
-from trainables.layers.rotrnn import RotRNN
-from trainables.layers.s4d import S4D
-from trainables.layers.s5 import S5
+from typing import TYPE_CHECKING
 
+from trainables import settings
+from trainables.registry import DeclaredRegistry, subclass_of
+from trainables.settings import LayerSettings
 
-def _layer(found: object) -> type[Layer]:
-    if not (isinstance(found, type) and issubclass(found, Layer)):
-        raise TypeError("it must be a subclass of trainables.layers.Layer")
-    return found
+if TYPE_CHECKING:
+    from trainables.layers.layer import Layer
 
-
-LAYERS: Mapping[str, type[Layer]] = Registry(
+LAYERS: DeclaredRegistry[type[Layer], LayerSettings] = DeclaredRegistry(
     {
-        "rotrnn": RotRNN,
-        "lru": LRU,
-        "s5": S5,
-        "s4d": S4D,
-        "linear_rnn": LinearRNN,
-        "tanh_rnn": TanhRNN,
-        "relu_rnn": ReluRNN,
-        "lstm": LSTM,
-        "lds": LDS,
-        "ldstack": LDStack,
+        "rotrnn": "trainables.layers.rotrnn:RotRNN",
+        "lru": "trainables.layers.lru:LRU",
+        "s5": "trainables.layers.s5:S5",
+        "s4d": "trainables.layers.s4d:S4D",
+        "linear_rnn": "trainables.layers.dense:LinearRNN",
+        "tanh_rnn": "trainables.layers.dense:TanhRNN",
+        "relu_rnn": "trainables.layers.dense:ReluRNN",
+        "lstm": "trainables.layers.lstm:LSTM",
+        "lds": "trainables.layers.lds:LDS",
+        "ldstack": "trainables.layers.ldstack:LDStack",
     },
     "trainables.layers",
-    _layer,
+    subclass_of("trainables.layers.layer:Layer"),
+    declared=LayerSettings,
+    vocabulary=settings,
 )
-"""Layer classes by name: `LAYERS[name](d_model, d_state, *, rngs, bidirectional=False, **options)`."""
+"""Layer classes by name: `LAYERS[name](d_model, d_state, *, rngs, bidirectional=False, **options)`.
 
-__all__ = ["LAYERS", "Layer"]
+`LAYERS.settings(name)` returns what a layer accepts, without importing it.
+"""

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 from trainables.layers.initial import normal
 from trainables.layers.layer import Layer, backwards, only_looks_back
 from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
+from trainables.settings import DENSE_FORM, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -34,7 +35,6 @@ class DenseRNN(Layer):
         *,
         rngs: nnx.Rngs,
         bidirectional: bool = False,
-        form: str = "auto",
     ) -> None:
         """Draw matrices by Glorot's rule.
 
@@ -47,9 +47,8 @@ class DenseRNN(Layer):
             d_state: state size N.
             rngs: the source of randomness; its keys may be traced.
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: "sequential" or, for the linear one, "associative"; "auto" for the faster one here.
         """
-        self.bidirectional, self.form = bidirectional, form
+        self.bidirectional = bidirectional
         self.A = nnx.Param(stable(GLOROT(rngs.params(), (d_state, d_state))))
         self.B = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))
         self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
@@ -80,26 +79,44 @@ class DenseRNN(Layer):
         return state, self.C[...] @ state + self.D[...] * u
 
     def _states(self, inputs: Array) -> Array:
-        if self.rho is None:
-            return linear_recurrence(self.A[...], inputs, form=self.form)
+        assert self.rho is not None
         return nonlinear_recurrence(self.rho, self.A[...], inputs)
 
 
 class LinearRNN(DenseRNN):
     """The linear one, which need not run step by step."""
 
+    settings = LayerSettings(summary="A dense linear RNN (LRU, section 3.1).", options={"form": DENSE_FORM})
     rho = None
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        form: str = settings.default("form"),
+    ) -> None:
+        """Draw the parameters as `DenseRNN` does; `form` is that of the recurrence."""
+        super().__init__(d_model, d_state, rngs=rngs, bidirectional=bidirectional)
+        self.form = form
+
+    def _states(self, inputs: Array) -> Array:
+        return linear_recurrence(self.A[...], inputs, form=self.form)
 
 
 class TanhRNN(DenseRNN):
     """The vanilla RNN."""
 
+    settings = LayerSettings(summary="A vanilla RNN (LRU, section 3.1).")
     rho = "tanh"
 
 
 class ReluRNN(DenseRNN):
     """The vanilla RNN with rectified units."""
 
+    settings = LayerSettings(summary="A vanilla RNN with rectified units (LRU, section 3.1).")
     rho = "relu"
 
 

@@ -10,17 +10,20 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
+from trainables.settings import LayerSettings
 
 
 class Layer(nnx.Module):
     """A sequence layer; batch and slots are the caller's `vmap`.
 
     Attributes:
+        settings: what the layer accepts; the defaults of its constructor are taken from here.
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
         states_at_hand: whether the outputs are made from the states; if not, states cost extra.
         bidirectional: whether it reads the sequence backwards too.
     """
 
+    settings: ClassVar[LayerSettings]
     recurrent: ClassVar[frozenset[str]]
     states_at_hand: ClassVar[bool] = True
     bidirectional: bool

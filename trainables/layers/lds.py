@@ -12,6 +12,7 @@ from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
 from trainables.layers.projection import real_part, real_states, rows
 from trainables.layers.reachable.eigenvalues import PARAMETERS, initial_parameters, spectrum
 from trainables.layers.recurrence import recurrence, times
+from trainables.settings import FORM, LayerSettings, Need, Option
 
 
 class LDS(Layer):
@@ -27,6 +28,26 @@ class LDS(Layer):
     Source: LDStack, figure 1 and proposition 3.
     """
 
+    settings = LayerSettings(
+        summary="LDS: reachable systems given by their N eigenvalues alone (LDStack, section 3).",
+        options={
+            "eigenvalues": Option(
+                "unit", "How they are parameterised.", choices=("unit", "standard", "hinge")
+            ),
+            "projections": Option(
+                0, "Random projections r of the input; 0 for a system a channel.", at_least=0
+            ),
+            "form": FORM,
+        },
+        needs=(
+            Need(
+                ("d_state", "d_model", "projections"),
+                lambda n, d, r: n % (2 if r else 2 * d) == 0,
+                "d_state must be divisible by 2 * d_model, or by 2 with projections",
+            ),
+        ),
+    )
+
     recurrent = frozenset({"theta", "alpha", "beta", "omega"})
 
     def __init__(
@@ -35,10 +56,10 @@ class LDS(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        eigenvalues: str = "unit",
-        projections: int = 0,
+        eigenvalues: str = settings.default("eigenvalues"),
+        projections: int = settings.default("projections"),
         bidirectional: bool = False,
-        form: str = "auto",
+        form: str = settings.default("form"),
     ) -> None:
         """Draw the parameters.
 

@@ -12,6 +12,7 @@ from trainables.layers.initial import normal
 from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
 from trainables.layers.reachable.eigenvalues import initial_parameters, whole_spectrum
 from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
+from trainables.settings import EVEN, FORM, LayerSettings, Option
 
 
 class LDStack(Layer):
@@ -27,6 +28,17 @@ class LDStack(Layer):
     Source: LDStack, section 5, with the eigenvalues of section 10.5.1.
     """
 
+    settings = LayerSettings(
+        summary="LDStack: a nonlinear RNN of n units from corrected linear systems (LDStack, section 5).",
+        options={
+            "rho": Option("elu", "The nonlinearity.", choices=("elu", "tanh", "relu")),
+            "stack_depth": Option(2, "Linear layers; 1 is a plain LDS.", at_least=1),
+            "projections": Option(6, "Random projections r of the input.", at_least=1),
+            "form": FORM,
+        },
+        needs=(EVEN,),
+    )
+
     recurrent = frozenset({"alpha", "omega", "W_re", "W_im"})
 
     def __init__(
@@ -35,11 +47,11 @@ class LDStack(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        rho: str = "elu",
-        stack_depth: int = 2,
-        projections: int = 6,
+        rho: str = settings.default("rho"),
+        stack_depth: int = settings.default("stack_depth"),
+        projections: int = settings.default("projections"),
         bidirectional: bool = False,
-        form: str = "auto",
+        form: str = settings.default("form"),
     ) -> None:
         """Draw the parameters such that W belongs to one real system.
 

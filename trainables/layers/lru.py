@@ -10,6 +10,7 @@ from trainables.layers.initial import Bounds, between, complex_normal, normal, r
 from trainables.layers.layer import Layer, backwards, only_looks_back, until
 from trainables.layers.projection import into, real_part, real_states, rows
 from trainables.layers.recurrence import linear_recurrence, polar, recurrence, times
+from trainables.settings import ACTIVATIONS, ANGLES, FORM, LayerSettings, Option, Range
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -25,6 +26,21 @@ class LRU(Layer):
     Source: LRU, sections 3.1-3.4, tables 1-3 and 5.
     """
 
+    settings = LayerSettings(
+        summary="LRU: N complex channels on a ring, with a learned normaliser (LRU, section 3).",
+        options={
+            "stable": Option(True, "Keep moduli below 1 by a second exponential."),
+            "normalise": Option(True, "Scale each channel's input by a learned gamma."),
+            "dense": Option(False, "A dense real transition instead (table 1)."),
+            "form": FORM,
+            "activations": ACTIVATIONS,
+        },
+        ranges={
+            "r_init": Range((0.0, 0.99), (0.0, 1.0), False, "Moduli of the eigenvalues, uniform by area."),
+            "theta_init": ANGLES,
+        },
+    )
+
     recurrent = frozenset({"nu_log", "theta_log", "nu", "theta", "gamma_log", "A", "B_re", "B_im"})
 
     def __init__(
@@ -33,14 +49,14 @@ class LRU(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        r_init: Bounds = (0.0, 0.99),
-        theta_init: Bounds = (0.0, 2 * jnp.pi),
-        stable: bool = True,
-        normalise: bool = True,
-        dense: bool = False,
+        r_init: Bounds = settings.default("r_init"),
+        theta_init: Bounds = settings.default("theta_init"),
+        stable: bool = settings.default("stable"),
+        normalise: bool = settings.default("normalise"),
+        dense: bool = settings.default("dense"),
         bidirectional: bool = False,
-        form: str = "auto",
-        activations: str = "float32",
+        form: str = settings.default("form"),
+        activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
 

@@ -9,6 +9,7 @@ from jax import numpy as jnp
 
 from trainables.layers.initial import normal
 from trainables.layers.layer import Layer, backwards, only_looks_back
+from trainables.settings import LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 State = tuple[Array, Array]
@@ -22,6 +23,8 @@ class LSTM(Layer):
 
     Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000.
     """
+
+    settings = LayerSettings(summary="A long short-term memory with N cells.")
 
     recurrent = frozenset({"W", "U", "b"})
 

@@ -18,6 +18,7 @@ from trainables.layers.layer import Layer, only_looks_back, until
 from trainables.layers.projection import into, real_part, real_states
 from trainables.layers.recurrence import polar, recurrence, times
 from trainables.layers.rotation import EXACT, rotation
+from trainables.settings import ACTIVATIONS, ANGLES, FORM, LayerSettings, Need, Option, Range, divisible
 
 
 class RotRNN(Layer):
@@ -30,6 +31,23 @@ class RotRNN(Layer):
     Source: RotRNN, section 3, equations 6-13, and appendix B.
     """
 
+    settings = LayerSettings(
+        summary="RotRNN: H heads of rotations with one decay each (RotRNN, section 3).",
+        options={
+            "heads": Option(32, "Number of heads H; d_state must be divisible by it.", at_least=1),
+            "form": FORM,
+            "activations": ACTIVATIONS,
+        },
+        ranges={
+            "gamma_init": Range((0.5, 0.999), (0.0, 1.0), True, "Decay a head is initialised in."),
+            "theta_init": ANGLES,
+        },
+        needs=(
+            divisible("d_state", "heads"),
+            Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
+        ),
+    )
+
     recurrent = frozenset({"theta", "gamma_log", "M", "B"})
 
     def __init__(
@@ -38,12 +56,12 @@ class RotRNN(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        heads: int = 32,
-        gamma_init: Bounds = (0.5, 0.999),
-        theta_init: Bounds = (0.0, 2 * jnp.pi),
+        heads: int = settings.default("heads"),
+        gamma_init: Bounds = settings.default("gamma_init"),
+        theta_init: Bounds = settings.default("theta_init"),
         bidirectional: bool = False,
-        form: str = "auto",
-        activations: str = "float32",
+        form: str = settings.default("form"),
+        activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
 

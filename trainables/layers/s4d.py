@@ -15,6 +15,7 @@ from trainables.layers.layer import Layer, backwards, only_looks_back, until
 from trainables.layers.projection import real_states
 from trainables.layers.recurrence import planar, recurrence, times
 from trainables.layers.recurrence.convolution import causal_convolution, kernel
+from trainables.settings import DISCRETISATION, EVEN, STEPS, LayerSettings, Option
 
 
 class S4D(Layer):
@@ -27,6 +28,21 @@ class S4D(Layer):
     Source: S4D, sections 3-4.
     """
 
+    settings = LayerSettings(
+        summary="S4D: a diagonal state-space model of N states a channel, N/2 stored (S4D, section 4).",
+        options={
+            "spectrum": Option("legs", "What A starts from.", choices=("legs", "inv", "lin")),
+            "discretisation": DISCRETISATION,
+            "form": Option(
+                "auto",
+                "Fourier convolution, which auto is, or a form of the recurrence.",
+                choices=("auto", "convolution", "sequential", "chunked", "associative", "pallas"),
+            ),
+        },
+        ranges={"dt_init": STEPS},
+        needs=(EVEN,),
+    )
+
     recurrent = frozenset({"log_A_re", "A_im", "log_step"})
     states_at_hand = False
 
@@ -36,11 +52,11 @@ class S4D(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        dt_init: Bounds = (0.001, 0.1),
-        spectrum: str = "legs",
-        discretisation: str = "zoh",
+        dt_init: Bounds = settings.default("dt_init"),
+        spectrum: str = settings.default("spectrum"),
+        discretisation: str = settings.default("discretisation"),
         bidirectional: bool = False,
-        form: str = "auto",
+        form: str = settings.default("form"),
     ) -> None:
         """Draw the parameters as the paper does.
 

@@ -15,6 +15,15 @@ from trainables.layers.initial import Bounds, complex_normal, log_between, norma
 from trainables.layers.layer import Layer, only_looks_back, until
 from trainables.layers.projection import into, real_part, real_states, rows
 from trainables.layers.recurrence import planar, recurrence, times
+from trainables.settings import (
+    ACTIVATIONS,
+    DISCRETISATION,
+    FORM,
+    STEPS,
+    LayerSettings,
+    Need,
+    Option,
+)
 
 LECUN = nnx.initializers.lecun_normal()
 TRUNCATED = nnx.initializers.lecun_normal(batch_axis=0)
@@ -30,6 +39,30 @@ class S5(Layer):
     Source: S5, sections 3-4 and appendix B.
     """
 
+    settings = LayerSettings(
+        summary="S5: one diagonal state-space model of P states, P/2 stored (S5, section 3).",
+        options={
+            "blocks": Option(1, "Copies J of HiPPO-N that the transition starts from.", at_least=1),
+            "discretisation": DISCRETISATION,
+            "readout_init": Option(
+                "lecun_normal",
+                "Distribution of C.",
+                choices=("lecun_normal", "trunc_standard_normal", "complex_normal"),
+            ),
+            "clip_eigenvalues": Option(False, "Keep real parts of the eigenvalues below -1e-4."),
+            "form": FORM,
+            "activations": ACTIVATIONS,
+        },
+        ranges={"dt_init": STEPS},
+        needs=(
+            Need(
+                ("d_state", "blocks"),
+                lambda n, j: n % (2 * j) == 0,
+                "d_state must be divisible by 2 * blocks",
+            ),
+        ),
+    )
+
     recurrent = frozenset({"Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"})
 
     def __init__(
@@ -38,14 +71,14 @@ class S5(Layer):
         d_state: int,
         *,
         rngs: nnx.Rngs,
-        dt_init: Bounds = (0.001, 0.1),
-        blocks: int = 1,
-        discretisation: str = "zoh",
-        readout_init: str = "lecun_normal",
-        clip_eigenvalues: bool = False,
+        dt_init: Bounds = settings.default("dt_init"),
+        blocks: int = settings.default("blocks"),
+        discretisation: str = settings.default("discretisation"),
+        readout_init: str = settings.default("readout_init"),
+        clip_eigenvalues: bool = settings.default("clip_eigenvalues"),
         bidirectional: bool = False,
-        form: str = "auto",
-        activations: str = "float32",
+        form: str = settings.default("form"),
+        activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
 

@@ -1,48 +1,32 @@
-"""The tasks by name; one file each."""
+"""The tasks that a search-space file can name, one class each."""
 
 from __future__ import annotations
 
 from trainables.data.task import Task
-from trainables.extensions import Registry
-from trainables.tasks.adding import Adding
-from trainables.tasks.copy import Copy
-from trainables.tasks.image import Image
-from trainables.tasks.listops import ListOps
-from trainables.tasks.pathfinder.task import Pathfinder
-from trainables.tasks.pathx import PathX
-from trainables.tasks.psmnist import PermutedMnist
-from trainables.tasks.retrieval import Retrieval
-from trainables.tasks.smnist import SequentialMnist
-from trainables.tasks.speech_commands import SpeechCommands
-from trainables.tasks.text import Text
+from trainables.registry import Registry
 
 
-def _task(found: object) -> Task:
-    if isinstance(found, type) and issubclass(found, Task):
-        return found()
-    if isinstance(found, Task):
-        return found
-    raise TypeError("it must be a trainables.data.task.Task")
+def _task(entry: object) -> Task:
+    if not (isinstance(entry, type) and issubclass(entry, Task)):
+        raise TypeError("it must be a subclass of trainables.data.task.Task")
+    return entry()
 
 
 TASKS: Registry[Task] = Registry(
     {
-        task.name: task
-        for task in (
-            ListOps(),
-            Text(),
-            Retrieval(),
-            Image(),
-            Pathfinder(),
-            PathX(),
-            SpeechCommands(),
-            SequentialMnist(),
-            PermutedMnist(),
-            Copy(),
-            Adding(),
-        )
+        "listops": "trainables.tasks.listops:ListOps",
+        "text": "trainables.tasks.text:Text",
+        "retrieval": "trainables.tasks.retrieval:Retrieval",
+        "image": "trainables.tasks.image:Image",
+        "pathfinder": "trainables.tasks.pathfinder.task:Pathfinder",
+        "pathx": "trainables.tasks.pathx:PathX",
+        "speech_commands": "trainables.tasks.speech_commands:SpeechCommands",
+        "smnist": "trainables.tasks.smnist:SequentialMnist",
+        "psmnist": "trainables.tasks.psmnist:PermutedMnist",
+        "copy": "trainables.tasks.copy:Copy",
+        "adding": "trainables.tasks.adding:Adding",
     },
     "trainables.tasks",
     _task,
 )
-"""Every task that a search-space file can name, those of installed packages included."""
+"""Tasks by name, those of installed packages included; a task is imported when its name is used."""

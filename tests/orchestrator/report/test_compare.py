@@ -10,7 +10,7 @@ from orchestrator.report.compare import comparison, measured
 from orchestrator.report.published import FIGURES, figures
 from orchestrator.report.summary import Row, Summary, summarise
 from tests import sweeps
-from trainables.settings import LAYER_SETTINGS
+from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 
 
@@ -19,7 +19,7 @@ def _summary(**changes: object) -> Summary:
 
 
 def test_figures_name_layers_and_tasks_that_there_are() -> None:
-    assert {figure.layer for figure in FIGURES} <= LAYER_SETTINGS.keys()
+    assert {figure.layer for figure in FIGURES} <= LAYERS.keys()
     assert {figure.task for figure in FIGURES} <= TASKS.keys()
     assert all(0.3 < figure.accuracy < 1.0 for figure in FIGURES)
     assert len(set(FIGURES)) == len(FIGURES)

@@ -11,8 +11,8 @@ from flax import nnx
 from jax import Array
 from numpy.typing import NDArray
 
-from trainables.layers import LAYERS, Layer
-from trainables.settings import LAYER_SETTINGS
+from trainables.layers import LAYERS
+from trainables.layers.layer import Layer
 
 D, N = 4, 16
 OPTIONS: dict[str, dict[str, Any]] = {"rotrnn": {"heads": 4}, "s5": {"blocks": 2}}
@@ -36,7 +36,7 @@ def built(name: str, bidirectional: bool = False) -> Layer:
 
 def forms(name: str) -> tuple[str, ...]:
     """Return the forms of a layer that can be forced."""
-    option = LAYER_SETTINGS[name].options.get("form")
+    option = LAYERS.settings(name).options.get("form")
     return () if option is None or option.choices is None else tuple(f for f in option.choices if f != "auto")
 
 

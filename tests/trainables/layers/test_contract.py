@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -16,7 +19,6 @@ from jax import numpy as jnp
 from tests.trainables.layers.cases import NAMES, D, apart, build, built, forms, sequence
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.settings import LAYER_SETTINGS
 
 L, TRUE = 33, 20
 WITH_FORMS = [(name, form) for name in NAMES for form in forms(name) if form != "sequential"]
@@ -28,26 +30,39 @@ def _run(name: str, bidirectional: bool) -> Any:
     return jax.jit(built(name, bidirectional).run)
 
 
-def test_registry_matches_settings() -> None:
-    """Layers and their settings have the same names, options and ranges."""
-    assert set(LAYERS) == set(LAYER_SETTINGS)
-    own = {"self", "d_model", "d_state", "rngs", "bidirectional"}
-    for name, layer in LAYERS.items():
-        settings = LAYER_SETTINGS[name]
-        accepted = set(inspect.signature(layer.__init__).parameters) - own
-        declared = set(settings.options) | set(settings.ranges)
-        # A dense nonlinear recurrence has one form alone.
-        assert accepted - declared <= {"form"}, name
-        assert declared <= accepted, name
-        assert settings.summary.endswith(".")
+@pytest.mark.parametrize("name", NAMES)
+def test_declaration_is_read_without_importing(name: str) -> None:
+    """What is read from the source of a layer equals the attribute of the imported class."""
+    read, imported = LAYERS.settings(name), LAYERS[name].settings
+    assert read == imported
+    for one, other in zip(read.needs, imported.needs, strict=True):
+        smallest = [read.options[choice].at_least if choice in read.options else 1 for choice in one.of]
+        choices = list(itertools.product(*(range(int(least or 0), 25) for least in smallest)))
+        assert [one.holds(*each) for each in choices] == [other.holds(*each) for each in choices]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_defaults_match_settings(name: str) -> None:
-    """The defaults that a file gets are those of the class."""
-    parameters = inspect.signature(LAYERS[name].__init__).parameters
-    for option, spec in (LAYER_SETTINGS[name].options | LAYER_SETTINGS[name].ranges).items():
-        assert parameters[option].default == pytest.approx(spec.default), option
+def test_constructor_accepts_what_is_declared(name: str) -> None:
+    """The keywords of a layer are its options and ranges, with the declared defaults."""
+    settings, parameters = LAYERS.settings(name), inspect.signature(LAYERS[name].__init__).parameters
+    own = {"self", "d_model", "d_state", "rngs", "bidirectional"}
+    assert parameters.keys() - own == settings.options.keys() | settings.ranges.keys()
+    for option in parameters.keys() - own:
+        assert parameters[option].default == settings.default(option), option
+    assert settings.summary.endswith(".")
+
+
+def test_reading_declarations_imports_no_jax() -> None:
+    """A search-space file is validated in milliseconds: neither JAX nor a layer is imported for it."""
+    code = (
+        "import sys\n"
+        "from trainables.layers import LAYERS\n"
+        "for name in LAYERS: LAYERS.settings(name)\n"
+        "print([module for module in sys.modules if module.split('.')[0] in {'jax', 'flax', 'numpy'}"
+        " or module.startswith('trainables.layers.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -139,7 +154,7 @@ def test_slots_equal_a_loop(name: str) -> None:
     lengths = jnp.array([L, TRUE])
     shrunk = {
         range_name: jnp.array([[low, (low + high) / 2], [low, high]])
-        for range_name, spec in LAYER_SETTINGS[name].ranges.items()
+        for range_name, spec in LAYERS.settings(name).ranges.items()
         for low, high in [spec.default]
     }
 

@@ -1,4 +1,4 @@
-"""The layer that misbehaves."""
+"""A layer that fails on request, which the service finds like the layer of any installed package."""
 
 from __future__ import annotations
 
@@ -12,14 +12,26 @@ import psutil
 from jax import Array
 
 from trainables.layers.lds import LDS
+from trainables.settings import LayerSettings, Option
 
 SPARE = 1 << 30
 
 
 class Unruly(LDS):
-    """An LDS that raises, hangs, takes memory without end, leaves, or answers what is no number."""
+    """An LDS that raises, hangs, allocates memory without end, ends its process, or returns NaN."""
 
-    def __init__(self, *sizes: int, mischief: str = "none", **options: Any) -> None:
+    settings = LayerSettings(
+        summary="Unruly: an LDS that fails on request.",
+        options={
+            "mischief": Option(
+                "none",
+                "What goes wrong.",
+                choices=("none", "nothing", "raise", "nan", "hang", "memory", "exit"),
+            )
+        },
+    )
+
+    def __init__(self, *sizes: int, mischief: str = settings.default("mischief"), **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.mischief = mischief
         if mischief == "raise":

@@ -1,0 +1,187 @@
+"""Entries of this package and of installed packages: imported when used, declared without an import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.packages import installed
+from trainables import settings
+from trainables.errors import Refusal
+from trainables.registry import DeclaredRegistry, Registry, subclass_of
+from trainables.settings import LayerSettings, Option
+
+MakeRegistry = Callable[..., "Registry[int]"]
+MakeDeclared = Callable[..., "DeclaredRegistry[type, LayerSettings]"]
+
+
+def whole(entry: object) -> int:
+    if not isinstance(entry, int):
+        raise TypeError("it must be a whole number")
+    return entry
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install a package of some modules; its modules are forgotten after the test."""
+
+    def install(modules: dict[str, str], **points: str) -> None:
+        folder = installed(tmp_path, {"numbers": points}, modules, "bits")
+        monkeypatch.syspath_prepend(str(folder))
+        for path in modules:
+            module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            monkeypatch.setitem(sys.modules, module, ModuleType(module))
+            del sys.modules[module]
+
+    return install
+
+
+@pytest.fixture
+def registry(install: Callable[..., None]) -> MakeRegistry:
+    def make(modules: dict[str, str], **points: str) -> Registry[int]:
+        install({"small.py": "one = 1", **modules}, **points)
+        return Registry({"one": "small:one"}, "numbers", whole)
+
+    return make
+
+
+@pytest.fixture
+def declared(install: Callable[..., None]) -> MakeDeclared:
+    def make(source: str, value: str = "wide.fading:Fading", **modules: str) -> DeclaredRegistry:
+        """Return a registry with one foreign entry, of a package whose import fails."""
+        fails = "raise RuntimeError('imported')"
+        install({"wide/__init__.py": fails, "wide/fading.py": f"{fails}\n{source}", **modules}, fading=value)
+        accept = subclass_of("collections.abc:Sized")
+        return DeclaredRegistry({}, "numbers", accept, declared=LayerSettings, vocabulary=settings)
+
+    return make
+
+
+def test_entries_are_imported_when_their_name_is_used(registry: MakeRegistry) -> None:
+    entries = registry({"counted.py": "two = 2"}, two="counted:two")
+    assert list(entries) == ["one", "two"]
+    assert len(entries) == 2
+    assert "two" in entries
+    assert "three" not in entries
+    assert not {"counted", "small"} & sys.modules.keys()
+    assert entries["two"] == 2
+    assert "counted" in sys.modules
+    assert "small" not in sys.modules
+    assert entries["one"] == 1
+    with pytest.raises(KeyError):
+        entries["three"]
+
+
+def test_the_package_of_an_entry_is_known(registry: MakeRegistry) -> None:
+    entries = registry({"counted.py": "two = 2"}, two="counted:two")
+    assert entries.package("one") is None
+    assert entries.package("two") == "bits==1.0"
+
+
+@pytest.mark.parametrize(
+    ("module", "value", "got"),
+    [
+        ("import nothing_of_the_kind", "broken:two", "ModuleNotFoundError"),
+        ("two = 'zwei'", "broken:two", "it must be a whole number"),
+        ("two = 2", "broken:three", "AttributeError"),
+        ("raise RuntimeError('at import')", "broken:two", "RuntimeError: at import"),
+    ],
+)
+def test_a_broken_package_is_named_when_its_entry_is_used(
+    registry: MakeRegistry, module: str, value: str, got: str
+) -> None:
+    entries = registry({"broken.py": module}, two=value)
+    assert entries["one"] == 1
+    with pytest.raises(Refusal, match=got) as refused:
+        entries["two"]
+    assert str(refused.value).startswith(f"entry point numbers: two = {value} of bits: must load, got ")
+
+
+def test_a_name_that_is_taken_is_refused(registry: MakeRegistry) -> None:
+    entries = registry({"counted.py": "one = 11"}, one="counted:one")
+    with pytest.raises(Refusal, match="must have a name of its own, got 'one'"):
+        list(entries)
+
+
+def test_only_subclasses_of_the_base_are_admitted() -> None:
+    accept = subclass_of("collections.abc:Sized")
+    assert accept(dict) is dict
+    for wrong in (int, {}):
+        with pytest.raises(TypeError, match=r"it must be a subclass of collections\.abc\.Sized"):
+            accept(wrong)
+
+
+def test_a_declaration_is_read_without_importing_the_package(declared: MakeDeclared) -> None:
+    """Neither the module nor its parent package runs: both would raise."""
+    source = """
+class Fading:
+    settings = LayerSettings("Fades.", {"heads": Option(4, "Heads.")}, needs=(divisible("d_state", "heads"),))
+"""
+    entries = declared(source)
+    read = entries.settings("fading")
+    assert read.summary == "Fades."
+    assert read.options == {"heads": Option(4, "Heads.")}
+    assert read.needs[0].holds(8, 4)
+    assert not read.needs[0].holds(9, 4)
+    assert read.default("heads") == 4
+    assert not {"wide", "wide.fading"} & sys.modules.keys()
+    assert entries.settings("fading") is read
+    with pytest.raises(KeyError):
+        entries.settings("rising")
+
+
+def test_an_annotated_declaration_is_read(declared: MakeDeclared) -> None:
+    source = "class Fading:\n    settings: ClassVar[LayerSettings] = LayerSettings('Fades.')"
+    assert declared(source).settings("fading") == LayerSettings("Fades.")
+
+
+@pytest.mark.parametrize(
+    ("body", "must", "got"),
+    [
+        (
+            "settings = LayerSettings(SUMMARY)",
+            "must use literals and the names of trainables.settings",
+            "`SUMMARY`",
+        ),
+        (
+            "settings = LayerSettings(str(1))",
+            "must use literals and the names of trainables.settings",
+            "`str`",
+        ),
+        ("settings = Option(1, 'Wrong.')", "`settings` must be a LayerSettings", "Option"),
+        ("settings = LayerSettings()", "`settings` must be a valid declaration", "TypeError"),
+        ("recurrent = frozenset()", "the class must assign `settings` in its own body", "no such assignment"),
+    ],
+)
+def test_what_is_no_declaration_is_refused_with_its_line(
+    declared: MakeDeclared, body: str, must: str, got: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        declared(f"class Fading:\n    {body}").settings("fading")
+    assert must in refused.value.must
+    assert got in refused.value.got
+    assert "fading = wide.fading:Fading of bits, line " in refused.value.where
+
+
+def test_names_of_a_lambda_are_its_own(declared: MakeDeclared) -> None:
+    body = "settings = LayerSettings('Fades.', needs=(Need(('d_state',), lambda size: size > 2, 'More.'),))"
+    assert declared(f"class Fading:\n    {body}").settings("fading").needs[0].holds(3)
+
+
+@pytest.mark.parametrize(
+    ("value", "must"),
+    [
+        ("wide.rising:Fading", "must name an installed module"),
+        ("nowhere:Fading", "must name an installed module"),
+        ("wide.fading:Rising", "wide.fading must define the class Rising"),
+        ("sys:Fading", "must name a module with its source"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(declared: MakeDeclared, value: str, must: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        declared("class Fading:\n    settings = LayerSettings('Fades.')", value).settings("fading")
+    assert must in refused.value.must
