@@ -20,7 +20,7 @@ DOORS = {
     "alembic": ("orchestrator/ledger/",),
     "rich": ("orchestrator/cli/", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
-    "ruamel": ("orchestrator/config/document.py",),
+    "ruamel": ("orchestrator/config/yaml_reader.py",),
     "fsspec": ("orchestrator/storage/store.py",),
     "jax": ("trainables/", "orchestrator/training/engine_cache.py"),
     "flax": ("trainables/",),

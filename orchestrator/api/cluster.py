@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.config.document import parse_document
-from orchestrator.config.source import read_text
+from orchestrator.config.yaml_reader import parse_document, read_text
 from orchestrator.driver.available import offered
 from orchestrator.driver.preflight import check as check_folders
 from orchestrator.errors import BadInput

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.validation_errors import nearest
+from orchestrator.config.document import nearest
 from orchestrator.data.fetching import Fetched
 from orchestrator.data.fetching import fetch as fetch_file
 from orchestrator.data.inventory import Holding, State, holdings, state

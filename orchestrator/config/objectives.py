@@ -1,44 +1,43 @@
-"""What a search is after: objectives, constraints, and the published values that it starts from."""
+"""The goal of a search: its objectives, its constraints, and the published values that it starts from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.config.document import Node
+from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.sections import ObjectiveSection, SpaceFile
 from orchestrator.config.space import Distribution, active
 from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published
-from orchestrator.config.validation_errors import complaint, flow, nearest
 from trainables.tasks import TASKS
 
 _COSTS = ("train/loss", "tokens_per_second", "seconds/train", "seconds/evaluate")
 _SENSE: dict[Direction, str] = {"maximize": "high", "minimize": "low"}
 
 
-def read_objectives(root: Node, file: SpaceFile) -> tuple[Objective, ...]:
-    """Return the objectives, the one that decides which trial is best first.
+def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
+    """Return the objectives, first the one that decides which trial is best.
 
     Raises:
-        BadInput: a metric that no trial reports, or one the wrong way round.
+        Violation: no trial reports a metric, or its direction is wrong.
     """
     score = TASKS[file.task].metric
     example = f"For example objective: {{{_better(f'val/{score}')}: val/{score}}}."
     if file.objective is None:
         return (Objective(f"val/{score}", _better(f"val/{score}")),)
-    found = _named(file.objective)
-    for each in found:
-        _check_objective(root, each, score)
-    leading = [metric for metric in (f"val/{score}", "val/loss") if metric in {each.metric for each in found}]
+    objectives = _objectives(file.objective)
+    for objective in objectives:
+        _check_objective(objective, score)
+    metrics = {objective.metric for objective in objectives}
+    leading = [metric for metric in (f"val/{score}", "val/loss") if metric in metrics]
     if not leading:
-        must = f"must include val/{score} or val/loss"
-        raise complaint(root, ("objective",), must, example)
-    if len({each.metric for each in found}) < len(found):
-        raise complaint(root, ("objective",), "must name each metric once", example)
-    return tuple(sorted(found, key=lambda each: (each.metric != leading[0], each.metric)))
+        raise Violation(("objective",), f"must include val/{score} or val/loss", example)
+    if len(metrics) < len(objectives):
+        raise Violation(("objective",), "must name each metric once", example)
+    return tuple(sorted(objectives, key=lambda objective: (objective.metric != leading[0], objective.metric)))
 
 
-def _named(section: ObjectiveSection) -> list[Objective]:
+def _objectives(section: ObjectiveSection) -> list[Objective]:
     higher = [Objective(metric, "maximize") for metric in section.maximize]
     return higher + [Objective(metric, "minimize") for metric in section.minimize]
 
@@ -47,57 +46,57 @@ def _better(metric: str) -> Direction:
     return "maximize" if metric.endswith("/accuracy") or metric == "tokens_per_second" else "minimize"
 
 
-def _check_objective(root: Node, objective: Objective, score: str) -> None:
+def _check_objective(objective: Objective, score: str) -> None:
     path = ("objective", objective.direction)
-    _check_reported(root, path, objective.metric, score)
+    _check_reported(path, objective.metric, score)
     right = _better(objective.metric)
     if objective.direction != right:
         must = f"{objective.metric} is better when it is {_SENSE[right]}"
-        raise complaint(root, path, must, f"Write {right}: {objective.metric}.", objective.direction)
+        raise Violation(path, must, f"Write {right}: {objective.metric}.", objective.direction)
 
 
-def _check_reported(root: Node, path: tuple[str, ...], metric: str, score: str) -> None:
+def _check_reported(path: Path, metric: str, score: str) -> None:
     reported = list(dict.fromkeys((f"val/{score}", "val/loss", f"train/{score}", *_COSTS)))
     if metric not in reported:
         must = "must be a metric that trials report"
-        raise complaint(root, path, must, nearest(metric, reported), f"`{metric}`")
+        raise Violation(path, must, nearest(metric, reported), f"`{metric}`")
 
 
-def read_constraints(root: Node, file: SpaceFile) -> tuple[Constraint, ...]:
-    """Return the constraints by metric.
+def read_constraints(file: SpaceFile) -> tuple[Constraint, ...]:
+    """Return the constraints in the order of their metrics.
 
     Raises:
-        BadInput: a metric that no trial reports, or bounds that nothing meets.
+        Violation: no trial reports a metric, or nothing can be within the bounds.
     """
-    found = []
+    constraints = []
     for metric, bound in sorted(file.constraints.items()):
         path = ("constraints", metric)
-        _check_reported(root, path, metric, TASKS[file.task].metric)
+        _check_reported(path, metric, TASKS[file.task].metric)
         low, high = bound.at_least, bound.at_most
         if low is None and high is None:
             must = "must be {at_least: a number}, {at_most: a number} or both"
-            raise complaint(root, path, must, "For example {at_most: 60}.")
+            raise Violation(path, must, "For example {at_most: 60}.")
         if low is not None and high is not None and low > high:
             got = f"{low:g} and {high:g}"
-            raise complaint(root, path, "at_least <= at_most must hold", "Swap them.", got)
-        found.append(Constraint(metric, low, high))
-    return tuple(found)
+            raise Violation(path, "at_least <= at_most must hold", "Swap them.", got)
+        constraints.append(Constraint(metric, low, high))
+    return tuple(constraints)
 
 
-def read_published(root: Node, file: SpaceFile, space: Mapping[str, Distribution]) -> Published | None:
-    """Return what is published; its values, if there are any, must be one assignment of the space.
+def read_published(file: SpaceFile, space: Mapping[str, Distribution]) -> Published | None:
+    """Return the published values and results, or None if the file has none.
 
     Raises:
-        BadInput: a value outside the space, one too many or one too few, or a figure of another metric.
+        Violation: the values are not one assignment of the space, or a result is of another metric.
     """
     if file.published is None:
         return None
     section = file.published
-    values = _assignment(root, section.values, space) if section.values else {}
-    return Published(section.source, values, _results(root, section.extras, file.task))
+    values = _assignment(section.values, space) if section.values else {}
+    return Published(section.source, values, _results(section.extras, file.task))
 
 
-def _assignment(root: Node, given: Mapping[str, Any], space: Mapping[str, Distribution]) -> dict[str, Any]:
+def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> dict[str, Any]:
     path = ("published", "values")
     values: dict[str, Any] = {}
     for name, distribution in space.items():
@@ -105,33 +104,33 @@ def _assignment(root: Node, given: Mapping[str, Any], space: Mapping[str, Distri
             continue
         if name not in given:
             must = f"must give a value for {name}, which is searched"
-            raise complaint(root, path, must, f"Add {name}, or take it out of search.", "none")
-        values[name] = _published_value(root, (*path, name), distribution, given[name])
+            raise Violation(path, must, f"Add {name}, or take it out of search.", "none")
+        values[name] = _published_value((*path, name), distribution, given[name])
     if extra := [name for name in given if name not in values]:
         must = "must be searched, and active under these values"
         others = set(space) - set(values)
         remedy = nearest(extra[0], others) if others else "Take it out, or search it."
-        raise complaint(root, (*path, extra[0]), must, remedy, f"`{extra[0]}`")
+        raise Violation((*path, extra[0]), must, remedy, f"`{extra[0]}`")
     return values
 
 
-def _published_value(root: Node, path: tuple[str, ...], distribution: Distribution, value: Any) -> Any:
+def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
     if not distribution.holds(value):
         shown = flow(list(distribution.choices[:12]) or [distribution.low, distribution.high])
         must = f"must lie in its search ({distribution.kind} {shown})"
-        raise complaint(root, path, must, "Widen the search, or correct the value.")
+        raise Violation(path, must, "Widen the search, or correct the value.")
     if distribution.kind == "choice":
         return next(choice for choice in distribution.choices if choice == value)
     return int(value) if distribution.kind in {"int", "log_int"} else float(value)
 
 
-def _results(root: Node, given: Mapping[str, Any], task: str) -> dict[str, float]:
+def _results(given: Mapping[str, Any], task: str) -> dict[str, float]:
     known = [f"test/{TASKS[task].metric}", "test/loss"]
     for name, value in given.items():
         path = ("published", name)
         if name not in known:
             remedy = nearest(name, ["source", "values", *known])
-            raise complaint(root, path, "must be a known key", remedy, f"`{name}`")
+            raise Violation(path, "must be a known key", remedy, f"`{name}`")
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise complaint(root, path, "must be a number", f"For example {name}: 0.9.")
+            raise Violation(path, "must be a number", f"For example {name}: 0.9.")
     return {name: float(value) for name, value in given.items()}

@@ -1,15 +1,23 @@
 """The sections of a search-space file, field by field: type, bounds, default, description, example.
 
-Unknown keys are refused, nothing is coerced between kinds, and what is written here is what the published
-JSON Schema and the errors say. Rules that span several fields are in `orchestrator.config.rules`.
+Unknown keys are refused and nothing is converted from one type to another. The published JSON Schema and the
+errors are made from these fields. Rules between several fields are in `orchestrator.config.rules`. A default
+that the science has is read from there.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from orchestrator.config.document import Path, Violation, flow, nearest
+from orchestrator.config.yaml_reader import NotFiniteError, parse_number
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
+
+Model = TypeVar("Model", bound=BaseModel)
 
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
@@ -75,13 +83,13 @@ class Section(BaseModel):
 
 
 class OpenSection(BaseModel):
-    """A mapping of the file with further keys, which rules check."""
+    """A mapping of the file with further keys, which `orchestrator.config.rules` checks."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Return the further keys, unchecked."""
+        """Return the further keys and their values."""
         return dict(self.model_extra or {})
 
 
@@ -92,8 +100,12 @@ class ModelSection(OpenSection):
     depth: Whole = setting("Residual blocks.", 6, ge=1, le=256)
     d_model: Whole = setting("Width D of a block.", 128, ge=1, le=65_536)
     d_state: Whole = setting("State size N of a layer, as its paper counts it.", 256, ge=1, le=1_048_576)
-    bidirectional: Flag = setting("Whether each layer also reads the sequence backwards.", True, False)
-    dropout: Number = setting("Share of channels dropped, the same at every time step.", 0.1, 0.0, ge=0, lt=1)
+    bidirectional: Flag = setting(
+        "Whether each layer also reads the sequence backwards.", True, ModelSettings.bidirectional
+    )
+    dropout: Number = setting(
+        "Share of channels dropped, the same at every time step.", 0.1, ModelSettings.dropout, ge=0, lt=1
+    )
 
 
 class TrainingSection(Section):
@@ -108,17 +120,29 @@ class TrainingSection(Section):
     recurrent_learning_rate: Number | None = setting(
         "Peak rate of the layers' recurrent parameters; here or in `search`.", 1e-3, None, gt=0, le=100
     )
-    weight_decay: Number = setting("Decoupled decay outside the recurrence.", 0.05, 0.01, ge=0, le=100)
-    warmup: Number = setting("Share of the steps with a linearly rising rate.", 0.1, 0.1, ge=0, lt=1)
-    accumulate: Whole = setting("Batches whose gradients make one update.", 4, 1, ge=1, le=65_536)
-    rematerialise: Flag = setting("Recompute activations in the reverse pass, to save memory.", True, False)
+    weight_decay: Number = setting(
+        "Decoupled decay outside the recurrence.", 0.05, TrainingSettings.weight_decay, ge=0, le=100
+    )
+    warmup: Number = setting(
+        "Share of the steps with a linearly rising rate.", 0.1, TrainingSettings.warmup, ge=0, lt=1
+    )
+    accumulate: Whole = setting(
+        "Batches whose gradients make one update.", 4, TrainingSettings.accumulate, ge=1, le=65_536
+    )
+    rematerialise: Flag = setting(
+        "Recompute activations in the reverse pass, to save memory.", True, TrainingSettings.rematerialise
+    )
 
 
 class EvaluateSection(Section):
     """What an evaluation reads."""
 
     examples: Whole | None = setting(
-        "Validation examples at each interval; all if left out.", 2000, None, ge=1, le=10**9
+        "Validation examples at each interval; all if left out.",
+        2000,
+        TrialSettings.evaluate_examples,
+        ge=1,
+        le=10**9,
     )
 
 
@@ -224,3 +248,101 @@ class SpaceFile(Section):
         [],
         max_length=20,
     )
+
+
+_MUST = {
+    "missing": "must be given",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_long": "must be at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must be letters, digits, - and _, at most 64",
+    "too_short": "must have at least {min_length} values",
+    "too_long": "must have at most {max_length} values",
+    "tuple_type": "must be a list of two numbers",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "literal_error": "must be {expected}",
+    "finite_number": "must be a finite number",
+}
+
+
+def validated(model: type[Model], value: Any, path: Path = ()) -> Model:
+    """Return a value of the file as a section.
+
+    Args:
+        model: class of the section.
+        value: plain values.
+        path: where the value stands in the file.
+
+    Raises:
+        Violation: a field is wrong. Of several errors an unknown key comes first: it often explains what is
+            missing.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
+        raise _violation(first, model, path) from None
+
+
+def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
+    kind, location, context = error["type"], error["loc"], error.get("ctx", {})
+    path = (*prefix, *location)
+    if kind == "extra_forbidden":
+        name = str(location[-1])
+        owner = _model_at(model, location[:-1])
+        known = owner.model_fields if owner else ()
+        return Violation(path, "must be a known key", nearest(name, known), f"`{name}`")
+    if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):
+        kind, path = "tuple_type", tuple(part for part in path if isinstance(part, str))
+    template = _MUST.get(kind)
+    must = (
+        template.format(**{name: flow(value) for name, value in context.items()})
+        if template
+        else error["msg"]
+    )
+    got = "nothing" if kind == "missing" else None
+    return Violation(path, must, _remedy(model, location, error["input"]), got)
+
+
+def _model_at(model: type[BaseModel], location: Path) -> type[BaseModel] | None:
+    current: type[BaseModel] | None = model
+    for part in location:
+        field = current.model_fields.get(str(part)) if current else None
+        if field is None:
+            continue  # a key of a dict, whose values are of the model reached so far
+        current = _inner(field)
+    return current
+
+
+def _inner(field: FieldInfo) -> type[BaseModel] | None:
+    pending: list[Any] = [field.annotation]
+    while pending:
+        annotation = pending.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        pending.extend(getattr(annotation, "__args__", ()))
+    return None
+
+
+def _remedy(model: type[BaseModel], location: Path, given: Any) -> str:
+    if isinstance(given, str) and _spells_number(given):
+        return "Remove the quotes."
+    names = tuple(part for part in location if isinstance(part, str))
+    owner = _model_at(model, names[:-1])
+    field = owner.model_fields.get(names[-1]) if owner and names else None
+    if field is None or not field.examples:
+        return "See docs/search-space.md."
+    return f"For example {names[-1]}: {flow(field.examples[0])}."
+
+
+def _spells_number(text: str) -> bool:
+    try:
+        return parse_number(text) is not None
+    except NotFiniteError:
+        return False

@@ -1,12 +1,15 @@
-"""Distributions of single hyperparameters, their conditions, and what every draw of a space has in common."""
+"""The section `search`: a distribution for each hyperparameter, their conditions, and what can be drawn."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from orchestrator.config.document import Violation, flow, nearest
+from orchestrator.config.sections import SearchEntry
 
 Kind = Literal["uniform", "log_uniform", "int", "log_int", "choice"]
 Value = str | int | float | bool
@@ -15,8 +18,13 @@ MOST_CHOICES = 1_000
 KINDS: tuple[Kind, ...] = ("uniform", "log_uniform", "int", "log_int", "choice")
 
 
-class UnsoundError(ValueError):
-    """Raised for a distribution that cannot be drawn from, with what must hold and what would be right."""
+class DistributionError(ValueError):
+    """Raised for a distribution that nothing can be drawn from.
+
+    Args:
+        must: what must hold.
+        remedy: what would be right.
+    """
 
     def __init__(self, must: str, remedy: str) -> None:
         super().__init__(must, remedy)
@@ -25,15 +33,15 @@ class UnsoundError(ValueError):
 
 @dataclass(frozen=True)
 class Distribution:
-    """What one hyperparameter is drawn from.
+    """The values of one hyperparameter, and when it is drawn.
 
     Attributes:
-        kind: uniform and log_uniform are real numbers, int and log_int whole ones, choice any.
+        kind: uniform and log_uniform draw real numbers, int and log_int whole ones, choice a listed value.
         low: smallest value, inclusive; None for a choice.
         high: largest value, inclusive; None for a choice.
         step: distance between the values of a uniform or int range; None for a continuous one.
         choices: the values of a choice, all of one type.
-        when: other hyperparameters and the values under which this one is drawn at all.
+        when: other hyperparameters, and the values of each under which this one is drawn.
     """
 
     kind: Kind
@@ -72,7 +80,7 @@ class Distribution:
         return tuple(min(low + k * (self.step or 0.0), high) for k in range(count))
 
     def holds(self, value: Any) -> bool:
-        """Tell whether `value` can be drawn."""
+        """Return True if `value` can be drawn."""
         if self.kind == "choice":
             return any(value == choice and _flag(value) == _flag(choice) for choice in self.choices)
         if _flag(value) or not isinstance(value, int | float):
@@ -89,7 +97,7 @@ class Distribution:
         return self.low, self.high
 
     def document(self) -> dict[str, Any]:
-        """Return the entry of the file that reads as this distribution."""
+        """Return this distribution as an entry of the section `search`."""
         entry: dict[str, Any] = {self.kind: list(self.choices) or [self.low, self.high]}
         if self.step is not None:
             entry["step"] = self.step
@@ -111,34 +119,36 @@ def ranged(kind: Kind, low: float | int, high: float | int, step: float | None) 
     """Return the distribution of a range.
 
     Raises:
-        UnsoundError: low > high, a logarithm of zero, or a step that does not divide the range.
+        DistributionError: low > high, a logarithm of zero, or a step that does not divide the range.
     """
     if low > high:
-        raise UnsoundError("low <= high must hold", f"Write [{high:g}, {low:g}].")
+        raise DistributionError("low <= high must hold", f"Write [{high:g}, {low:g}].")
     if kind.startswith("log_") and low <= 0:
-        raise UnsoundError(
+        raise DistributionError(
             "low > 0 must hold for a logarithm", f"Raise it, or write {kind.removeprefix('log_')}."
         )
     if step is None:
         return Distribution(kind, low, high)
     if kind.startswith("log_"):
-        raise UnsoundError("a logarithmic range has no step", "Leave the step out.")
+        raise DistributionError("a logarithmic range has no step", "Leave the step out.")
     if kind == "int" and step != int(step):
-        raise UnsoundError("the step of int must be a whole number", f"Write step: {max(1, round(step))}.")
+        raise DistributionError(
+            "the step of int must be a whole number", f"Write step: {max(1, round(step))}."
+        )
     _check_step(low, high, step)
     return Distribution(kind, low, high, int(step) if kind == "int" else step)
 
 
 def _check_step(low: float, high: float, step: float) -> None:
     if step > high - low:
-        raise UnsoundError("step <= high - low must hold", f"Write a step of at most {high - low:g}.")
+        raise DistributionError("step <= high - low must hold", f"Write a step of at most {high - low:g}.")
     count = (high - low) / step
     if count > MOST_CHOICES:
-        raise UnsoundError(
+        raise DistributionError(
             f"at most {MOST_CHOICES:,} steps between low and high", "Leave the step out or widen it."
         )
     if not _divides(step, high - low):
-        raise UnsoundError(
+        raise DistributionError(
             "high must be low plus a whole number of steps", f"Write high {low + math.floor(count) * step:g}."
         )
 
@@ -147,56 +157,105 @@ def chosen(values: list[Any]) -> Distribution:
     """Return the distribution of a choice; whole and real numbers together become real ones.
 
     Raises:
-        UnsoundError: the list is empty, too long, nested, mixed or has duplicates.
+        DistributionError: the list is empty, too long, nested, mixed or has duplicates.
     """
     if not values:
-        raise UnsoundError("a choice must have at least one value", "Write choice: [a, b].")
+        raise DistributionError("a choice must have at least one value", "Write choice: [a, b].")
     if len(values) > MOST_CHOICES:
-        raise UnsoundError(f"a choice has at most {MOST_CHOICES:,} values", "Write a range instead.")
+        raise DistributionError(f"a choice has at most {MOST_CHOICES:,} values", "Write a range instead.")
     if any(not isinstance(value, str | int | float | bool) for value in values):
-        raise UnsoundError("a choice is made of numbers, words or flags", "Write single values.")
+        raise DistributionError("a choice is made of numbers, words or flags", "Write single values.")
     kinds = {"flags" if _flag(v) else "words" if isinstance(v, str) else "numbers" for v in values}
     if len(kinds) > 1:
-        raise UnsoundError(
+        raise DistributionError(
             "the values of a choice must be of one type", f"These are {' and '.join(sorted(kinds))}."
         )
     if any(isinstance(value, float) for value in values):
         values = [float(value) for value in values]
     if len(set(values)) < len(values):
-        raise UnsoundError("the values of a choice must differ", "Keep each once.")
+        raise DistributionError("the values of a choice must differ", "Keep each once.")
     return Distribution("choice", choices=tuple(values))
 
 
 def ordered(search: Mapping[str, Distribution]) -> dict[str, Distribution]:
-    """Return the space with every hyperparameter after those its condition names, else by name.
+    """Return the space by name, but every hyperparameter after those that its condition names.
 
-    The order is a property of the space alone: a sampler draws the same from a file and from its record.
+    The order does not depend on that of the file: a sampler draws the same from a file and its record.
 
     Raises:
-        UnsoundError: conditions run in a circle.
+        DistributionError: the conditions form a cycle.
     """
     done: dict[str, Distribution] = {}
     while len(done) < len(search):
         ready = [name for name in sorted(search) if name not in done and set(search[name].when) <= set(done)]
         if not ready:
-            raise UnsoundError(
-                "conditions must not run in a circle", "Search one of them without a condition."
-            )
+            remedy = "Search one of them without a condition."
+            raise DistributionError("conditions must not form a cycle", remedy)
         done |= {name: search[name] for name in ready}
     return done
 
 
+def read_space(section: Mapping[str, SearchEntry]) -> dict[str, Distribution]:
+    """Return the space of the section `search`, in canonical order.
+
+    Raises:
+        Violation: nothing can be drawn from a distribution, or a condition is wrong.
+    """
+    free = {name: _distribution(name, entry) for name, entry in section.items()}
+    space = {name: _conditioned(name, section[name].when or {}, free) for name in free}
+    try:
+        return ordered(space)
+    except DistributionError as error:
+        conditional = next(name for name, distribution in space.items() if distribution.when)
+        raise Violation(("search", conditional, "when"), error.must, error.remedy) from None
+
+
+def _distribution(name: str, entry: SearchEntry) -> Distribution:
+    path = ("search", name)
+    given = [kind for kind in KINDS if getattr(entry, kind) is not None]
+    if len(given) != 1:
+        must = f"must have exactly one of {', '.join(KINDS)}"
+        raise Violation(path, must, f"For example {name}: {{uniform: [0.1, 0.9]}}.")
+    kind = given[0]
+    value = getattr(entry, kind)
+    try:
+        if kind != "choice":
+            low, high = value
+            return ranged(kind, low, high, entry.step)
+        if entry.step is not None:
+            raise DistributionError("a choice has no step", "Leave the step out.")
+        return chosen(value)
+    except DistributionError as error:
+        raise Violation((*path, kind), error.must, error.remedy) from None
+
+
+def _conditioned(name: str, when: Mapping[str, Any], free: Mapping[str, Distribution]) -> Distribution:
+    conditions = {}
+    for parent, given in when.items():
+        path = ("search", name, "when", parent)
+        parents = [other for other in free if other != name and free[other].kind in {"choice", "int"}]
+        if parent not in parents:
+            must = "must name another searched choice or int"
+            raise Violation(path, must, nearest(parent, parents), f"`{parent}`")
+        values = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if not values or not all(free[parent].holds(value) for value in values):
+            listed = flow(list(free[parent].choices[:12]) or [free[parent].low, free[parent].high])
+            raise Violation(path, f"must be values of {parent}", f"They are {listed}.")
+        conditions[parent] = values
+    return replace(free[name], when=conditions)
+
+
 def active(distribution: Distribution, drawn: Mapping[str, Any]) -> bool:
-    """Tell whether a hyperparameter is drawn, given those drawn before it."""
+    """Return True if a hyperparameter is drawn, given the values drawn before it."""
     return all(name in drawn and drawn[name] in values for name, values in distribution.when.items())
 
 
 def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> Iterator[dict[str, Value]]:
-    """Yield every assignment of the searched ones among `names` and of what their conditions name.
+    """Yield every assignment of some hyperparameters and of those that their conditions name.
 
     Args:
         search: an ordered space.
-        names: hyperparameters with finitely many values.
+        names: hyperparameters with finitely many values; those that are not searched are ignored.
     """
     wanted = _with_parents(search, names)
     domains = [search[name].values() for name in wanted]
@@ -213,7 +272,7 @@ def combinations(search: Mapping[str, Distribution], names: frozenset[str]) -> I
 
 
 def size(search: Mapping[str, Distribution], names: frozenset[str]) -> int:
-    """Return how many assignments `combinations` would go through."""
+    """Return the number of assignments that `combinations` considers."""
     return math.prod(search[name].count() or 0 for name in _with_parents(search, names))
 
 

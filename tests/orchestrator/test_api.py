@@ -15,7 +15,7 @@ import pytest
 
 import orchestrator
 from orchestrator import BadInput, DamagedCheckpoint, Refusal, Sweep, Trial
-from orchestrator.config.document import parse_document
+from orchestrator.config.yaml_reader import parse_document
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop

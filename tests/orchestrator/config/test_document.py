@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config.document import parse_document, parse_fragment, read_document
+from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document
 from orchestrator.errors import BadInput
 
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.config import SweepConfig, load
-from orchestrator.config.document import parse_document
 from orchestrator.config.sections import SpaceFile
+from orchestrator.config.yaml_reader import parse_document
 from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import VALID
 

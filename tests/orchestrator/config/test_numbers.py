@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from orchestrator.config.numbers import NotFiniteError, parse_number
+from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.config.document import parse_document
 from orchestrator.config.json_schema import DESTINATION, schema, written
+from orchestrator.config.yaml_reader import parse_document
 from tests.orchestrator.config.files import VALID, edited
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import SweepConfig, load
-from orchestrator.config.document import parse_document
+from orchestrator.config.yaml_reader import parse_document
 from trainables.trial import TrialSettings
 
 FOLDER = Path(__file__).parents[3] / "search_spaces"

@@ -1,0 +1,333 @@
+"""Read YAML 1.2, and only its harmless part, into a tree that knows the line of every key.
+
+No tags, no anchors or aliases, no directives, one document, no duplicate keys, few levels. A plain scalar is
+a word, a number, or one of `true`, `false`, `null`; a number is an optional sign and factors joined by `*`
+and `/`, each `pi` or a decimal number: `1e-4`, `50_000`, `pi/10`, `1/8`. Nothing is evaluated, and nothing is
+constructed from the file: this module, the only one that imports ruamel.yaml, reads the parser's events.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from orchestrator.config.document import DEEPEST, MOST_NODES, Node, Scalar
+from orchestrator.errors import BadInput
+
+BIGGEST = 256_000
+"""Bytes of the longest file that is read."""
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_TAB = re.compile(r"^ *\t", re.MULTILINE)
+_REMEDY = "Name a YAML file, such as search_spaces/retrieval.yaml."
+_WORDS: dict[str, Scalar] = {
+    "": None,
+    "~": None,
+    **dict.fromkeys(("null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
+_DECIMAL = r"(?:[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_FACTOR = re.compile(rf"\s*(pi|{_DECIMAL})\s*")
+_ZERO_LED = re.compile(r"0[0-9_]+")
+_LONGEST = 64
+
+
+def read_document(path: Path) -> tuple[Node, str]:
+    """Read a file into its tree and its text.
+
+    Raises:
+        BadInput: the file cannot be read as text, or is not plain YAML 1.2.
+    """
+    text = read_text(path)
+    return parse_document(text, shown(path)), text
+
+
+def parse_document(text: str, name: str) -> Node:
+    """Parse the text of a whole file; errors name lines as `name:line`.
+
+    Raises:
+        BadInput: the text is not one mapping of plain YAML 1.2.
+    """
+    node = _Builder(name, numbered=True).build(text)
+    if not isinstance(node.value, dict):
+        raise BadInput(node.where, "must be a mapping", node.shown(), "Write `task: ...` at its top.")
+    return node
+
+
+def parse_fragment(text: str, where: str) -> Node:
+    """Parse one value given on the command line; errors name `where`.
+
+    Raises:
+        BadInput: the text is not one line of plain YAML 1.2.
+    """
+    if not text.isprintable():
+        raise BadInput(where, "must be one line of text", ascii(text[:60]), "Write the value on one line.")
+    return _Builder(where, numbered=False).build(text or "~")
+
+
+def shown(path: Path) -> str:
+    """Return a path as one line of an error shows it, whatever characters it has."""
+    return str(path).encode("unicode_escape").decode()[:200]
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text; a byte order mark and any line ends are fine.
+
+    Raises:
+        BadInput: it is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.
+    """
+    where, data = shown(path), _bytes(path)
+    if data.startswith(_UTF16):
+        raise BadInput(where, "must be UTF-8 text", "UTF-16", "Save it as UTF-8.")
+    if b"\x00" in data:
+        raise BadInput(where, "must be UTF-8 text", "a binary file", _REMEDY)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        got = f"the byte 0x{data[error.start]:02x}"
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"{where}:{line}", "must be UTF-8 text", got, "Save it as UTF-8.") from None
+    if not text.strip():
+        raise BadInput(where, "must hold a search space", "an empty file", "Begin with `task: retrieval`.")
+    _refuse_found(_CONTROL, text, where, "must be plain text", "Take the character out.")
+    _refuse_found(_TAB, text, where, "must be indented by spaces", "Replace the tab by spaces.")
+    return text
+
+
+def _refuse_found(pattern: re.Pattern[str], text: str, where: str, must: str, remedy: str) -> None:
+    if found := pattern.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise BadInput(f"{where}:{line}", must, repr(found[0][-1]), remedy)
+
+
+def _bytes(path: Path) -> bytes:
+    where = shown(path)
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise BadInput(where, "must be a file", "a directory", _REMEDY)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadInput(where, "must be a regular file", "a device or a pipe", _REMEDY)
+        if found.st_size > BIGGEST:
+            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{found.st_size:,}", _REMEDY)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(where, "must exist", "no such file", _REMEDY) from None
+    except PermissionError:
+        raise BadInput(where, "must be readable", "permission denied", "Make it so: chmod u+r.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(where, "must be a readable file", reason, _REMEDY) from None
+
+
+class NotFiniteError(ValueError):
+    """Raised for text that is a number by its form but has no finite 64-bit value."""
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return the number that `text` spells, or None when it spells none.
+
+    Raises:
+        NotFiniteError: the value overflows, or a divisor is zero.
+    """
+    text = text.strip()
+    if text.lower().lstrip("+-") in {".inf", ".nan"}:
+        raise NotFiniteError(text)
+    if len(text) > _LONGEST:
+        return None
+    if _INTEGER.fullmatch(text):
+        return _bounded(int(text))
+    return _quotient(text)
+
+
+def _quotient(text: str) -> float | None:
+    sign = -1.0 if text.startswith("-") else 1.0
+    position = 1 if text[:1] in {"-", "+"} else 0
+    value, operator = sign, "*"
+    while match := _FACTOR.match(text, position):
+        factor = _factor(match[1])
+        if factor is None:
+            return None
+        value = _apply(value, operator, factor, text)
+        position = match.end()
+        if position == len(text):
+            return value
+        operator = text[position]
+        if operator not in "*/":
+            return None
+        position += 1
+    return None
+
+
+def _factor(text: str) -> float | None:
+    if text == "pi":
+        return math.pi
+    # 012 is ten in YAML 1.1 and twelve in YAML 1.2: neither is taken for granted.
+    return None if _ZERO_LED.fullmatch(text) else float(text)
+
+
+def _apply(value: float, operator: str, factor: float, text: str) -> float:
+    if operator == "/" and factor == 0:
+        raise NotFiniteError(text)
+    result = value * factor if operator == "*" else value / factor
+    if not math.isfinite(result):
+        raise NotFiniteError(text)
+    return result
+
+
+def _bounded(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise NotFiniteError(str(value))
+    return value
+
+
+def _printable(name: Any) -> str:
+    """Return the name of a tag or an anchor for an error; it may hold any character, even escaped ones."""
+    text = str(name)[:60]
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+class _Builder:
+    """Turn parser events into nodes, refusing whatever a search-space file does not need."""
+
+    def __init__(self, name: str, *, numbered: bool) -> None:
+        self._name = name
+        self._numbered = numbered
+        self._nodes = 0
+        self._path: list[str] = []
+
+    def build(self, text: str) -> Node:
+        try:
+            return self._document(YAML(typ="safe", pure=True).parse(text))
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            problem = " ".join(str(error.problem or error.context or "a syntax error").split())
+            raise BadInput(self._line(mark), "must be YAML 1.2", problem[:160], "Mend the syntax.") from None
+        except (YAMLError, ValueError, IndexError, OverflowError) as error:
+            # ruamel's scanner raises ValueError on some malformed escapes and directives.
+            problem = " ".join(str(error).split())[:160] or "a syntax error"
+            raise BadInput(self._name, "must be YAML 1.2", problem, "Mend the syntax.") from None
+
+    def _line(self, mark: Any) -> str:
+        return f"{self._name}:{mark.line + 1}" if self._numbered and mark is not None else self._name
+
+    def _refusal(self, event: Any, must: str, got: str, remedy: str) -> BadInput:
+        line = self._line(event.start_mark)
+        return BadInput(f"{line}: {'.'.join(self._path)}" if self._path else line, must, got, remedy)
+
+    def _document(self, events: Iterator[Any]) -> Node:
+        root: Node | None = None
+        for event in events:
+            if isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
+                continue
+            if isinstance(event, DocumentStartEvent):
+                self._check_start(event, first=root is None)
+            else:
+                root = self._node(event, events, depth=1)
+        if root is None:
+            raise BadInput(self._name, "must hold a value", "nothing", "Write one.")
+        return root
+
+    def _check_start(self, event: Any, *, first: bool) -> None:
+        if not first:
+            raise self._refusal(event, "must be one document", "a second one", "Remove the line `---`.")
+        if event.version or event.tags:
+            raise self._refusal(event, "must have no directives", "a line that begins with %", "Remove it.")
+
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        self._check_event(event, depth)
+        where = self._line(event.start_mark)
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event, where)
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(events, where, depth)
+        assert isinstance(event, MappingStartEvent)
+        return self._mapping(events, where, depth)
+
+    def _check_event(self, event: Any, depth: int) -> None:
+        self._nodes += 1
+        if isinstance(event, AliasEvent) or event.anchor is not None:
+            got = f"`{'*' if isinstance(event, AliasEvent) else '&'}{_printable(event.anchor)}`"
+            remedy = "Write the value out where it is used."
+            raise self._refusal(event, "must have no anchors and no aliases", got, remedy)
+        if event.ctag is not None:
+            raise self._refusal(
+                event, "must have no YAML tags", f"`{_printable(event.ctag)}`", "Remove the tag."
+            )
+        if depth > DEEPEST:
+            raise self._refusal(
+                event, f"must have at most {DEEPEST} levels", "a deeper nesting", "Flatten it."
+            )
+        if self._nodes > MOST_NODES:
+            must = f"must have at most {MOST_NODES:,} keys and values"
+            raise self._refusal(event, must, "more", "Shorten the file.")
+
+    def _sequence(self, events: Iterator[Any], where: str, depth: int) -> Node:
+        items: list[Node] = []
+        while not isinstance(event := next(events), SequenceEndEvent):
+            items.append(self._node(event, events, depth + 1))
+        return Node(tuple(items), where)
+
+    def _mapping(self, events: Iterator[Any], where: str, depth: int) -> Node:
+        entries: dict[str, Node] = {}
+        while not isinstance(event := next(events), MappingEndEvent):
+            key = self._key(event, depth + 1)
+            self._path.append(key[:60])
+            if key in entries:
+                got = f"a second one (the first: {entries[key].where})"
+                raise self._refusal(event, "keys must be unique", got, "Keep one.")
+            value = self._node(next(events), events, depth + 1)
+            # An error points at the line of the key: an empty value has none of its own.
+            entries[key] = Node(value.value, self._line(event.start_mark), value.text)
+            self._path.pop()
+        return Node(entries, where)
+
+    def _key(self, event: Any, depth: int) -> str:
+        self._check_event(event, depth)
+        if not isinstance(event, ScalarEvent):
+            got = "a list or a mapping"
+            raise self._refusal(event, "a key must be a word", got, "Write `key: value`.")
+        return self._clean(event)
+
+    def _clean(self, event: Any) -> str:
+        text = str(event.value)
+        if not text.isprintable():
+            # Line ends, controls, marks that reorder text, halves of characters: none belongs in a name.
+            strange = next(character for character in text if not character.isprintable())
+            raise self._refusal(event, "must be plain text", ascii(strange), "Take the character out.")
+        return text
+
+    def _scalar(self, event: Any, where: str) -> Node:
+        text = self._clean(event)
+        if not event.implicit[0]:
+            return Node(text, where, text)
+        if text in _WORDS:
+            return Node(_WORDS[text], where, text)
+        try:
+            number = parse_number(text)
+        except NotFiniteError:
+            remedy = "Write a finite number."
+            raise self._refusal(event, "must be a finite number of 64 bits", text[:60], remedy) from None
+        return Node(text if number is None else number, where, text)
