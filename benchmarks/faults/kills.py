@@ -91,10 +91,10 @@ def replayed(site: Site) -> tuple[list[str], int]:
 
     from orchestrator.config import load
     from orchestrator.schedule.keyed import _NOBODY, _Known
-    from orchestrator.schedule.schedulers import _asha
+    from orchestrator.schedule.schedulers import Asha
 
     sweep = load(site.file, profile=None, gpus=0)
-    rule, seen, wrong = _asha(sweep, sweep.scheduler.options), set(), []
+    rule, seen, wrong = Asha.build(sweep, sweep.scheduler.options), set(), []
     states = {trial.key: trial for trial in site.trials()}
     reports = sorted(site.ledger.reports(site.id), key=lambda report: report.at)
     for report in reports:

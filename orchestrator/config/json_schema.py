@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.samplers import SAMPLERS
-from orchestrator.config.schedulers import SCHEDULERS
 from orchestrator.config.sections import SLUG, SpaceFile
+from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, options_section
 from trainables.layers import LAYERS
 from trainables.settings import Option
 from trainables.tasks import TASKS
@@ -40,8 +39,8 @@ def schema() -> dict[str, Any]:
     properties["scheduler"] |= {"$ref": "#/$defs/Scheduler"}
     properties["search"] |= {"propertyNames": {"enum": _searchable()}}
     sections["Expression"] = _EXPRESSION
-    sections["Sampler"] = _named({name: kind.options for name, kind in SAMPLERS.items()})
-    sections["Scheduler"] = _named(SCHEDULERS)
+    sections["Sampler"] = _named({name: options_section("sampler", name) for name in SAMPLERS})
+    sections["Scheduler"] = _named({name: options_section("scheduler", name) for name in SCHEDULERS})
     sections["ModelSection"] = _model(sections["ModelSection"])
     sections["PublishedSection"] |= _published()
     for direction in ("maximize", "minimize"):

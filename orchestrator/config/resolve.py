@@ -10,9 +10,9 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import Node, Violation, nearest, tree_of
-from orchestrator.config.methods import check_installed, read_methods
 from orchestrator.config.sections import SLUG, SpaceFile, validated
 from orchestrator.config.space import read_space
+from orchestrator.config.strategy import check_installed, read_strategy
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
 from orchestrator.errors import BadInput
@@ -202,7 +202,7 @@ def _validated(root: Node, name: str, profile: str | None, text: str) -> SweepCo
         rules.check_training(file.training, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
-        sampler, scheduler = read_methods(file, space, len(goals))
+        sampler, scheduler = read_strategy(file, space, len(goals))
         return SweepConfig(
             name=name,
             profile=profile,

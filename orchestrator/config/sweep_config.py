@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.samplers import Sampler
-from orchestrator.config.schedulers import Scheduler
 from orchestrator.config.sections import (
     BudgetSection,
     ConfirmSection,
@@ -51,6 +49,27 @@ class Constraint:
     metric: str
     at_least: float | None
     at_most: float | None
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How trials are proposed: a name of `orchestrator.config.strategy.SAMPLERS`, and all its options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """Return the seed that every draw of the sweep derives from."""
+        return int(self.options["seed"])
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Which trials end early: a name of `orchestrator.config.strategy.SCHEDULERS`, and all its options."""
+
+    name: str
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

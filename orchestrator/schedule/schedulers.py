@@ -1,9 +1,9 @@
-"""Ray Tune's schedulers, by the names a search-space file gives them. Their clock is our `step`."""
+"""Ray Tune's schedulers, one class each. Their clock is the step; shares are shares of all steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from ray.tune.schedulers import (
     AsyncHyperBandScheduler,
@@ -12,68 +12,165 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
+from orchestrator.config.declarations import Need, SchedulerSettings, Setting
+from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.schedule.keyed import History, KeyedScheduler
 from orchestrator.schedule.population import PopulationRule
 from orchestrator.session.population import Population
 
 
+class SchedulerAdapter:
+    """Builds a scheduler of Ray Tune from the options of a search-space file.
+
+    Attributes:
+        settings: what a file may say. The expression is read without importing this module, see
+            `orchestrator.config.declarations`.
+    """
+
+    settings: ClassVar[SchedulerSettings]
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler; its time attribute is `step`."""
+        raise NotImplementedError
+
+
+class Asha(SchedulerAdapter):
+    """Asynchronous successive halving: Hyperband with one bracket."""
+
+    settings = SchedulerSettings(
+        summary="Asynchronous successive halving.",
+        options={
+            "reduction": Setting(
+                "number", "One in this many goes on at each rung.", 4.0, above=1, at_most=100
+            ),
+            "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+        },
+    )
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler."""
+        return Hyperband.build(sweep, {**options, "brackets": 1})
+
+
+class Hyperband(SchedulerAdapter):
+    """Asynchronous Hyperband."""
+
+    settings = SchedulerSettings(
+        summary="Asynchronous Hyperband: successive halving with several first rungs.",
+        options={
+            "reduction": Setting(
+                "number", "One in this many goes on at each rung.", 3.0, above=1, at_most=100
+            ),
+            "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+            "brackets": Setting("whole", "Different first rungs.", 3, at_least=1, at_most=20),
+        },
+    )
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler."""
+        return AsyncHyperBandScheduler(
+            time_attr="step",
+            metric=sweep.metric,
+            mode=_mode(sweep),
+            max_t=sweep.training.steps,
+            grace_period=_grace(sweep, options),
+            reduction_factor=options["reduction"],
+            brackets=options["brackets"],
+        )
+
+
+class Median(SchedulerAdapter):
+    """Median stopping rule."""
+
+    settings = SchedulerSettings(
+        summary="Stop what is below the median of the others.",
+        options={
+            "grace": Setting("number", "Share of the steps before the first stop.", 0.1, above=0, at_most=1),
+            "trials": Setting(
+                "whole", "Trials to compare with before anything stops.", 3, at_least=1, at_most=10_000
+            ),
+        },
+    )
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler."""
+        return MedianStoppingRule(
+            time_attr="step",
+            metric=sweep.metric,
+            mode=_mode(sweep),
+            grace_period=_grace(sweep, options),
+            min_samples_required=options["trials"],
+            hard_stop=True,
+        )
+
+
+class RunToTheEnd(SchedulerAdapter):
+    """No early stopping."""
+
+    settings = SchedulerSettings(summary="Every trial runs to its end: nothing to set.", stops_trials=False)
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler."""
+        return FIFOScheduler()
+
+
+class PopulationBasedTraining(SchedulerAdapter):
+    """Population based training."""
+
+    settings = SchedulerSettings(
+        summary="Population based training: the worst trials continue from the best ones, with other values.",
+        options={
+            "mutations": Setting(
+                "words",
+                "Searched hyperparameters that change.",
+                example=["learning_rate"],
+                at_least=1,
+                at_most=20,
+            ),
+            "period": Setting("number", "Share of the steps between two exploits.", 0.1, above=0, below=1),
+            "quantile": Setting(
+                "number", "Share that is replaced, and that is copied.", 0.25, above=0, at_most=0.5
+            ),
+            "resample": Setting(
+                "number", "Chance of a fresh draw instead of a step.", 0.25, at_least=0, at_most=1
+            ),
+            "factors": Setting("pair", "What a step multiplies by.", (0.8, 1.2)),
+        },
+        needs=(
+            Need(
+                ("factors",),
+                lambda factors: 0 < factors[0] < 1 < factors[1],
+                "factors must be [below 1, above 1]",
+            ),
+        ),
+        mutations="mutations",
+    )
+
+    @staticmethod
+    def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
+        """Return Ray Tune's scheduler."""
+        interval = sweep.training.interval
+        period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
+        sign = 1 if sweep.direction == "maximize" else -1
+        return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
+
+
+def build(sweep: SweepConfig, histories: Iterable[History]) -> KeyedScheduler:
+    """Return the scheduler of a sweep, which is first given the trials of earlier runs."""
+    adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
+    return KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories)
+
+
 def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
     """Return the steps before the first stop: a share of all steps, at least one interval."""
     steps, interval = sweep.training.steps, sweep.training.interval
     return min(max(round(options["grace"] * steps), interval, 1), steps)
-
-
-def _asha(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-    return _hyperband(sweep, {**options, "brackets": 1})
-
-
-def _hyperband(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-    return AsyncHyperBandScheduler(
-        time_attr="step",
-        metric=sweep.metric,
-        mode=_mode(sweep),
-        max_t=sweep.training.steps,
-        grace_period=_grace(sweep, options),
-        reduction_factor=options["reduction"],
-        brackets=options["brackets"],
-    )
-
-
-def _median(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-    return MedianStoppingRule(
-        time_attr="step",
-        metric=sweep.metric,
-        mode=_mode(sweep),
-        grace_period=_grace(sweep, options),
-        min_samples_required=options["trials"],
-        hard_stop=True,
-    )
-
-
-def _pbt(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-    interval = sweep.training.interval
-    period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
-    sign = 1 if sweep.direction == "maximize" else -1
-    return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
-
-
-def _none(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-    return FIFOScheduler()
-
-
-SCHEDULERS: dict[str, Callable[[SweepConfig, Mapping[str, Any]], TrialScheduler]] = {
-    "asha": _asha,
-    "hyperband": _hyperband,
-    "median": _median,
-    "none": _none,
-    "pbt": _pbt,
-}
-
-
-def build(sweep: SweepConfig, histories: Iterable[History]) -> KeyedScheduler:
-    """Return the scheduler that the sweep names, told of the trials of earlier runs first."""
-    return KeyedScheduler(SCHEDULERS[sweep.scheduler.name](sweep, sweep.scheduler.options), histories)
 
 
 def _mode(sweep: SweepConfig) -> str:

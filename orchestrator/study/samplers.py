@@ -1,15 +1,15 @@
-"""Optuna's samplers by the names of a search-space file, with every argument written out.
+"""Optuna's samplers, one class each, with every argument written out.
 
-A sampler is made anew for each trial, seeded from the sweep's seed and the trial's number: what it proposes
-depends on the trials alone, never on how long this process has lived.
+A sampler is built anew for each trial, seeded from the sweep's seed and the trial's number: its proposals
+depend on the trials alone, not on how long this process has run.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -26,19 +26,22 @@ from optuna.samplers import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from orchestrator.config.declarations import Need, SamplerSettings, Setting
+from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.study.distributions import converted
+from orchestrator.study.grid import Grid
 
 Space = dict[str, BaseDistribution]
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a sampler is made from, for one trial.
+    """The arguments of a sampler for one trial.
 
     Attributes:
-        options: of the sampler, from the file.
-        seed: of this trial's draws.
+        options: options of the sampler.
+        seed: seed of this trial's draws.
         conditional: whether some hyperparameters are drawn only under conditions.
         stops_early: whether trials may end PRUNED.
     """
@@ -49,116 +52,267 @@ class Draw:
     stops_early: bool
 
 
-@dataclass(frozen=True)
-class Method:
-    """How the study uses a sampler.
+class SamplerAdapter:
+    """Builds a sampler of Optuna from the options of a search-space file.
 
     Attributes:
-        build: makes it for one trial.
-        history: how many earlier trials it is shown, or None for all of them.
+        settings: what a file may say. The expression is read without importing this module, see
+            `orchestrator.config.declarations`.
+        history: number of earlier trials that the sampler is shown, or None for all of them.
         joint: kinds of distribution that it draws together.
     """
 
-    build: Callable[[Draw], BaseSampler]
-    history: int | None = None
-    joint: tuple[type[BaseDistribution], ...] = (BaseDistribution,)
+    settings: ClassVar[SamplerSettings]
+    history: ClassVar[int | None] = None
+    joint: ClassVar[tuple[type[BaseDistribution], ...]] = (BaseDistribution,)
+
+    @classmethod
+    def grid(cls, sweep: SweepConfig) -> Grid | None:
+        """Return every assignment in the order to try, or None for a sampler that draws."""
+        return None
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial; not called for a sampler with a grid."""
+        raise NotImplementedError
+
+
+class Tpe(SamplerAdapter):
+    """Tree-structured Parzen estimator. Densities hardly change beyond some hundred trials, but cost time."""
+
+    settings = SamplerSettings(
+        summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
+        options={
+            "n_startup_trials": Setting(
+                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+            ),
+            "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
+            "multivariate": Setting("flag", "Model hyperparameters together.", True),
+            "group": Setting("flag", "Model each branch of a conditional space by itself.", True),
+            "constant_liar": Setting("flag", "Keep away from running trials.", True),
+        },
+        needs=(
+            Need(
+                ("group", "multivariate"),
+                lambda group, multivariate: multivariate or not group,
+                "group must be false where multivariate is false",
+            ),
+        ),
+        conditions=True,
+        conditional_needs=(
+            Need(
+                ("group", "multivariate"),
+                lambda group, multivariate: group or not multivariate,
+                "group must be true for conditions (`when:`)",
+            ),
+        ),
+        constraints=True,
+        several_objectives=True,
+        warm_start=True,
+    )
+    history = 400
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        given = draw.options
+        return TPESampler(
+            n_startup_trials=given["n_startup_trials"],
+            n_ei_candidates=given["n_ei_candidates"],
+            multivariate=given["multivariate"],
+            # A space without conditions is one group, and known without reading the trials.
+            group=given["group"] and draw.conditional,
+            constant_liar=given["constant_liar"],
+            seed=draw.seed,
+        )
+
+
+class GaussianProcess(SamplerAdapter):
+    """Gaussian process, whose cost grows with the cube of the number of trials."""
+
+    settings = SamplerSettings(
+        summary="Gaussian process: Optuna's GPSampler.",
+        options={
+            "n_startup_trials": Setting(
+                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+            ),
+            "deterministic_objective": Setting("flag", "Whether equal trials give equal values.", False),
+        },
+        constraints=True,
+        several_objectives=True,
+        warm_start=True,
+        packages=("torch", "scipy"),
+    )
+    history = 250
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        return GPSampler(
+            n_startup_trials=draw.options["n_startup_trials"],
+            deterministic_objective=draw.options["deterministic_objective"],
+            independent_sampler=RandomSampler(seed=draw.seed),
+            warn_independent_sampling=False,
+            seed=draw.seed,
+        )
+
+
+class Cmaes(SamplerAdapter):
+    """CMA-ES, which draws numbers together and everything else independently."""
+
+    settings = SamplerSettings(
+        summary="CMA-ES, for ranges of numbers: Optuna's CmaEsSampler.",
+        options={
+            "n_startup_trials": Setting(
+                "whole", "Random trials before the model.", 1, at_least=0, at_most=100_000
+            ),
+            "sigma0": Setting(
+                "number",
+                "First step size; by the space if none.",
+                None,
+                example=0.2,
+                above=0,
+                at_most=100,
+                optional=True,
+            ),
+            "popsize": Setting(
+                "whole",
+                "Trials a generation; by the space if none.",
+                None,
+                example=8,
+                at_least=2,
+                at_most=10_000,
+                optional=True,
+            ),
+            "with_margin": Setting("flag", "Keep discrete dimensions from collapsing.", False, example=True),
+            "lr_adapt": Setting("flag", "Adapt its learning rate.", False, example=True),
+        },
+        ranges=2,
+        packages=("cmaes",),
+    )
+    joint = (FloatDistribution, IntDistribution)
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        given = draw.options
+        return CmaEsSampler(
+            n_startup_trials=given["n_startup_trials"],
+            sigma0=given["sigma0"],
+            popsize=given["popsize"],
+            with_margin=given["with_margin"],
+            lr_adapt=given["lr_adapt"],
+            # A generation is filled by finished trials; with early stopping most of them are PRUNED.
+            consider_pruned_trials=draw.stops_early,
+            independent_sampler=RandomSampler(seed=draw.seed),
+            warn_independent_sampling=False,
+            seed=draw.seed,
+        )
+
+
+class Qmc(SamplerAdapter):
+    """Quasi-random points of one sequence, which belongs to the sweep: every trial takes the next point."""
+
+    settings = SamplerSettings(
+        summary="Quasi-random points: Optuna's QMCSampler.",
+        options={
+            "qmc_type": Setting("word", "Sequence.", "sobol", choices=("sobol", "halton")),
+            "scramble": Setting("flag", "Scramble the sequence by the seed.", True),
+        },
+        several_objectives=True,
+    )
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        return QMCSampler(
+            qmc_type=draw.options["qmc_type"],
+            scramble=draw.options["scramble"],
+            seed=draw.options["seed"],
+            independent_sampler=RandomSampler(seed=draw.seed),
+            warn_asynchronous_seeding=False,
+            warn_independent_sampling=False,
+        )
+
+
+class Random(SamplerAdapter):
+    """Independent draws."""
+
+    settings = SamplerSettings(summary="Independent draws.", conditions=True, several_objectives=True)
+    joint = ()
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        return RandomSampler(seed=draw.seed)
+
+
+class EveryCombination(SamplerAdapter):
+    """Every combination once, in an order that the seed decides."""
+
+    settings = SamplerSettings(summary="Every combination once.", several_objectives=True, finite=True)
+
+    @classmethod
+    def grid(cls, sweep: SweepConfig) -> Grid | None:
+        """Return every combination; the published one, which is trial 0, is left out."""
+        return Grid.of(sweep.search, sweep.sampler.seed, sweep.published_params())
+
+
+class Nsgaii(SamplerAdapter):
+    """NSGA-II, a genetic algorithm."""
+
+    settings = SamplerSettings(
+        summary="Genetic, for several objectives: Optuna's NSGAIISampler.",
+        options={
+            "population_size": Setting("whole", "Trials a generation.", 50, at_least=2, at_most=10_000),
+            "mutation_prob": Setting(
+                "number",
+                "Chance of a mutation; one over the dimensions if left out.",
+                None,
+                example=0.1,
+                at_least=0,
+                at_most=1,
+                optional=True,
+            ),
+            "crossover_prob": Setting("number", "Chance of a crossover.", 0.9, at_least=0, at_most=1),
+            "swapping_prob": Setting(
+                "number", "Chance of a swap at a crossover.", 0.5, at_least=0, at_most=1
+            ),
+        },
+        constraints=True,
+        several_objectives=True,
+    )
+
+    @staticmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+        given = draw.options
+        return NSGAIISampler(
+            population_size=given["population_size"],
+            mutation_prob=given["mutation_prob"],
+            crossover_prob=given["crossover_prob"],
+            swapping_prob=given["swapping_prob"],
+            seed=draw.seed,
+        )
 
 
 def trial_seed(seed: int, number: int) -> int:
-    """Return the seed of the draws of trial `number`, 32 bits, independent of its neighbours'."""
+    """Return the seed of the draws of trial `number`: 32 bits, independent of those of other trials."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
-def _tpe(draw: Draw) -> BaseSampler:
-    given = draw.options
-    return TPESampler(
-        n_startup_trials=given["n_startup_trials"],
-        n_ei_candidates=given["n_ei_candidates"],
-        multivariate=given["multivariate"],
-        # A space without conditions is one group, and known without reading the trials.
-        group=given["group"] and draw.conditional,
-        constant_liar=given["constant_liar"],
-        seed=draw.seed,
-    )
-
-
-def _gp(draw: Draw) -> BaseSampler:
-    return GPSampler(
-        n_startup_trials=draw.options["n_startup_trials"],
-        deterministic_objective=draw.options["deterministic_objective"],
-        independent_sampler=RandomSampler(seed=draw.seed),
-        warn_independent_sampling=False,
-        seed=draw.seed,
-    )
-
-
-def _cmaes(draw: Draw) -> BaseSampler:
-    given = draw.options
-    return CmaEsSampler(
-        n_startup_trials=given["n_startup_trials"],
-        sigma0=given["sigma0"],
-        popsize=given["popsize"],
-        with_margin=given["with_margin"],
-        lr_adapt=given["lr_adapt"],
-        # A generation is filled by finished trials; with early stopping most of them are PRUNED.
-        consider_pruned_trials=draw.stops_early,
-        independent_sampler=RandomSampler(seed=draw.seed),
-        warn_independent_sampling=False,
-        seed=draw.seed,
-    )
-
-
-def _qmc(draw: Draw) -> BaseSampler:
-    # The sequence belongs to the sweep: every trial takes the next point of the same one.
-    return QMCSampler(
-        qmc_type=draw.options["qmc_type"],
-        scramble=draw.options["scramble"],
-        seed=draw.options["seed"],
-        independent_sampler=RandomSampler(seed=draw.seed),
-        warn_asynchronous_seeding=False,
-        warn_independent_sampling=False,
-    )
-
-
-def _random(draw: Draw) -> BaseSampler:
-    return RandomSampler(seed=draw.seed)
-
-
-def _nsgaii(draw: Draw) -> BaseSampler:
-    given = draw.options
-    return NSGAIISampler(
-        population_size=given["population_size"],
-        mutation_prob=given["mutation_prob"],
-        crossover_prob=given["crossover_prob"],
-        swapping_prob=given["swapping_prob"],
-        seed=draw.seed,
-    )
-
-
-# TPE's densities hardly change beyond some hundred trials, and cost time for each; a Gaussian process costs
-# time for the cube of their number.
-METHODS: dict[str, Method] = {
-    "tpe": Method(_tpe, history=400),
-    "gp": Method(_gp, history=250),
-    "cmaes": Method(_cmaes, joint=(FloatDistribution, IntDistribution)),
-    "qmc": Method(_qmc),
-    "random": Method(_random, joint=()),
-    "nsgaii": Method(_nsgaii),
-}
-
-
 class KnownSpace(BaseSampler):
-    """A sampler that is told the joint space instead of reading it off the finished trials.
+    """A sampler with a given joint space, which Optuna's samplers infer from the finished trials.
 
-    Optuna's own samplers draw independently until a trial is finished, so that what they propose first would
-    depend on how fast the first trials were.
+    They draw independently until a trial is finished, so their first proposals would depend on how fast the
+    first trials are.
     """
 
     def __init__(self, sampler: BaseSampler, joint: Space | None) -> None:
         self._sampler, self._joint = sampler, joint
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Space:
-        """Return the joint space, or what the sampler reads off the trials where conditions rule it."""
+        """Return the joint space; for a space with conditions, the one that the sampler infers."""
         if self._joint is None:
             return self._sampler.infer_relative_search_space(study, trial)
         return dict(self._joint)
@@ -180,27 +334,24 @@ class KnownSpace(BaseSampler):
 
 def build(sweep: SweepConfig, number: int) -> BaseSampler:
     """Return the sampler of a sweep for trial `number`."""
-    method = METHODS[sweep.sampler.name]
+    adapter: type[SamplerAdapter] = SAMPLERS[sweep.sampler.name]
     conditional = any(distribution.when for distribution in sweep.search.values())
     draw = Draw(
         options=sweep.sampler.options,
         seed=trial_seed(sweep.sampler.seed, number),
         conditional=conditional,
-        stops_early=sweep.scheduler.name != "none",
+        stops_early=SCHEDULERS.settings(sweep.scheduler.name).stops_trials,
     )
     with warnings.catch_warnings():
-        # Arguments are written out here, also those that Optuna calls experimental.
+        # Some of the arguments above are called experimental by Optuna.
         warnings.simplefilter("ignore", ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)
-        return KnownSpace(method.build(draw), None if conditional else _joint(sweep, method))
+        return KnownSpace(adapter.build(draw), None if conditional else _joint(sweep, adapter))
 
 
-def _joint(sweep: SweepConfig, method: Method) -> Space:
+def _joint(sweep: SweepConfig, adapter: type[SamplerAdapter]) -> Space:
     if not sweep.sampler.options.get("multivariate", True):
         return {}
-    forms = converted(sweep.search)
-    return {name: forms[name] for name in sorted(forms) if _is_joint(forms[name], method)}
-
-
-def _is_joint(form: BaseDistribution, method: Method) -> bool:
-    return isinstance(form, method.joint) and not form.single()
+    distributions = converted(sweep.search)
+    names = sorted(name for name, each in distributions.items() if isinstance(each, adapter.joint))
+    return {name: distributions[name] for name in names if not distributions[name].single()}

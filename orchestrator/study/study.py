@@ -12,16 +12,15 @@ import optuna
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
 from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.generations import from_plain, to_plain
-from orchestrator.study.grid import Grid
 from orchestrator.study.history import History, ShownStorage
 from orchestrator.study.outcomes import Outcome, minimised, outcome, rank
 
-GRID = "grid"
 WAITING = Outcome(TrialState.RUNNING, None, {}, {})
 
 
@@ -59,13 +58,9 @@ class Study:
         self._sweep = sweep
         self._forms = space.converted(sweep.search)
         self._published = sweep.published_params()
-        self._grid: Grid | None = None
-        method = samplers.METHODS["random"]
-        if sweep.sampler.name == GRID:
-            self._grid = Grid.of(sweep.search, sweep.sampler.seed, self._published)
-        else:
-            method = samplers.METHODS[sweep.sampler.name]
-        self._history = History(method.history)
+        adapter: type[samplers.SamplerAdapter] = SAMPLERS[sweep.sampler.name]
+        self._grid = adapter.grid(sweep)
+        self._history = History(adapter.history)
         self._storage = ShownStorage(self._history)
         self._study = optuna.create_study(
             storage=self._storage,

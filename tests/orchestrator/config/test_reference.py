@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load
-from orchestrator.config.samplers import SAMPLERS
-from orchestrator.config.schedulers import SCHEDULERS
 from orchestrator.config.sections import SpaceFile
 from orchestrator.config.space import KINDS
+from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
 from tests.orchestrator.config.files import written
 
 PAGE = (Path(__file__).parents[3] / "docs" / "search-space.md").read_text(encoding="utf-8")
@@ -31,7 +30,8 @@ def test_nothing_is_undocumented() -> None:
     for section, field in SpaceFile.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})
         names |= {section, *inner}
-    for options in (*(kind.options for kind in SAMPLERS.values()), *SCHEDULERS.values()):
-        names |= set(options.model_fields)
+    for registry in (SAMPLERS, SCHEDULERS):
+        for name in registry:
+            names |= set(registry.settings(name).options)
     missing = {name for name in names if not re.search(rf"(?<![a-z_]){name}(?![a-z_])", PAGE)}
     assert missing == set()

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.resolve import load
-from orchestrator.config.samplers import SAMPLERS, Sampler
-from orchestrator.config.schedulers import Scheduler
 from orchestrator.config.space import Distribution
-from orchestrator.config.sweep_config import Constraint, Objective, Published, SweepConfig
+from orchestrator.config.strategy import options_section
+from orchestrator.config.sweep_config import Constraint, Objective, Published, Sampler, Scheduler, SweepConfig
 from orchestrator.ledger.records import ReportRecord, TrialRecord
 from orchestrator.ledger.rows import to_json
 from orchestrator.study.study import Study
@@ -58,7 +57,7 @@ def sweep(
     return replace(
         _base(),
         search=search,
-        sampler=Sampler(sampler, SAMPLERS[sampler].options(**options).model_dump(mode="json")),
+        sampler=Sampler(sampler, options_section("sampler", sampler)(**options).model_dump(mode="json")),
         scheduler=Scheduler(scheduler, {}),
         objectives=objectives,
         constraints=constraints,

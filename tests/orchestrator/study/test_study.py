@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.config.sweep_config import Constraint, Objective
 from orchestrator.study.history import BEST as BEST_SHOWN
-from orchestrator.study.samplers import METHODS, trial_seed
+from orchestrator.study.samplers import Tpe, trial_seed
 from orchestrator.study.study import Study
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, STEPS, Run, objective, sweep
 
@@ -184,7 +184,7 @@ def test_an_ask_stays_fast() -> None:
         trials.append(replace(like, number=number, key=key))
         mine = [report for report in source.reports if report.trial_key == like.key]
         reports += [replace(report, trial_key=key) for report in mine]
-    limit = METHODS["tpe"].history
+    limit = Tpe.history
     assert limit is not None
     times = {}
     for count in (600, 3000):

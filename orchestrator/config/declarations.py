@@ -1,0 +1,133 @@
+"""What a sampler and a scheduler declare: their options, and what they can do.
+
+A sampler class assigns one `SamplerSettings` to its attribute `settings`, a scheduler class one
+`SchedulerSettings`. The registries of `orchestrator.config.strategy` read that expression from the source of
+the class, without importing Optuna or Ray; so it may use literals and the names in `__all__` below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from orchestrator.config.sections import Flag, Number, Pair, Section, Whole, Word, setting
+from trainables.settings import Need
+
+__all__ = ["Need", "SamplerSettings", "SchedulerSettings", "Setting"]
+
+REQUIRED = ...
+Kind = Literal["whole", "number", "flag", "word", "words", "pair"]
+
+_TYPES: Mapping[Kind, Any] = {
+    "whole": Whole,
+    "number": Number,
+    "flag": Flag,
+    "word": Word,
+    "words": list[Word],
+    "pair": Pair,
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option of a sampler or a scheduler.
+
+    Attributes:
+        kind: type of its values; `pair` is a list of two numbers, `words` a list of words.
+        summary: one sentence for the reference page and for editors.
+        default: value used where a file gives none; if left out, a file must give one.
+        example: value that errors show; the default if left out.
+        at_least: smallest legal number; for `words`, the smallest number of them.
+        above: the number must be larger than this one.
+        at_most: largest legal number; for `words`, the largest number of them.
+        below: the number must be smaller than this one.
+        choices: the legal words.
+        optional: whether None is legal too.
+    """
+
+    kind: Kind
+    summary: str
+    default: Any = REQUIRED
+    example: Any = None
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def field(self) -> tuple[Any, Any]:
+        """Return the type and the field of a section that has this option."""
+        kind = Literal[self.choices] if self.choices else _TYPES[self.kind]
+        low, high = ("min_length", "max_length") if self.kind == "words" else ("ge", "le")
+        bounds = {low: self.at_least, "gt": self.above, high: self.at_most, "lt": self.below}
+        given = {name: bound for name, bound in bounds.items() if bound is not None}
+        example = self.default if self.example is None else self.example
+        return (kind | None if self.optional else kind), setting(self.summary, example, self.default, **given)
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """What a sampler accepts, and what it can do. Every sampler has the option `seed` beside its own.
+
+    Attributes:
+        summary: one sentence for the reference page.
+        options: its options by name.
+        needs: rules that its options must keep together.
+        conditions: whether it takes spaces with conditions (`when:`).
+        conditional_needs: further rules for a space with conditions.
+        constraints: whether it learns from `constraints:`.
+        several_objectives: whether it takes more than one objective.
+        warm_start: whether it learns from trials of earlier sweeps.
+        finite: whether every distribution must have finitely many values.
+        ranges: smallest number of searched ranges of numbers.
+        packages: packages that must be installed beside the locked ones.
+    """
+
+    summary: str
+    options: Mapping[str, Setting] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    conditions: bool = False
+    conditional_needs: tuple[Need, ...] = ()
+    constraints: bool = False
+    several_objectives: bool = False
+    warm_start: bool = False
+    finite: bool = False
+    ranges: int = 0
+    packages: tuple[str, ...] = ()
+
+    def section(self) -> type[Section]:
+        """Return the options as a section of the file."""
+        seed = Setting("whole", "Seed of the sweep.", 0, at_least=0, below=2**32)
+        return _section(self.summary, {"seed": seed, **self.options})
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """What a scheduler accepts, and what it does.
+
+    Attributes:
+        summary: one sentence for the reference page.
+        options: its options by name.
+        needs: rules that its options must keep together.
+        stops_trials: whether it may end a trial before its last step.
+        mutations: name of the option that lists hyperparameters which it changes while trials run, or None.
+    """
+
+    summary: str
+    options: Mapping[str, Setting] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
+    stops_trials: bool = True
+    mutations: str | None = None
+
+    def section(self) -> type[Section]:
+        """Return the options as a section of the file."""
+        return _section(self.summary, self.options)
+
+
+def _section(summary: str, options: Mapping[str, Setting]) -> type[Section]:
+    fields: dict[str, Any] = {name: option.field() for name, option in options.items()}
+    return create_model("Options", __base__=Section, __doc__=summary, **fields)

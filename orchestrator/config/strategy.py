@@ -1,0 +1,189 @@
+"""The search strategy of a file: its sampler proposes trials, its scheduler stops or changes them early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from orchestrator.config import declarations
+from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
+from orchestrator.config.document import Path, Violation, flow, nearest
+from orchestrator.config.hyperparameters import searchable
+from orchestrator.config.sections import Section, SpaceFile, validated
+from orchestrator.config.space import Distribution
+from orchestrator.config.sweep_config import Sampler, Scheduler
+from trainables.registry import DeclaredRegistry, subclass_of
+from trainables.settings import Need
+
+Space = Mapping[str, Distribution]
+
+SAMPLERS: DeclaredRegistry[Any, SamplerSettings] = DeclaredRegistry(
+    {
+        "tpe": "orchestrator.study.samplers:Tpe",
+        "gp": "orchestrator.study.samplers:GaussianProcess",
+        "cmaes": "orchestrator.study.samplers:Cmaes",
+        "qmc": "orchestrator.study.samplers:Qmc",
+        "random": "orchestrator.study.samplers:Random",
+        "grid": "orchestrator.study.samplers:EveryCombination",
+        "nsgaii": "orchestrator.study.samplers:Nsgaii",
+    },
+    "orchestrator.samplers",
+    subclass_of("orchestrator.study.samplers:SamplerAdapter"),
+    declared=SamplerSettings,
+    vocabulary=declarations,
+)
+"""Samplers by the names of a search-space file. `SAMPLERS.settings(name)` does not import Optuna."""
+
+SCHEDULERS: DeclaredRegistry[Any, SchedulerSettings] = DeclaredRegistry(
+    {
+        "asha": "orchestrator.schedule.schedulers:Asha",
+        "hyperband": "orchestrator.schedule.schedulers:Hyperband",
+        "median": "orchestrator.schedule.schedulers:Median",
+        "none": "orchestrator.schedule.schedulers:RunToTheEnd",
+        "pbt": "orchestrator.schedule.schedulers:PopulationBasedTraining",
+    },
+    "orchestrator.schedulers",
+    subclass_of("orchestrator.schedule.schedulers:SchedulerAdapter"),
+    declared=SchedulerSettings,
+    vocabulary=declarations,
+)
+"""Schedulers by the names of a search-space file. `SCHEDULERS.settings(name)` does not import Ray."""
+
+_REGISTRIES: Mapping[str, DeclaredRegistry[Any, Any]] = {"sampler": SAMPLERS, "scheduler": SCHEDULERS}
+_ABILITIES = {
+    "several_objectives": "takes one objective only",
+    "constraints": "does not learn from constraints",
+    "conditions": "takes no conditions (`when:`)",
+    "warm_start": "learns nothing from earlier sweeps (`warm_start:`)",
+}
+
+
+def read_strategy(file: SpaceFile, space: Space, objectives: int) -> tuple[Sampler, Scheduler]:
+    """Return the sampler and the scheduler of a file, every option with a value.
+
+    Args:
+        file: the file.
+        space: its space.
+        objectives: number of its objectives.
+
+    Raises:
+        Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
+    """
+    scheduler = Scheduler(*_read("scheduler", file.scheduler))
+    declared = SCHEDULERS.settings(scheduler.name)
+    _check_needs(("scheduler", scheduler.name), declared.needs, scheduler.options)
+    named = declared.mutations is None or "sampler" in file.model_fields_set
+    sampler = Sampler(*_read("sampler", file.sampler if named else "random"))
+    if declared.mutations is not None:
+        _check_mutations(file, space, sampler, scheduler, declared.mutations)
+    if objectives > 1 and declared.stops_trials:
+        must = "must be none when there are several objectives: it would stop trials by one of them"
+        raise Violation(("scheduler",), must, "Write scheduler: none.", f"`{scheduler.name}`")
+    _check_sampler(file, space, sampler, objectives)
+    return sampler, scheduler
+
+
+def check_installed(sampler: Sampler) -> None:
+    """Check that the packages of a sampler are installed.
+
+    Raises:
+        Violation: a package is missing.
+    """
+    packages = SAMPLERS.settings(sampler.name).packages
+    if missing := [package for package in packages if find_spec(package) is None]:
+        must = f"{sampler.name} needs the package {' and '.join(missing)}"
+        extra = "" if SAMPLERS.package(sampler.name) else f", or this package's extra `{sampler.name}`"
+        raise Violation(("sampler",), must, f"pip install {' '.join(missing)}{extra}.", "none installed")
+
+
+@cache
+def options_section(kind: str, name: str) -> type[Section]:
+    """Return the options of a sampler or a scheduler as a section of the file.
+
+    Args:
+        kind: `sampler` or `scheduler`.
+        name: its name.
+    """
+    section: type[Section] = _REGISTRIES[kind].settings(name).section()
+    return section
+
+
+def _read(kind: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the complete options of `name` or `{name: {options}}`."""
+    known = _REGISTRIES[kind]
+    given = {value: {}} if isinstance(value, str) else value
+    if not isinstance(given, dict) or len(given) != 1:
+        must = "must be one name, or {name: {options}}"
+        raise Violation((kind,), must, f"Names: {', '.join(known)}.")
+    ((name, options),) = given.items()
+    if name not in known:
+        raise Violation((kind, name), f"must name a {kind}", nearest(name, known), f"`{name}`")
+    if not isinstance(options, dict):
+        raise Violation((kind, name), "must be a mapping of options", f"Write {kind}: {name}.")
+    return name, validated(options_section(kind, name), options, (kind, name)).model_dump(mode="json")
+
+
+def _check_needs(path: Path, needs: Iterable[Need], options: Mapping[str, Any]) -> None:
+    for need in needs:
+        values = [options[name] for name in need.of]
+        if not need.holds(*values):
+            got = ", ".join(f"{name} {flow(value)}" for name, value in zip(need.of, values, strict=True))
+            raise Violation((*path, need.of[0]), need.must, "Change one of them.", got)
+
+
+def _check_sampler(file: SpaceFile, space: Space, sampler: Sampler, objectives: int) -> None:
+    declared = SAMPLERS.settings(sampler.name)
+    conditional = any(distribution.when for distribution in space.values())
+    wanted = {
+        "several_objectives": objectives > 1,
+        "constraints": bool(file.constraints),
+        "conditions": conditional,
+        "warm_start": bool(file.warm_start),
+    }
+    for ability, lack in _ABILITIES.items():
+        if wanted[ability] and not getattr(declared, ability):
+            able = ", ".join(name for name in SAMPLERS if getattr(SAMPLERS.settings(name), ability))
+            must = f"{sampler.name} {lack}"
+            raise Violation(("sampler",), must, f"Write one of: {able}.", f"`{sampler.name}`")
+    _check_needs(("sampler", sampler.name), declared.needs, sampler.options)
+    if conditional:
+        _check_needs(("sampler", sampler.name), declared.conditional_needs, sampler.options)
+    if declared.finite:
+        _check_finite(space, sampler.name)
+    _check_ranges(space, sampler.name, declared.ranges)
+
+
+def _check_finite(space: Space, sampler: str) -> None:
+    for name, distribution in space.items():
+        if distribution.count() is None:
+            must = f"must have finitely many values for the sampler {sampler}"
+            remedy = "Write a choice, or give it a step."
+            raise Violation(("search", name), must, remedy, f"`{distribution.kind}`")
+
+
+def _check_ranges(space: Space, sampler: str, least: int) -> None:
+    ranges = [each for each in space.values() if each.kind != "choice" and each.low != each.high]
+    if len(ranges) < least:
+        must = f"{sampler} needs at least {least} ranges of numbers"
+        raise Violation(("sampler",), must, "Write sampler: tpe.", f"{len(ranges)}")
+
+
+def _check_mutations(
+    file: SpaceFile, space: Space, sampler: Sampler, scheduler: Scheduler, option: str
+) -> None:
+    """Check the hyperparameters that a scheduler changes while trials run."""
+    if sampler.name != "random":
+        must = f"must be left out: {scheduler.name} changes trials while they run, so no sampler can learn"
+        raise Violation(("sampler",), must, "Leave it out.", f"`{sampler.name}`")
+    layers = space["layer"].choices if "layer" in space else (file.model.layer,)
+    mutable = {name for layer in layers for name, each in searchable(str(layer)).items() if each.mutable}
+    path = ("scheduler", scheduler.name, option)
+    for name in scheduler.options[option]:
+        if name not in space:
+            must = "must name searched hyperparameters"
+            raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
+        if name not in mutable:
+            must = "must name what acts throughout training, not at its start or on the compiled program"
+            raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
