@@ -111,7 +111,7 @@ class TrainingSection(Section):
     weight_decay: Number = setting("Decoupled decay outside the recurrence.", 0.05, 0.01, ge=0, le=100)
     warmup: Number = setting("Share of the steps with a linearly rising rate.", 0.1, 0.1, ge=0, lt=1)
     accumulate: Whole = setting("Batches whose gradients make one update.", 4, 1, ge=1, le=65_536)
-    rematerialise: Flag = setting("Recompute activations in the reverse pass, to save memory.", True, False)
+    remat: Flag = setting("Recompute activations in the reverse pass, to save memory.", True, False)
 
 
 class EvaluateSection(Section):
