@@ -22,7 +22,7 @@ from jax import numpy as jnp
 
 from benchmarks.printed import printed_recurrence
 from benchmarks.timing import circumstances, in_turns, table
-from trainables.layers.recurrence import FORMS, planar, recurrence
+from trainables.layers.recurrence import ALGORITHMS, planar, recurrence
 
 PASSES = 5
 """Arrays of the sequence's size that are read or written, at the least."""
@@ -31,12 +31,12 @@ States = Callable[[Array, Array, Array], Array]
 """(decays (C,), angles (C,), inputs (B, L, 2, C)) -> states, for C complex channels."""
 
 
-def ours(form: str) -> States:
-    """Return one of our forms."""
+def ours(algorithm: str) -> States:
+    """Return one of our algorithms."""
 
     def states(gamma: Array, theta: Array, inputs: Array) -> Array:
         decay = planar(gamma * jnp.cos(theta), gamma * jnp.sin(theta))
-        return jax.vmap(lambda each: recurrence(decay, each, form=form))(inputs)
+        return jax.vmap(lambda each: recurrence(decay, each, algorithm=algorithm))(inputs)
 
     return states
 
@@ -112,7 +112,7 @@ def main() -> None:
     batch, channels, lengths = (2, 4, (12, 40)) if asked.dry_run else (32, 128, (2_048, 16_384))
     speed = bandwidth(1 << (10 if asked.dry_run else 28))
     cases = {"lax.scan": scanned, "printed form": printed, "associative_scan": associated}
-    cases |= {f"ours, {form}": ours(form) for form in FORMS if form != "sequential"}
+    cases |= {f"ours, {algorithm}": ours(algorithm) for algorithm in ALGORITHMS if algorithm != "sequential"}
     rows = []
     for length in lengths:
         functions = {name: gradient(states, batch, length, channels) for name, states in cases.items()}

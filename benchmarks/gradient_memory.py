@@ -15,7 +15,7 @@ import resource
 
 import jax
 
-from benchmarks.layer_gradient import FORMS, gradient
+from benchmarks.layer_gradient import IMPLEMENTATIONS, gradient
 from benchmarks.timing import circumstances, in_processes, table
 
 
@@ -24,9 +24,9 @@ def resident() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def bytes_of(form: str, length: int) -> dict[str, int]:
-    """Return both measures of one form, in bytes."""
-    function, arguments = gradient(form, length, 1)
+def bytes_of(implementation: str, length: int) -> dict[str, int]:
+    """Return both measures of one implementation, in bytes."""
+    function, arguments = gradient(implementation, length, 1)
     jax.block_until_ready(arguments)
     before = resident()
     compiled = function.lower(*arguments).compile()
@@ -43,20 +43,22 @@ def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--length", type=int, default=16_384)
-    parser.add_argument("--form", choices=tuple(FORMS), help=argparse.SUPPRESS)
+    parser.add_argument("--implementation", choices=tuple(IMPLEMENTATIONS), help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
-        print(json.dumps(bytes_of(asked.form, asked.length)))
+        print(json.dumps(bytes_of(asked.implementation, asked.length)))
         return
     runs = {
-        form: in_processes("benchmarks.gradient_memory", 1, f"--form={form}", f"--length={asked.length}")[0]
-        for form in FORMS
+        implementation: in_processes(
+            "benchmarks.gradient_memory", 1, f"--implementation={implementation}", f"--length={asked.length}"
+        )[0]
+        for implementation in IMPLEMENTATIONS
     }
     rows = [
         [
             name,
-            *(f"{runs[form][key] / 2**20:.0f}" for form in ("printed", "ours")),
+            *(f"{runs[implementation][key] / 2**20:.0f}" for implementation in ("printed", "ours")),
             f"{runs['ours'][key] / runs['printed'][key]:.2f}",
         ]
         for name, key in (("XLA's memory analysis", "compiled"), ("growth of the resident set", "resident"))

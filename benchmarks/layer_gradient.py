@@ -25,12 +25,12 @@ from trainables.layers.rotation import rotation
 from trainables.layers.rotrnn import RotRNN
 
 D, N, H = 128, 256, 32
-FORMS = {"ours": RotRNN, "printed": PrintedRotRNN}
+IMPLEMENTATIONS = {"ours": RotRNN, "printed": PrintedRotRNN}
 
 
-def gradient(form: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def gradient(implementation: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return the compiled gradient of a layer by parameters and input, and its arguments."""
-    graph, parameters = nnx.split(FORMS[form](D, N, heads=H, rngs=nnx.Rngs(0)))
+    graph, parameters = nnx.split(IMPLEMENTATIONS[implementation](D, N, heads=H, rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, D))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:
@@ -58,7 +58,7 @@ def exponentials() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def measured(length: int, batch: int, rounds: int) -> dict[str, float]:
     """Return the seconds of each."""
-    cases = {form: gradient(form, length, batch) for form in FORMS}
+    cases = {implementation: gradient(implementation, length, batch) for implementation in IMPLEMENTATIONS}
     cases |= {"products": products(length, batch), "exponentials": exponentials()}
     return in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, rounds)
 

@@ -32,7 +32,7 @@ PUBLISHED = TrialSettings(
         depth=6,
         d_model=128,
         d_state=256,
-        options={"heads": 32, "form": "auto", "activations": "float32"},
+        options={"heads": 32, "algorithm": "auto", "activations": "float32"},
         ranges={"gamma_init": (0.5, 0.999), "theta_init": (0.0, math.pi / 100)},
     ),
     training=TrainingSettings(

@@ -29,7 +29,7 @@ from trainables.engine.state import free_of
 from trainables.layers.rotrnn import RotRNN
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
-FORMS = {"ours": RotRNN, "printed": PrintedRotRNN}
+IMPLEMENTATIONS = {"ours": RotRNN, "printed": PrintedRotRNN}
 BATCH, EXAMPLES, STEPS = 16, 512, 10
 SETTINGS = TrialSettings(
     task="text",
@@ -50,12 +50,12 @@ SETTINGS = TrialSettings(
 )
 
 
-def training_steps(form: str, length: int) -> Callable[[], Any]:
+def training_steps(implementation: str, length: int) -> Callable[[], Any]:
     """Return what takes ten steps of a new trial, compiled."""
     program = Program(SETTINGS, Signature("class", 2, 100, 1, length), padded=True, evaluated=BATCH)
     tokens = jax.random.randint(jax.random.key(0), (EXAMPLES, length), 0, 100).astype(jnp.uint8)
     train = Examples(tokens, jnp.full(EXAMPLES, length), tokens[:, 0].astype(jnp.int32) % 2)
-    with mock.patch("trainables.model.LAYERS", {"rotrnn": FORMS[form]}):
+    with mock.patch("trainables.model.LAYERS", {"rotrnn": IMPLEMENTATIONS[implementation]}):
         slots = jax.tree.map(lambda leaf: leaf[None], program.initialise(free_of(SETTINGS)))
         arguments = (slots, jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.int32(STEPS), train)
         advance = jax.jit(program.advance).lower(*arguments).compile()
@@ -74,14 +74,20 @@ def main() -> None:
     if asked.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if asked.child:
-        taken = in_turns({form: training_steps(form, asked.length) for form in FORMS}, asked.rounds)
-        print(json.dumps({form: seconds / STEPS for form, seconds in taken.items()}))
+        taken = in_turns(
+            {
+                implementation: training_steps(implementation, asked.length)
+                for implementation in IMPLEMENTATIONS
+            },
+            asked.rounds,
+        )
+        print(json.dumps({implementation: seconds / STEPS for implementation, seconds in taken.items()}))
         return
     sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "rounds")]
     rows = []
     for cores, option in (("one core", ["--one-core"]), ("every core", [])):
         runs = in_processes("benchmarks.training_step", asked.processes, *sizes, *option)
-        times = [milliseconds(runs, form) for form in ("printed", "ours")]
+        times = [milliseconds(runs, implementation) for implementation in ("printed", "ours")]
         rows.append([cores, *times, ratios(runs, "printed", "ours")])
     print(table(["training step", "printed form, ms", "ours, ms", "printed / ours: median (range)"], rows))
     print(f"\nMedians over {asked.processes} processes. {circumstances()}")

@@ -180,7 +180,7 @@ class Model(nnx.Module):
         ranges: Ranges,
         signature: Signature,
         *,
-        rematerialise: bool = False,
+        remat: bool = False,
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the parameters.
@@ -189,11 +189,11 @@ class Model(nnx.Module):
             settings: the static choices; its dropout is not read here.
             ranges: the layer's initialisation ranges; may be traced.
             signature: of the task.
-            rematerialise: recompute block activations in the reverse pass.
+            remat: recompute block activations in the reverse pass.
             rngs: the source of randomness; its keys may be traced.
         """
         width = settings.d_model
-        self.signature, self.rematerialise = signature, rematerialise
+        self.signature, self.remat = signature, remat
         self.encoder = Encoder(signature, width, rngs=rngs)
         self.blocks = nnx.List(_blocks(settings, ranges, rngs))
         if signature.towers == 2:
@@ -220,7 +220,7 @@ class Model(nnx.Module):
         x = padding.zeroed(self.encoder(inputs))
         kept = None if training is None else _dropout(training, len(self.blocks), x.shape[0], x.shape[2])
         record = None if training is None else training.record
-        call = nnx.remat(Block.__call__) if self.rematerialise and training is not None else Block.__call__
+        call = nnx.remat(Block.__call__) if self.remat and training is not None else Block.__call__
         norms = []
         for index, block in enumerate(self.blocks):
             x, norm = call(block, x, padding, None if kept is None else kept[index], record)

@@ -13,11 +13,11 @@ from typing import Any
 
 __all__ = [
     "ACTIVATIONS",
+    "ALGORITHM",
     "ANGLES",
-    "DENSE_FORM",
+    "DENSE_ALGORITHM",
     "DISCRETISATION",
     "EVEN",
-    "FORM",
     "STEPS",
     "TWO_PI",
     "LayerSettings",
@@ -114,13 +114,15 @@ def divisible(number: str, divisor: str) -> Need:
 
 TWO_PI = 2 * math.pi
 
-FORM = Option(
+ALGORITHM = Option(
     "auto",
-    "Form of the recurrence; auto is the fastest one by device and size; pallas is for GPUs.",
+    "Algorithm of the recurrence; auto is the fastest one by device and size; pallas is for GPUs.",
     choices=("auto", "sequential", "chunked", "associative", "pallas"),
 )
-DENSE_FORM = Option(
-    "auto", "Form of the recurrence; auto is the fastest one.", choices=("auto", "sequential", "associative")
+DENSE_ALGORITHM = Option(
+    "auto",
+    "Algorithm of the recurrence; auto is the fastest one.",
+    choices=("auto", "sequential", "associative"),
 )
 ACTIVATIONS = Option(
     "float32",

@@ -52,7 +52,7 @@ class TrainingSettings:
         weight_decay: decoupled decay of the parameters outside the recurrence. Free.
         warmup: share of `steps` with a linearly rising rate, before the cosine. Free.
         accumulate: gradients averaged over this many batches before one update.
-        rematerialise: recompute block activations in the reverse pass, to save memory.
+        remat: recompute block activations in the reverse pass, to save memory.
     """
 
     steps: int
@@ -63,7 +63,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     warmup: float = 0.1
     accumulate: int = 1
-    rematerialise: bool = False
+    remat: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class TrialSettings:
             tuple(sorted(self.task_options.items())),
             (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
             tuple(sorted(model.options.items())),
-            (training.interval, training.batch_size, training.accumulate, training.rematerialise),
+            (training.interval, training.batch_size, training.accumulate, training.remat),
             self.evaluate_examples,
         )
 

@@ -129,8 +129,8 @@ class TrainingSection(Section):
     accumulate: Whole = setting(
         "Batches whose gradients make one update.", 4, TrainingSettings.accumulate, ge=1, le=65_536
     )
-    rematerialise: Flag = setting(
-        "Recompute activations in the reverse pass, to save memory.", True, TrainingSettings.rematerialise
+    remat: Flag = setting(
+        "Recompute activations in the reverse pass, to save memory.", True, TrainingSettings.remat
     )
 
 

@@ -133,7 +133,7 @@ class Program:
             settings.model,
             {name: (values[f"{name}.min"], values[f"{name}.max"]) for name in settings.ranges()},
             self.signature,
-            rematerialise=settings.training.rematerialise,
+            remat=settings.training.remat,
             rngs=nnx.Rngs(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
         )
 

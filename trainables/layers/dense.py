@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from trainables.layers.initial import normal
 from trainables.layers.layer import Layer, backwards, only_looks_back
 from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
-from trainables.settings import DENSE_FORM, LayerSettings
+from trainables.settings import DENSE_ALGORITHM, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -86,7 +86,9 @@ class DenseRNN(Layer):
 class LinearRNN(DenseRNN):
     """The linear one, which need not run step by step."""
 
-    settings = LayerSettings(summary="A dense linear RNN (LRU, section 3.1).", options={"form": DENSE_FORM})
+    settings = LayerSettings(
+        summary="A dense linear RNN (LRU, section 3.1).", options={"algorithm": DENSE_ALGORITHM}
+    )
     rho = None
 
     def __init__(
@@ -96,14 +98,14 @@ class LinearRNN(DenseRNN):
         *,
         rngs: nnx.Rngs,
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
     ) -> None:
-        """Draw the parameters as `DenseRNN` does; `form` is that of the recurrence."""
+        """Draw the parameters as `DenseRNN` does; `algorithm` is that of the recurrence."""
         super().__init__(d_model, d_state, rngs=rngs, bidirectional=bidirectional)
-        self.form = form
+        self.algorithm = algorithm
 
     def _states(self, inputs: Array) -> Array:
-        return linear_recurrence(self.A[...], inputs, form=self.form)
+        return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm)
 
 
 class TanhRNN(DenseRNN):

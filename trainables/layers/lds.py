@@ -12,7 +12,7 @@ from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
 from trainables.layers.projection import real_part, real_states, rows
 from trainables.layers.reachable.eigenvalues import PARAMETERS, initial_parameters, spectrum
 from trainables.layers.recurrence import recurrence, times
-from trainables.settings import FORM, LayerSettings, Need, Option
+from trainables.settings import ALGORITHM, LayerSettings, Need, Option
 
 
 class LDS(Layer):
@@ -37,7 +37,7 @@ class LDS(Layer):
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0
             ),
-            "form": FORM,
+            "algorithm": ALGORITHM,
         },
         needs=(
             Need(
@@ -59,7 +59,7 @@ class LDS(Layer):
         eigenvalues: str = settings.default("eigenvalues"),
         projections: int = settings.default("projections"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
     ) -> None:
         """Draw the parameters.
 
@@ -70,7 +70,7 @@ class LDS(Layer):
             eigenvalues: how they are parameterised: "unit", "standard" or "hinge".
             projections: number r of random projections of the input, or 0 for a system a channel.
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: form of the recurrence, or "auto" for the fastest here.
+            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
 
         Raises:
             Refusal: if the systems would not have an even number of eigenvalues.
@@ -83,7 +83,12 @@ class LDS(Layer):
                 f"d_state={d_state} in {systems} systems",
                 f"Choose a multiple of {2 * systems}.",
             )
-        self.bidirectional, self.form, self.kind, self.copies = bidirectional, form, eigenvalues, projections
+        self.bidirectional, self.algorithm, self.kind, self.copies = (
+            bidirectional,
+            algorithm,
+            eigenvalues,
+            projections,
+        )
         drawn = initial_parameters(eigenvalues, rngs.params(), d_state // 2 // systems, systems)
         for name, values in zip(PARAMETERS[eigenvalues], drawn, strict=True):
             setattr(self, name, nnx.Param(values))
@@ -119,7 +124,7 @@ class LDS(Layer):
         return state, real_part(state[None], readout)[0] + self.D[...] @ u
 
     def _states(self, u: Array) -> Array:
-        return recurrence(self._decay(), self._driven(u), form=self.form)
+        return recurrence(self._decay(), self._driven(u), algorithm=self.algorithm)
 
     def _decay(self) -> Array:
         """Return the eigenvalues that are run, (2, N/2), or (2, N) for "hinge", once a projection."""

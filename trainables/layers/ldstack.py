@@ -12,7 +12,7 @@ from trainables.layers.initial import normal
 from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
 from trainables.layers.reachable.eigenvalues import initial_parameters, whole_spectrum
 from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
-from trainables.settings import EVEN, FORM, LayerSettings, Option
+from trainables.settings import ALGORITHM, EVEN, LayerSettings, Option
 
 
 class LDStack(Layer):
@@ -34,7 +34,7 @@ class LDStack(Layer):
             "rho": Option("elu", "The nonlinearity.", choices=("elu", "tanh", "relu")),
             "stack_depth": Option(2, "Linear layers; 1 is a plain LDS.", at_least=1),
             "projections": Option(6, "Random projections r of the input.", at_least=1),
-            "form": FORM,
+            "algorithm": ALGORITHM,
         },
         needs=(EVEN,),
     )
@@ -51,7 +51,7 @@ class LDStack(Layer):
         stack_depth: int = settings.default("stack_depth"),
         projections: int = settings.default("projections"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
     ) -> None:
         """Draw the parameters such that W belongs to one real system.
 
@@ -63,14 +63,14 @@ class LDStack(Layer):
             stack_depth: number of linear layers; 1 is a plain LDS.
             projections: number r of random projections.
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: form of the recurrence, or "auto" for the fastest here.
+            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
 
         Raises:
             Refusal: if n is odd.
         """
         if d_state % 2 or d_state < 2:
             raise Refusal("LDStack: d_state", "d_state must be even", str(d_state), "Eigenvalues are pairs.")
-        self.bidirectional, self.form = bidirectional, form
+        self.bidirectional, self.algorithm = bidirectional, algorithm
         self.rho, self.stack_depth = rho, stack_depth
         alpha, omega = initial_parameters("hinge", rngs.params(), d_state // 2, 1)
         self.alpha, self.omega = nnx.Param(alpha), nnx.Param(omega)
@@ -114,7 +114,7 @@ class LDStack(Layer):
         driven = self._driven(u)
         correction = jnp.zeros_like(driven)
         for layer in range(self.stack_depth):
-            states = recurrence(decay, driven + correction, form=self.form)
+            states = recurrence(decay, driven + correction, algorithm=self.algorithm)
             if layer + 1 < self.stack_depth:
                 linear = (states - correction).reshape(len(u), -1) @ back
                 correction = (self._deviation(linear) @ forth).reshape(driven.shape)

@@ -10,7 +10,7 @@ from trainables.layers.initial import Bounds, between, complex_normal, normal, r
 from trainables.layers.layer import Layer, backwards, only_looks_back, until
 from trainables.layers.projection import into, real_part, real_states, rows
 from trainables.layers.recurrence import linear_recurrence, polar, recurrence, times
-from trainables.settings import ACTIVATIONS, ANGLES, FORM, LayerSettings, Option, Range
+from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Option, Range
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -32,7 +32,7 @@ class LRU(Layer):
             "stable": Option(True, "Keep moduli below 1 by a second exponential."),
             "normalise": Option(True, "Scale each channel's input by a learned gamma."),
             "dense": Option(False, "A dense real transition instead (table 1)."),
-            "form": FORM,
+            "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
         },
         ranges={
@@ -55,7 +55,7 @@ class LRU(Layer):
         normalise: bool = settings.default("normalise"),
         dense: bool = settings.default("dense"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
         activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
@@ -70,10 +70,10 @@ class LRU(Layer):
             normalise: scale what goes into a channel by a learned gamma, at first sqrt(1 - |lambda|^2).
             dense: a dense real transition instead, of table 1; without the two above.
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: form of the recurrence, or "auto" for the fastest here.
+            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
             activations: type of the recurrence's inputs and states.
         """
-        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.stable, self.normalise, self.dense = stable, normalise and not dense, dense
         if dense:
             self._draw_dense(d_model, d_state, rngs)
@@ -115,19 +115,19 @@ class LRU(Layer):
     def _run_diagonal(self, u: Array, length: Array | None) -> tuple[Array, Array]:
         decay = self._decay()
         inputs = into(until(length, u) if self.bidirectional else u, self._rows(), self.activations)
-        states = recurrence(decay, inputs, form=self.form)
+        states = recurrence(decay, inputs, algorithm=self.algorithm)
         outputs = real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
         if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, form=self.form)
+            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
             outputs += real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
         return outputs, real_states(states)
 
     def _run_dense(self, u: Array, length: Array | None) -> tuple[Array, Array]:
         inputs = u @ self.B_re[...].T
-        states = linear_recurrence(self.A[...], inputs, form=self.form)
+        states = linear_recurrence(self.A[...], inputs, algorithm=self.algorithm)
         outputs = states @ self.C_re[...].T
         if self.bidirectional:
-            turned = linear_recurrence(self.A[...], backwards(length, inputs), form=self.form)
+            turned = linear_recurrence(self.A[...], backwards(length, inputs), algorithm=self.algorithm)
             outputs += backwards(length, turned) @ self.C_backward_re[...].T
         return outputs, states
 

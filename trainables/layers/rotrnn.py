@@ -18,7 +18,7 @@ from trainables.layers.layer import Layer, only_looks_back, until
 from trainables.layers.projection import into, real_part, real_states
 from trainables.layers.recurrence import polar, recurrence, times
 from trainables.layers.rotation import EXACT, rotation
-from trainables.settings import ACTIVATIONS, ANGLES, FORM, LayerSettings, Need, Option, Range, divisible
+from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range, divisible
 
 
 class RotRNN(Layer):
@@ -35,7 +35,7 @@ class RotRNN(Layer):
         summary="RotRNN: H heads of rotations with one decay each (RotRNN, section 3).",
         options={
             "heads": Option(32, "Number of heads H; d_state must be divisible by it.", at_least=1),
-            "form": FORM,
+            "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
         },
         ranges={
@@ -60,7 +60,7 @@ class RotRNN(Layer):
         gamma_init: Bounds = settings.default("gamma_init"),
         theta_init: Bounds = settings.default("theta_init"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
         activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
@@ -73,14 +73,14 @@ class RotRNN(Layer):
             gamma_init: range of the decays, within (0, 1); may be traced.
             theta_init: range of the angles, in radians a step; may be traced.
             bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
-            form: form of the recurrence (`recurrence.FORMS`), or "auto" for the fastest here.
+            algorithm: algorithm of the recurrence (`recurrence.ALGORITHMS`), or "auto" for the fastest here.
             activations: type of the recurrence's inputs and states.
 
         Raises:
             Refusal: if N is no multiple of H, or a head would have fewer than two channels.
         """
         size = _head_size(d_state, heads)
-        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.gamma_log = nnx.Param(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
         self.theta = nnx.Param(between(rngs.params(), (heads, size // 2), theta_init))
         self.M = nnx.Param(normal(rngs.params(), (heads, size, size)))
@@ -98,10 +98,10 @@ class RotRNN(Layer):
         basis, decay = rotation(self.M[...]), self._decay()
         seen = until(length, u) if self.bidirectional else u
         inputs = into(seen, self._into(basis), self.activations)
-        states = recurrence(decay, inputs, form=self.form)
+        states = recurrence(decay, inputs, algorithm=self.algorithm)
         outputs = self._read(self.C[...], basis, states) + self.D[...] * u
         if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, form=self.form)
+            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
             outputs += self._read(self.C_backward[...], basis, backward)
         return outputs, self._real(states)
 

@@ -33,9 +33,9 @@ class S4D(Layer):
         options={
             "spectrum": Option("legs", "What A starts from.", choices=("legs", "inv", "lin")),
             "discretisation": DISCRETISATION,
-            "form": Option(
+            "algorithm": Option(
                 "auto",
-                "Fourier convolution, which auto is, or a form of the recurrence.",
+                "Fourier convolution, which auto is, or an algorithm of the recurrence.",
                 choices=("auto", "convolution", "sequential", "chunked", "associative", "pallas"),
             ),
         },
@@ -56,7 +56,7 @@ class S4D(Layer):
         spectrum: str = settings.default("spectrum"),
         discretisation: str = settings.default("discretisation"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
     ) -> None:
         """Draw the parameters as the paper does.
 
@@ -68,14 +68,14 @@ class S4D(Layer):
             spectrum: what A starts from: "legs", "inv" or "lin".
             discretisation: "zoh" or "bilinear".
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: "convolution" by Fourier transforms, a form of the recurrence, or "auto", the former.
+            algorithm: "convolution" by Fourier transforms, which "auto" is, or that of the recurrence.
 
         Raises:
             Refusal: if N is odd.
         """
         if d_state % 2 or d_state < 2:
             raise Refusal("S4D: d_state", "d_state must be even", str(d_state), "States come in pairs.")
-        self.bidirectional, self.form, self.discretisation = bidirectional, form, discretisation
+        self.bidirectional, self.algorithm, self.discretisation = bidirectional, algorithm, discretisation
         shape = (d_model, d_state // 2)
         eigenvalues = SPECTRA[spectrum](d_state // 2)
         self.log_A_re = nnx.Param(jnp.broadcast_to(jnp.log(-eigenvalues.real).astype(jnp.float32), shape))
@@ -121,9 +121,9 @@ class S4D(Layer):
 
     def _respond(self, decay: Array, factor: Array, readout: Array, u: Array) -> tuple[Array, Array]:
         """Return 2 Re(C x), (L, D), and the states, planes (L, 2, D * N/2)."""
-        direct = self.form in {"auto", "convolution"}
+        direct = self.algorithm in {"auto", "convolution"}
         inputs = jax.vmap(lambda now: _flat(factor * now[:, None, None]))(u)
-        states = recurrence(_flat(decay), inputs, form="auto" if direct else self.form)
+        states = recurrence(_flat(decay), inputs, algorithm="auto" if direct else self.algorithm)
         if not direct:
             return _read(readout, states), states
         response = kernel(decay.swapaxes(0, 1), 2 * times(readout, factor).swapaxes(0, 1), len(u))

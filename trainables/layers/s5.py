@@ -17,8 +17,8 @@ from trainables.layers.projection import into, real_part, real_states, rows
 from trainables.layers.recurrence import planar, recurrence, times
 from trainables.settings import (
     ACTIVATIONS,
+    ALGORITHM,
     DISCRETISATION,
-    FORM,
     STEPS,
     LayerSettings,
     Need,
@@ -50,7 +50,7 @@ class S5(Layer):
                 choices=("lecun_normal", "trunc_standard_normal", "complex_normal"),
             ),
             "clip_eigenvalues": Option(False, "Keep real parts of the eigenvalues below -1e-4."),
-            "form": FORM,
+            "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
         },
         ranges={"dt_init": STEPS},
@@ -77,7 +77,7 @@ class S5(Layer):
         readout_init: str = settings.default("readout_init"),
         clip_eigenvalues: bool = settings.default("clip_eigenvalues"),
         bidirectional: bool = False,
-        form: str = settings.default("form"),
+        algorithm: str = settings.default("algorithm"),
         activations: str = settings.default("activations"),
     ) -> None:
         """Draw the parameters as the paper does.
@@ -93,14 +93,14 @@ class S5(Layer):
                 into the basis of the eigenvectors, or "complex_normal" in that basis.
             clip_eigenvalues: keep the real parts of the eigenvalues below -1e-4.
             bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            form: form of the recurrence, or "auto" for the fastest here.
+            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
             activations: type of the recurrence's inputs and states.
 
         Raises:
             Refusal: if P is no multiple of 2 J.
         """
         _check_blocks(d_state, blocks)
-        self.bidirectional, self.form, self.activations = bidirectional, form, activations
+        self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.discretisation, self.clip_eigenvalues = discretisation, clip_eigenvalues
         eigenvalues, vectors = normal_hippo(d_state // blocks)
         self.Lambda_re = nnx.Param(jnp.tile(jnp.asarray(eigenvalues.real, jnp.float32), blocks))
@@ -117,10 +117,10 @@ class S5(Layer):
         """Return the outputs (L, D) and the stored states, (L, P)."""
         decay, weights = self._discrete()
         inputs = into(until(length, u) if self.bidirectional else u, weights, self.activations)
-        states = recurrence(decay, inputs, form=self.form)
+        states = recurrence(decay, inputs, algorithm=self.algorithm)
         outputs = 2 * real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
         if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, form=self.form)
+            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
             outputs += 2 * real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
         return outputs + self.D[...] * u, real_states(states)
 

@@ -34,7 +34,7 @@ KEYS = st.one_of(
         [*SpaceFile.model_fields, "profiles", "laptop", "layer", "heads", "depth", "uniform", "int", "choice",
          "when", "step", "gamma_init", "gamma_init.min", "gamma_init.max", "theta_init.max", "dropout",
          "seed", "steps", "values", "test/accuracy", "maximize", "mutations", "at_least",
-         "gpu", "length", "blocks", "projections", "r_init", "r_init.min", "form"]
+         "gpu", "length", "blocks", "projections", "r_init", "r_init.min", "algorithm"]
     ),
     st.text(max_size=8),
 )  # fmt: skip

@@ -39,7 +39,7 @@ def test_settings_of_the_published_trial(tmp_path: Path) -> None:
     assert params is not None
     settings = sweep.settings(params, 7)
     assert settings.seed == 7
-    assert settings.model.options == {"heads": 8, "form": "auto", "activations": "float32"}
+    assert settings.model.options == {"heads": 8, "algorithm": "auto", "activations": "float32"}
     assert settings.model.ranges == {"gamma_init": (0.5, 0.999), "theta_init": (0.0, 2 * math.pi)}
     assert settings.training.learning_rate == 1e-4
     assert (settings.training.steps, settings.evaluate_examples) == (1000, 200)
@@ -201,14 +201,14 @@ def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
 
 
 def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
-    """`form: convolution` is a word of S4D, and none of LRU."""
-    head = edited("heads: 8", "form: convolution", VALID.partition("search:")[0])
+    """`algorithm: convolution` is a word of S4D, and none of LRU."""
+    head = edited("heads: 8", "algorithm: convolution", VALID.partition("search:")[0])
     rest = (
         "  learning_rate: {choice: [1e-3]}\n  recurrent_learning_rate: {choice: [1e-3]}\nbudget: {trials: 8}"
     )
     text = f"{head}search:\n  layer: {{choice: [s4d, lru]}}\n{rest}"
     assert "must be one of" in refused(tmp_path, text).must
-    assert loaded(tmp_path, edited("[s4d, lru]", "[s4d]", text)).model.extras == {"form": "convolution"}
+    assert loaded(tmp_path, edited("[s4d, lru]", "[s4d]", text)).model.extras == {"algorithm": "convolution"}
     assert refused(tmp_path, edited("{choice: [s4d, lru]}", "{int: [1, 2]}", text)).got == "`int`"
 
 

@@ -248,7 +248,7 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
     first = np.zeros(len(data.train), np.int64)
     same = replace(data.train, inputs=data.train.inputs[first], lengths=data.train.lengths[first])
     data = replace(data, train=same)
-    frugal = toy_trial(model=model, batch_size=4, accumulate=3, rematerialise=True)
+    frugal = toy_trial(model=model, batch_size=4, accumulate=3, remat=True)
     plain = toy_trial(model=model, batch_size=12)
     snapshots = []
     for trial in (frugal, plain):
@@ -263,10 +263,10 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_rematerialised_blocks_train_the_same(single: Engine) -> None:
+def test_blocks_under_remat_train_the_same(single: Engine) -> None:
     """Recomputing activations saves memory and changes nothing else."""
     trial = toy_trial()
-    frugal = replace(trial, training=replace(trial.training, rematerialise=True))
+    frugal = replace(trial, training=replace(trial.training, remat=True))
     engine = Engine(frugal, toy_data())
     with _trials(engine, {0: frugal}), _trials(single, {0: trial}):
         one, other = engine.advance({0: 10})[0], single.advance({0: 10})[0]

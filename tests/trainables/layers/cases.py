@@ -34,9 +34,9 @@ def built(name: str, bidirectional: bool = False) -> Layer:
     return build(name, bidirectional=bidirectional)
 
 
-def forms(name: str) -> tuple[str, ...]:
-    """Return the forms of a layer that can be forced."""
-    option = LAYERS.settings(name).options.get("form")
+def algorithms(name: str) -> tuple[str, ...]:
+    """Return the algorithms of a layer that can be forced."""
+    option = LAYERS.settings(name).options.get("algorithm")
     return () if option is None or option.choices is None else tuple(f for f in option.choices if f != "auto")
 
 

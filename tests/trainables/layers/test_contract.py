@@ -16,12 +16,14 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from tests.trainables.layers.cases import NAMES, D, apart, build, built, forms, sequence
+from tests.trainables.layers.cases import NAMES, D, algorithms, apart, build, built, sequence
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 
 L, TRUE = 33, 20
-WITH_FORMS = [(name, form) for name in NAMES for form in forms(name) if form != "sequential"]
+WITH_ALGORITHMS = [
+    (name, algorithm) for name in NAMES for algorithm in algorithms(name) if algorithm != "sequential"
+]
 
 
 @cache
@@ -114,7 +116,7 @@ def test_stepping(name: str) -> None:
 
 
 @cache
-def _graded(name: str, form: str) -> tuple[Array, dict[str, Array]]:
+def _graded(name: str, algorithm: str) -> tuple[Array, dict[str, Array]]:
     """Return the outputs of 1,000 steps, and the gradients of their product with fixed numbers."""
     u, weights = sequence(1000), sequence(1000, seed=2)
 
@@ -122,15 +124,15 @@ def _graded(name: str, form: str) -> tuple[Array, dict[str, Array]]:
         outputs = layer(u)
         return jnp.sum(outputs * weights), outputs
 
-    gradients, outputs = nnx.jit(nnx.grad(loss, has_aux=True))(build(name, form=form))
+    gradients, outputs = nnx.jit(nnx.grad(loss, has_aux=True))(build(name, algorithm=algorithm))
     return outputs, nnx.to_pure_dict(nnx.state(gradients, nnx.Param))
 
 
-@pytest.mark.parametrize(("name", "form"), WITH_FORMS)
-def test_forms_agree(name: str, form: str) -> None:
-    """Every form gives the sequential one's outputs and gradients, at a length that is no power of two."""
+@pytest.mark.parametrize(("name", "algorithm"), WITH_ALGORITHMS)
+def test_algorithms_agree(name: str, algorithm: str) -> None:
+    """Every algorithm gives the sequential one's outputs and gradients, at a length that is no power of 2."""
     outputs, gradients = _graded(name, "sequential")
-    found, found_gradients = _graded(name, form)
+    found, found_gradients = _graded(name, algorithm)
     assert apart(found, outputs) < 1e-5
     for path, value in gradients.items():
         assert apart(found_gradients[path], value) < 1e-5, path

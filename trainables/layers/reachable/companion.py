@@ -17,7 +17,7 @@ from jax import numpy as jnp
 from trainables.layers.recurrence import planar, recurrence
 
 
-def companion_states(eigenvalues: Array, inputs: Array, *, form: str = "auto") -> Array:
+def companion_states(eigenvalues: Array, inputs: Array, *, algorithm: str = "auto") -> Array:
     """Return the states of the companion form, (L, n), for scalar inputs (L,), from zero.
 
     State t is the one after input t is in.
@@ -25,20 +25,20 @@ def companion_states(eigenvalues: Array, inputs: Array, *, form: str = "auto") -
     Args:
         eigenvalues: (n,) complex, distinct and not zero, in conjugate pairs if not real.
         inputs: (L,) real.
-        form: form of the recurrence, or "auto" for the fastest here.
+        algorithm: algorithm of the recurrence, or "auto" for the fastest here.
     """
-    modal = modal_states(eigenvalues, inputs, form=form)
+    modal = modal_states(eigenvalues, inputs, algorithm=algorithm)
     return interpolate(eigenvalues, modal).real
 
 
-def modal_states(eigenvalues: Array, inputs: Array, *, form: str = "auto") -> Array:
+def modal_states(eigenvalues: Array, inputs: Array, *, algorithm: str = "auto") -> Array:
     """Return the states in the basis of the eigenvectors, (L, n) complex; arguments as above.
 
     Source: LDStack, equation 3 and figure 1, step 2.
     """
     decay = planar(eigenvalues.real, eigenvalues.imag)
     driven = jnp.broadcast_to(inputs[:, None], (len(inputs), len(eigenvalues)))
-    states = recurrence(decay, planar(driven, jnp.zeros_like(driven)), form=form)
+    states = recurrence(decay, planar(driven, jnp.zeros_like(driven)), algorithm=algorithm)
     return jax.lax.complex(states[:, 0], states[:, 1])
 
 

@@ -23,7 +23,7 @@ def stacked_states(
     u: Array,
     depth: int,
     *,
-    form: str = "auto",
+    algorithm: str = "auto",
 ) -> Array:
     """Return the states of every layer of the plain stack, (depth, L, n), from zero.
 
@@ -35,12 +35,12 @@ def stacked_states(
         rho: the nonlinearity.
         u: (L, d).
         depth: number of layers, at least 1.
-        form: form of the recurrence: "sequential", "associative" or "auto".
+        algorithm: algorithm of the recurrence: "sequential", "associative" or "auto".
     """
     driven = u @ weights.T
     layers, correction = [], jnp.zeros_like(driven)
     for _ in range(depth):
-        states = linear_recurrence(transition, driven + correction, form=form)
+        states = linear_recurrence(transition, driven + correction, algorithm=algorithm)
         layers.append(states)
         before = jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])
         reached = before @ transition.T + driven

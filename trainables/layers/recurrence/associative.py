@@ -15,7 +15,7 @@ from trainables.layers.recurrence.prefix import Advance, prefixes
 
 
 def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
-    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential form."""
+    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential algorithm."""
     series = jnp.moveaxis(inputs, -3, 0).astype(decay.dtype)
     powers = doublings(decay, max(1, (len(series) - 1).bit_length()))
     advances = [_advance(power) for power in powers]
@@ -24,7 +24,7 @@ def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
 
 
 def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tuple[Array, Array]:
-    """Return the gradients by decay and inputs; arguments as in the sequential form."""
+    """Return the gradients by decay and inputs; arguments as in the sequential algorithm."""
     gradients = solve(conjugate(decay), cotangent, not reverse)
     early, late = slice(None, -1), slice(1, None)
     before, after = (late, early) if reverse else (early, late)

@@ -1,7 +1,7 @@
-"""Vectorisation by hand: a form always sees every sequence that runs beside it.
+"""Vectorisation by hand: an algorithm always sees every sequence that runs beside it.
 
 Without it `vmap` would batch each step of a loop on its own and move time to the front of the arrays and
-back, which costs more than the recurrence. It also lets a form be chosen by the true size.
+back, which costs more than the recurrence. It also lets an algorithm be chosen by the true size.
 """
 
 from __future__ import annotations

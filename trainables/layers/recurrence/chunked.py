@@ -2,7 +2,7 @@
 
 Every chunk is run from zero for its last state, the last states are carried from chunk to chunk by
 decay^S, and every chunk is run again from what comes in. The inputs are read twice and nothing is kept, so
-it wins where a step of the sequential form is too small to be worth its kernels.
+it wins where a step of the sequential algorithm is too small to be worth its kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainables.layers.recurrence.powers import doublings
 
 
 def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
-    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential form."""
+    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential algorithm."""
     length = inputs.shape[-3]
     chunks = _split(inputs)
     incoming = _carry(decay, chunks, reverse)
@@ -24,7 +24,7 @@ def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
 
 
 def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tuple[Array, Array]:
-    """Return the gradients by decay and inputs; arguments as in the sequential form."""
+    """Return the gradients by decay and inputs; arguments as in the sequential algorithm."""
     length = states.shape[-3]
     chunks = _split(cotangent)
     incoming = _carry(conjugate(decay), chunks, not reverse)

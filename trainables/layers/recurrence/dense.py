@@ -17,15 +17,15 @@ from jax import numpy as jnp
 from trainables.layers.recurrence.prefix import Advance, prefixes
 
 
-def linear_recurrence(transition: Array, inputs: Array, *, form: str = "auto") -> Array:
+def linear_recurrence(transition: Array, inputs: Array, *, algorithm: str = "auto") -> Array:
     """Return every state of x_t = A x_{t-1} + inputs_t from zero.
 
     Args:
         transition: A, (N, N).
         inputs: (L, N).
-        form: "sequential"; "associative", with powers of A by squaring; or "auto".
+        algorithm: "sequential"; "associative", with powers of A by squaring; or "auto".
     """
-    return _linear(form, transition, inputs)
+    return _linear(algorithm, transition, inputs)
 
 
 def nonlinear_recurrence(rho: str, transition: Array, inputs: Array) -> Array:
@@ -50,26 +50,26 @@ NONLINEARITIES: Mapping[str, tuple[Callable[[Array], Array], Callable[[Array], A
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _linear(form: str, transition: Array, inputs: Array) -> Array:
-    return _solve(form, transition, inputs)
+def _linear(algorithm: str, transition: Array, inputs: Array) -> Array:
+    return _solve(algorithm, transition, inputs)
 
 
-def _linear_forward(form: str, transition: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
-    states = _solve(form, transition, inputs)
+def _linear_forward(algorithm: str, transition: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _solve(algorithm, transition, inputs)
     return states, (transition, states)
 
 
-def _linear_backward(form: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+def _linear_backward(algorithm: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
     transition, states = kept
-    gradient = _solve(form, transition.T, cotangent[::-1])[::-1]
+    gradient = _solve(algorithm, transition.T, cotangent[::-1])[::-1]
     return gradient[1:].T @ states[:-1], gradient
 
 
 _linear.defvjp(_linear_forward, _linear_backward)
 
 
-def _solve(form: str, transition: Array, inputs: Array) -> Array:
-    if form == "associative":
+def _solve(algorithm: str, transition: Array, inputs: Array) -> Array:
+    if algorithm == "associative":
         return prefixes(_jumps(transition, len(inputs)), inputs)
 
     def step(state: Array, now: Array) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from trainables.layers.recurrence.planar import times
 
 
 @dataclass(frozen=True)
-class Form:
+class Algorithm:
     """One way to compute the states.
 
     Attributes:
@@ -30,23 +30,23 @@ class Form:
     adjoint: Callable[[Array, Array, Array, bool], tuple[Array, Array]]
 
 
-FORMS: Mapping[str, Form] = MappingProxyType(
+ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
     {
-        "sequential": Form(sequential.solve, sequential.adjoint),
-        "associative": Form(associative.solve, associative.adjoint),
-        "chunked": Form(chunked.solve, chunked.adjoint),
-        "pallas": Form(pallas.solve, pallas.adjoint),
+        "sequential": Algorithm(sequential.solve, sequential.adjoint),
+        "associative": Algorithm(associative.solve, associative.adjoint),
+        "chunked": Algorithm(chunked.solve, chunked.adjoint),
+        "pallas": Algorithm(pallas.solve, pallas.adjoint),
     }
 )
 """Interchangeable ways to compute the same states."""
 
 
 class Choice(NamedTuple):
-    """A form, and up to how many channels beside each other and from which length on it is the fastest."""
+    """The algorithm that is fastest for at most `channels` parallel channels and at least `length` steps."""
 
     channels: float
     length: int
-    form: str
+    algorithm: str
 
 
 FASTEST: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
@@ -59,7 +59,12 @@ UNMEASURED = (Choice(math.inf, 0, "associative"),)
 
 
 def recurrence(
-    decay: Array, inputs: Array, *, initial: Array | None = None, reverse: bool = False, form: str = "auto"
+    decay: Array,
+    inputs: Array,
+    *,
+    initial: Array | None = None,
+    reverse: bool = False,
+    algorithm: str = "auto",
 ) -> Array:
     """Return every state of x_t = decay * x_{t-1} + inputs_t.
 
@@ -68,49 +73,53 @@ def recurrence(
         inputs: planes (L, 2, N); bfloat16 inputs give bfloat16 states, carried in the type of `decay`.
         initial: planes (2, N), the state before the first step; zero if None.
         reverse: whether time runs from L - 1 down to 0.
-        form: a name of `FORMS`, or "auto" for the one that is fastest here.
+        algorithm: a name of `ALGORITHMS`, or "auto" for the one that is fastest here.
 
     Returns:
         The states, planes (L, 2, N).
     """
     if initial is not None:
         inputs = inputs.at[-1 if reverse else 0].add(times(decay, initial).astype(inputs.dtype))
-    return _states(form, reverse, decay, inputs)
+    return _states(algorithm, reverse, decay, inputs)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _states(form: str, reverse: bool, decay: Array, inputs: Array) -> Array:
-    return _solver(form, reverse)(decay, inputs)
+def _states(algorithm: str, reverse: bool, decay: Array, inputs: Array) -> Array:
+    return _solver(algorithm, reverse)(decay, inputs)
 
 
-def _forward(form: str, reverse: bool, decay: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
-    states = _solver(form, reverse)(decay, inputs)
+def _forward(algorithm: str, reverse: bool, decay: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _solver(algorithm, reverse)(decay, inputs)
     return states, (decay, states)
 
 
-def _backward(form: str, reverse: bool, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
-    return _differentiator(form, reverse)(*kept, cotangent)
+def _backward(
+    algorithm: str, reverse: bool, kept: tuple[Array, Array], cotangent: Array
+) -> tuple[Array, Array]:
+    return _differentiator(algorithm, reverse)(*kept, cotangent)
 
 
 _states.defvjp(_forward, _backward)
 
 
 @cache
-def _solver(form: str, reverse: bool) -> Callable[[Array, Array], Array]:
-    return over_leading_axes(lambda decay, inputs: _choose(form, inputs).solve(decay, inputs, reverse))
+def _solver(algorithm: str, reverse: bool) -> Callable[[Array, Array], Array]:
+    return over_leading_axes(lambda decay, inputs: _choose(algorithm, inputs).solve(decay, inputs, reverse))
 
 
 @cache
-def _differentiator(form: str, reverse: bool) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
+def _differentiator(algorithm: str, reverse: bool) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
     return over_leading_axes(
-        lambda decay, states, cotangent: _choose(form, states).adjoint(decay, states, cotangent, reverse)
+        lambda decay, states, cotangent: _choose(algorithm, states).adjoint(decay, states, cotangent, reverse)
     )
 
 
-def _choose(form: str, series: Array) -> Form:
-    if form != "auto":
-        return FORMS[form]
+def _choose(algorithm: str, series: Array) -> Algorithm:
+    if algorithm != "auto":
+        return ALGORITHMS[algorithm]
     *rows, length, _, channels = series.shape
     together = math.prod(rows) * channels
     choices = FASTEST.get(jax.default_backend(), UNMEASURED)
-    return FORMS[next(each.form for each in choices if together <= each.channels and length >= each.length)]
+    return ALGORITHMS[
+        next(each.algorithm for each in choices if together <= each.channels and length >= each.length)
+    ]

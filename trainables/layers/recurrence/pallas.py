@@ -98,7 +98,7 @@ class Span:
 
 
 def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
-    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential form."""
+    """Run x_t = decay * x_{t-1} + inputs_t from zero; shapes as in the sequential algorithm."""
     tiles, (decays, series) = _tiles(inputs), _rows(decay, inputs)
     given = [(tiles.decay(), decays), (tiles.steps(tiles.size), series)]
     given.append((tiles.state(), _incoming(tiles, reverse, given)))
@@ -107,7 +107,7 @@ def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
 
 
 def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tuple[Array, Array]:
-    """Return the gradients by decay and inputs; arguments as in the sequential form."""
+    """Return the gradients by decay and inputs; arguments as in the sequential algorithm."""
     tiles, (decays, series) = _tiles(cotangent), _rows(conjugate(decay), cotangent)
     given = [(tiles.decay(), decays), (tiles.steps(tiles.size), series)]
     given.append((tiles.state(), _incoming(tiles, not reverse, given)))

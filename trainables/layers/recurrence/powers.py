@@ -1,8 +1,8 @@
 """Powers of decays by repeated squaring, carried in pairs of floats and rounded once.
 
 Squaring doubles a relative error, so decay^4096 from 12 plain float32 squarings is wrong by up to 2e-4: as
-much as the forms that jump over time may differ altogether. With a second float for what the first cannot
-hold, every power is right to the last bit or two.
+much as algorithms that jump over time may differ in all. With a second float for what the first cannot hold,
+every power is right to the last bit or two.
 
 Compilers contract products and sums, which changes what a rounded product leaves over. Here every product
 that counts is exact, of halves of the digits cut by their bits, so that contraction changes nothing.

@@ -11,39 +11,41 @@ from jax import numpy as jnp
 from trainables.layers.recurrence.planar import conjugate, times
 
 
-def varying_recurrence(decays: Array, inputs: Array, *, reverse: bool = False, form: str = "auto") -> Array:
+def varying_recurrence(
+    decays: Array, inputs: Array, *, reverse: bool = False, algorithm: str = "auto"
+) -> Array:
     """Return every state of x_t = decays_t * x_{t-1} + inputs_t from zero.
 
     Args:
         decays: planes (L, 2, N).
         inputs: planes (L, 2, N).
         reverse: whether time runs from L - 1 down to 0.
-        form: "sequential", "associative", "chunked", or "auto".
+        algorithm: "sequential", "associative", "chunked", or "auto".
 
     Returns:
         The states, planes (L, 2, N).
     """
     if reverse:
-        return _states(form, decays[::-1], inputs[::-1])[::-1]
-    return _states(form, decays, inputs)
+        return _states(algorithm, decays[::-1], inputs[::-1])[::-1]
+    return _states(algorithm, decays, inputs)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _states(form: str, decays: Array, inputs: Array) -> Array:
-    return _SOLVERS[form](decays, inputs)
+def _states(algorithm: str, decays: Array, inputs: Array) -> Array:
+    return _SOLVERS[algorithm](decays, inputs)
 
 
-def _forward(form: str, decays: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
-    states = _SOLVERS[form](decays, inputs)
+def _forward(algorithm: str, decays: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
+    states = _SOLVERS[algorithm](decays, inputs)
     return states, (decays, states)
 
 
-def _backward(form: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+def _backward(algorithm: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
     """Run g_t = cotangent_t + conj(decay_{t+1}) * g_{t+1}, and pair g_t with x_{t-1}."""
     decays, states = kept
     nothing = jnp.zeros_like(states[:1])
     later = jnp.concatenate([conjugate(decays[1:]), nothing])
-    gradient = _SOLVERS[form](later[::-1], cotangent[::-1])[::-1]
+    gradient = _SOLVERS[algorithm](later[::-1], cotangent[::-1])[::-1]
     before = jnp.concatenate([nothing, states[:-1]])
     return times(conjugate(before), gradient), gradient
 

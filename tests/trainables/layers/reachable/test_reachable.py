@@ -65,13 +65,13 @@ def test_hinge_lets_eigenvalues_meet() -> None:
     np.testing.assert_allclose(real, [0.2, 0.7], rtol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["sequential", "associative", "chunked"])
-def test_companion_form(form: str) -> None:
+@pytest.mark.parametrize("algorithm", ["sequential", "associative", "chunked"])
+def test_companion_form(algorithm: str) -> None:
     """The states of the companion form, through its eigenvalues alone, equal its dense recurrence."""
     inputs = np.random.default_rng(0).standard_normal(60)
     dense = reference.run(reference.companion(EIGENVALUES), np.eye(8)[:, :1], inputs[:, None])
-    solve = jax.jit(companion_states, static_argnames="form")
-    found = solve(jnp.asarray(EIGENVALUES, jnp.complex64), jnp.float32(inputs), form=form)
+    solve = jax.jit(companion_states, static_argnames="algorithm")
+    found = solve(jnp.asarray(EIGENVALUES, jnp.complex64), jnp.float32(inputs), algorithm=algorithm)
     assert apart(found, dense) < 2e-5
 
 
@@ -142,8 +142,8 @@ def test_random_projections() -> None:
         assert r * float(np.mean(averaged**2)) == pytest.approx(single, rel=0.1)
 
 
-@pytest.mark.parametrize("form", ["sequential", "associative"])
-def test_stack_is_correct_from_the_start(form: str) -> None:
+@pytest.mark.parametrize("algorithm", ["sequential", "associative"])
+def test_stack_is_correct_from_the_start(algorithm: str) -> None:
     """Layer 0 is the plain linear system; layer i is the RNN for the first i steps, and no further.
 
     Source: LDStack, proposition 5.
@@ -153,7 +153,7 @@ def test_stack_is_correct_from_the_start(form: str) -> None:
     u = draw.standard_normal((12, 3))
     rnn = reference.rnn_states(transition, weights, u)
     arrays = (jnp.float32(transition), jnp.float32(weights))
-    stack = jax.jit(lambda a, b, u: stacked_states(a, b, jnp.tanh, u, 13, form=form))
+    stack = jax.jit(lambda a, b, u: stacked_states(a, b, jnp.tanh, u, 13, algorithm=algorithm))
     layers = stack(*arrays, jnp.float32(u))
     assert apart(layers[0], reference.run(transition, weights, u)) < 1e-5
     for i in range(1, 12):

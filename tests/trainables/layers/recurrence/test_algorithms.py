@@ -1,4 +1,4 @@
-"""Every form of the diagonal recurrence against float64 loops, in value and gradient."""
+"""Every algorithm of the diagonal recurrence against float64 loops, in value and gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from tests.trainables.layers.cases import apart
-from trainables.layers.recurrence import FORMS, planar, recurrence, varying_recurrence
+from trainables.layers.recurrence import ALGORITHMS, planar, recurrence, varying_recurrence
 
 N = 6
 Complex = NDArray[np.complex128]
@@ -52,30 +52,32 @@ def _reference(decays: Complex, inputs: Complex, cotangents: Complex) -> tuple[C
     return np.array(states), before.conj() * gradients, gradients
 
 
-@partial(jax.jit, static_argnames=("form", "reverse"))
+@partial(jax.jit, static_argnames=("algorithm", "reverse"))
 def _found(
-    decay: Array, inputs: Array, cotangents: Array, form: str, reverse: bool
+    decay: Array, inputs: Array, cotangents: Array, algorithm: str, reverse: bool
 ) -> tuple[Array, tuple[Array, Array]]:
     states, pull = jax.vjp(
-        lambda decay, inputs: recurrence(decay, inputs, form=form, reverse=reverse), decay, inputs
+        lambda decay, inputs: recurrence(decay, inputs, algorithm=algorithm, reverse=reverse), decay, inputs
     )
     return states, pull(cotangents)
 
 
 # Pallas's interpreter takes 7 s of a core for each long one.
 INVARIANT = [
-    pytest.param(form, length, reverse, marks=[pytest.mark.slow] if form == "pallas" and length > 7 else [])
-    for form in FORMS
+    pytest.param(
+        algorithm, length, reverse, marks=[pytest.mark.slow] if algorithm == "pallas" and length > 7 else []
+    )
+    for algorithm in ALGORITHMS
     for length, reverse in [(1, False), (7, False), (7, True), (1024, True), (4096, False)]
 ]
 
 
-@pytest.mark.parametrize(("form", "length", "reverse"), INVARIANT)
-def test_invariant(form: str, length: int, reverse: bool) -> None:
+@pytest.mark.parametrize(("algorithm", "length", "reverse"), INVARIANT)
+def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     """States and gradients equal those of a float64 loop, in both directions."""
     moduli, tolerance = ((0.1, 0.999), 1e-5) if length < 4096 else ((0.1, 0.9999), 1e-4)
     decay, inputs, cotangents = _problem(length, moduli)
-    states, (of_decay, of_inputs) = _found(decay, inputs, cotangents, form, reverse)
+    states, (of_decay, of_inputs) = _found(decay, inputs, cotangents, algorithm, reverse)
     turn = slice(None, None, -1) if reverse else slice(None)
     expected, of_decays, gradients = _reference(
         np.broadcast_to(_complex(decay), (length, N)), _complex(inputs)[turn], _complex(cotangents)[turn]
@@ -85,19 +87,19 @@ def test_invariant(form: str, length: int, reverse: bool) -> None:
     assert apart(_complex(of_decay), of_decays.sum(axis=0)) < tolerance
 
 
-@pytest.mark.parametrize("form", ["sequential", "associative", "chunked"])
+@pytest.mark.parametrize("algorithm", ["sequential", "associative", "chunked"])
 @pytest.mark.parametrize("length", [1, 100])
-def test_varying(form: str, length: int) -> None:
+def test_varying(algorithm: str, length: int) -> None:
     """The same where the decay differs from step to step."""
     _, inputs, cotangents = _problem(length)
     decays = _problem(length + 1)[1][:length] * 0.5
-    states, pull = jax.vjp(partial(varying_recurrence, form=form), decays, inputs)
+    states, pull = jax.vjp(partial(varying_recurrence, algorithm=algorithm), decays, inputs)
     of_decays, of_inputs = pull(cotangents)
     expected = _reference(_complex(decays), _complex(inputs), _complex(cotangents))
     assert apart(_complex(states), expected[0]) < 1e-5
     assert apart(_complex(of_decays), expected[1]) < 1e-5
     assert apart(_complex(of_inputs), expected[2]) < 1e-5
-    turned = varying_recurrence(decays, inputs, form=form, reverse=True)
+    turned = varying_recurrence(decays, inputs, algorithm=algorithm, reverse=True)
     assert apart(turned[::-1], varying_recurrence(decays[::-1], inputs[::-1])) < 1e-5
 
 
@@ -111,18 +113,20 @@ def test_initial_state(reverse: bool) -> None:
     assert apart(piece, whole[:8] if reverse else whole[12:]) < 1e-6
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_batches_and_slots(form: str) -> None:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_batches_and_slots(algorithm: str) -> None:
     """`vmap` over a batch and over slots, decays shared or not, equals loops, gradients included."""
     decay, inputs, _ = _problem(3 * 2 * 24)
     batches = inputs.reshape(3, 2, 24, 2, N)
     decays = decay * jnp.array([1.0, 0.9, 0.5])[:, None, None]
 
     def loss(decay: Array, batch: Array) -> Array:
-        return jnp.sum(jnp.sin(jax.vmap(lambda one: recurrence(decay, one, form=form))(batch)))
+        return jnp.sum(jnp.sin(jax.vmap(lambda one: recurrence(decay, one, algorithm=algorithm))(batch)))
 
     def loop(decay: Array, batch: Array) -> Array:
-        return sum((jnp.sum(jnp.sin(recurrence(decay, one, form=form))) for one in batch), jnp.float32(0))
+        return sum(
+            (jnp.sum(jnp.sin(recurrence(decay, one, algorithm=algorithm))) for one in batch), jnp.float32(0)
+        )
 
     together = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))(decays, batches)
     alone = jax.jit(jax.value_and_grad(loop, argnums=(0, 1)))
@@ -132,23 +136,27 @@ def test_batches_and_slots(form: str) -> None:
             assert apart(one[slot], other) < 1e-5
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_bfloat16(form: str) -> None:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_bfloat16(algorithm: str) -> None:
     """Activations in bfloat16 are read and written, the state is carried in float32: 2^-8 relative."""
     decay, inputs, _ = _problem(512, (0.1, 0.999))
     narrow = inputs.astype(jnp.bfloat16)
-    states = recurrence(decay, narrow, form=form)
+    states = recurrence(decay, narrow, algorithm=algorithm)
     assert states.dtype == jnp.bfloat16
     wide = recurrence(decay, narrow.astype(jnp.float32))
     assert apart(states, wide) < 2**-8
 
 
-def test_auto_is_the_measured_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Auto is chunked for few channels over a long time on a CPU, else sequential; elsewhere associative."""
 
-    def program(form: str, length: int, channels: int) -> str:
+    def program(algorithm: str, length: int, channels: int) -> str:
         inputs = jnp.zeros((length, 2, channels))
-        return jax.jit(partial(recurrence, form=form)).lower(jnp.zeros((2, channels)), inputs).as_text()
+        return (
+            jax.jit(partial(recurrence, algorithm=algorithm))
+            .lower(jnp.zeros((2, channels)), inputs)
+            .as_text()
+        )
 
     assert program("auto", 2048, 8) == program("chunked", 2048, 8) != program("sequential", 2048, 8)
     assert program("auto", 2048, 32) == program("sequential", 2048, 32)
@@ -162,7 +170,7 @@ def test_auto_is_the_measured_form(monkeypatch: pytest.MonkeyPatch) -> None:
     reason="JAX 0.11 and later lower kernels only where there is a GPU",
 )
 def test_kernels_lower_for_a_gpu() -> None:
-    """For a GPU the Pallas form is six Triton kernels, three each way, and no loop of XLA's."""
+    """For a GPU the Pallas algorithm is six Triton kernels, three each way, and no loop of XLA's."""
     decay, inputs, cotangents = _problem(100)
     traced = _found.trace(decay, inputs, cotangents, "pallas", False)
     program = traced.lower(lowering_platforms=("cuda",)).as_text()

@@ -1,6 +1,6 @@
-"""The forms of the time-invariant recurrence by size: what `form: auto` is chosen from.
+"""The algorithms of the time-invariant recurrence by size: what `algorithm: auto` is chosen from.
 
-    python -m benchmarks.forms [--forms sequential chunked associative] [--rounds 5]
+    python -m benchmarks.algorithms [--algorithms sequential chunked associative] [--rounds 5]
 
 States and gradients by decay and inputs, of R sequences of N complex channels beside each other.
 """
@@ -17,7 +17,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from benchmarks.timing import circumstances, in_turns, table
-from trainables.layers.recurrence import FORMS, polar, recurrence
+from trainables.layers.recurrence import ALGORITHMS, polar, recurrence
 
 SIZES = [
     (rows, channels, length)
@@ -27,13 +27,13 @@ SIZES = [
 """R, N, L."""
 
 
-def gradient(form: str, rows: int, channels: int, length: int) -> Callable[[], Any]:
+def gradient(algorithm: str, rows: int, channels: int, length: int) -> Callable[[], Any]:
     """Return what computes the states and both gradients."""
     decay = polar(jnp.full(channels, 0.99), jnp.linspace(0, 1, channels))
     inputs, towards = jax.random.normal(jax.random.key(0), (2, rows, length, 2, channels))
 
     def both(decay: Array, inputs: Array, towards: Array) -> Any:
-        states, pull = jax.vjp(jax.vmap(partial(recurrence, form=form), (None, 0)), decay, inputs)
+        states, pull = jax.vjp(jax.vmap(partial(recurrence, algorithm=algorithm), (None, 0)), decay, inputs)
         return pull(states + towards)
 
     return partial(jax.jit(both), decay, inputs, towards)
@@ -43,16 +43,24 @@ def main() -> None:
     """Print one row a size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--forms", nargs="+", choices=tuple(FORMS), default=["sequential", "chunked", "associative"]
+        "--algorithms", nargs="+", choices=tuple(ALGORITHMS), default=["sequential", "chunked", "associative"]
     )
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     rows = []
     for size in SIZES:
-        timed = in_turns({form: gradient(form, *size) for form in asked.forms}, asked.rounds)
+        timed = in_turns(
+            {algorithm: gradient(algorithm, *size) for algorithm in asked.algorithms}, asked.rounds
+        )
         best = min(timed, key=timed.__getitem__)
-        rows.append([*(f"{n:,}" for n in size), *(f"{1000 * timed[form]:.2f}" for form in asked.forms), best])
-    print(table(["R", "N", "L", *(f"{form}, ms" for form in asked.forms), "fastest"], rows))
+        rows.append(
+            [
+                *(f"{n:,}" for n in size),
+                *(f"{1000 * timed[algorithm]:.2f}" for algorithm in asked.algorithms),
+                best,
+            ]
+        )
+    print(table(["R", "N", "L", *(f"{algorithm}, ms" for algorithm in asked.algorithms), "fastest"], rows))
     print(f"\n{circumstances()}")
 
 
