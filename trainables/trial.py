@@ -13,6 +13,14 @@ from typing import Any
 from trainables.layers import LAYERS
 from trainables.settings import Interval
 
+EARLIER_NAMES: Mapping[str, str] = {"form": "algorithm", "rematerialise": "remat"}
+"""Names of settings in the checkpoints and ledgers of earlier versions, and their names in this one."""
+
+
+def in_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings under the names of this version."""
+    return {EARLIER_NAMES.get(name, name): value for name, value in settings.items()}
+
 
 @dataclass(frozen=True)
 class ModelSettings:
@@ -88,9 +96,10 @@ class TrialSettings:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> TrialSettings:
-        """Return the settings of which `asdict` made a document."""
+        """Return the settings of which `asdict`, of this version or an earlier one, made a document."""
         fields = dict(document)
-        model, training = fields.pop("model"), fields.pop("training")
+        model, training = dict(fields.pop("model")), in_current_names(fields.pop("training"))
+        model["options"] = in_current_names(model["options"])
         return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
 
     def static(self) -> tuple[Any, ...]:

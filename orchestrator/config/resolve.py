@@ -13,7 +13,7 @@ from orchestrator.config.document import Node, Violation, nearest, tree_of
 from orchestrator.config.sections import SLUG, SpaceFile, validated
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, read_strategy
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
 from orchestrator.errors import BadInput
 from orchestrator.redaction import redacted
@@ -61,7 +61,7 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
 def from_document(
     document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
 ) -> SweepConfig:
-    """Return the sweep that `SweepConfig.document` wrote.
+    """Return the sweep that `SweepConfig.document`, of this version or an earlier one, wrote.
 
     Args:
         document: what it wrote.
@@ -71,7 +71,7 @@ def from_document(
     Raises:
         BadInput: the document is no valid one, or an override is wrong.
     """
-    fields = dict(document)
+    fields = current(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
     root = tree_of(fields, f"{name}, as recorded")
     for override in overrides:

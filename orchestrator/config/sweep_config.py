@@ -20,7 +20,7 @@ from orchestrator.config.sections import (
 )
 from orchestrator.config.space import Distribution, active
 from trainables.layers import LAYERS
-from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings, in_current_names
 
 Direction = Literal["maximize", "minimize"]
 
@@ -28,9 +28,20 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
+def current(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document that this version or an earlier one recorded, under the names of this version."""
+    renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
+    for name, entry in renamed["search"].items():
+        if "when" in entry:
+            renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}
+    if published := document.get("published"):
+        renamed["published"] = {**published, "values": in_current_names(published["values"])}
+    return {name: renamed.get(name, value) for name, value in document.items()}
+
+
 def identity(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of everything in a document that makes a sweep another sweep."""
-    kept = {key: value for key, value in document.items() if key not in CHANGEABLE}
+    kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

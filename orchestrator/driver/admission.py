@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.sweep_config import SweepConfig, identity
+from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import provenance
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -130,7 +130,7 @@ def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one phrase a field that differs, such as `training.steps 600 -> 800`."""
-    old, new = dict(_leaves(before)), dict(_leaves(now))
+    old, new = dict(_leaves(current(before))), dict(_leaves(now))
     keys = [*old, *(key for key in new if key not in old)]
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 
@@ -32,7 +32,9 @@ class Estimate:
 def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
     """Return what a trial takes by the newest sweep of the same program, or None where there is none."""
     for record in reversed(ledger.sweeps()):
-        if _is_same(record.document, sweep.document()) and (found := _measured(record, sweep, ledger)):
+        if _is_same(current(record.document), sweep.document()) and (
+            found := _measured(record, sweep, ledger)
+        ):
             return found
     return None
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
+from orchestrator.config.sweep_config import identity
+from orchestrator.driver.admission import differences
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
 
@@ -114,6 +116,22 @@ def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
     assert again == sweep
     assert again.id == sweep.id
     assert list(again.search) == list(sweep.search)
+
+
+def test_a_document_of_an_earlier_version_is_the_same_sweep(tmp_path: Path) -> None:
+    """The names of two settings have changed; a sweep that began under the old names is resumed."""
+    text = edited("heads: 8,", "heads: 8, activations: float32,")
+    text = edited("  gamma_init.min:", "  algorithm: {choice: [auto, sequential]}\n  gamma_init.min:", text)
+    text = edited("theta_init.max: {", "theta_init.max: {when: {algorithm: auto}, ", text)
+    text = edited("values: {", "values: {algorithm: auto, ", text)
+    sweep = loaded(tmp_path, text)
+    stored = json.dumps(sweep.document())
+    assert stored.count('"algorithm"') == 3
+    earlier = json.loads(stored.replace('"algorithm"', '"form"').replace('"remat"', '"rematerialise"'))
+    assert earlier != sweep.document()
+    assert identity(earlier) == sweep.digest
+    assert from_document(earlier).document() == sweep.document()
+    assert differences(earlier, sweep.document()) == []
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
