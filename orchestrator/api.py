@@ -175,10 +175,10 @@ class Sweep:
         Raises:
             BadInput: if there is none of that name, or the sweep has too few trials for it.
         """
-        from orchestrator.report import gallery
+        from orchestrator.report.figures import figure
 
         history = self._history()
-        return gallery.figure(name, history, summarise(history))
+        return figure(name, history, summarise(history))
 
     def predictor(self) -> Predictor:
         """Return the network of the chosen trial's best checkpoint, to ask; imports JAX.

@@ -43,7 +43,7 @@ from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.check import check as findings_of
 from orchestrator.upkeep.mlflow_agreement import disagreements
 from orchestrator.upkeep.recovery import recover
-from orchestrator.upkeep.redelivery import retell, set_aside
+from orchestrator.upkeep.redelivery import redeliver, set_aside
 
 
 def stop(
@@ -114,7 +114,7 @@ def _retold(console: Console, ledger: Ledger, where: Paths, seconds: float) -> i
         console.print(f"the damaged database of MLflow is kept as {aside}", markup=False)
     waiting = 0
     for record in ledger.sweeps():
-        told, left = retell(ledger, record.id, where, seconds)
+        told, left = redeliver(ledger, record.id, where, seconds)
         waiting += left
         console.print(f"{record.id}: {told} records, {left} of them still wait for MLflow", markup=False)
     return Exit.RESUMABLE if waiting else Exit.COMPLETE

@@ -42,8 +42,7 @@ def export_study(
     if file.exists():
         raise BadInput(str(file), "must not be there yet", "a file", "Name another, or remove it.")
     # Optuna takes a second to import: only once all that can be refused at once has been.
-    from orchestrator.study.storage import store
-    from orchestrator.study.study import Study
+    from orchestrator.study.study import Study, store
 
     text = str(found.facts.get("specification", ""))
     trials = ledger.trials(found.id, role="search")

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Sweep
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.gallery import FIGURES
+from orchestrator.report.figures import FIGURES
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 
