@@ -192,7 +192,7 @@ def history(of: Sequence[TrialRecord] | None = None, **changes: object) -> Histo
         checkpoints={
             each.key: [checkpoint(each, f"checkpoints/{each.key}")] for each in members if each.best_step
         },
-        readings={best.key: [reading(best)]},
+        evaluations={best.key: [evaluation(best)]},
     )
 
 
@@ -210,9 +210,9 @@ def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) 
     for each in members:
         run_trial(ledger, each, folder)
     best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
-    read = reading(best)
+    read = evaluation(best)
     told = [events.metrics(best.key, read.step, read.metrics, events.milliseconds(read.at))]
-    ledger.add_reading(read, events=told)
+    ledger.add_evaluation(read, events=told)
 
 
 def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
@@ -255,8 +255,8 @@ def _saved(folder: Path, of: TrialRecord) -> str:
     return str(path)
 
 
-def reading(of: TrialRecord) -> EvaluationRecord:
-    """Return the one reading of the test split."""
+def evaluation(of: TrialRecord) -> EvaluationRecord:
+    """Return the one evaluation on the test split."""
     assert of.best_step is not None
     metrics = {"test/loss": 0.66, "test/accuracy": accuracy(of.number, of.best_step) - 0.011}
     return EvaluationRecord(of.key, of.best_step, "test", metrics, CREATED + 355.0)

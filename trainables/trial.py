@@ -99,7 +99,7 @@ class TrialSettings:
         """Return the settings of which `asdict`, of this version or an earlier one, made a document."""
         fields = dict(document)
         model, training = dict(fields.pop("model")), in_current_names(fields.pop("training"))
-        model["options"] = in_current_names(model["options"])
+        model["options"] = in_current_names(model.get("options", {}))
         return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
 
     def static(self) -> tuple[Any, ...]:

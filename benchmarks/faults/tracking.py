@@ -10,8 +10,8 @@ from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.tracking import ui
-from orchestrator.tracking.environment import environment
-from orchestrator.tracking.mlflow_sink import connect
+from orchestrator.tracking.address import environment
+from orchestrator.tracking.database import connect
 from tests.end_to_end.commands import finish
 from tests.orchestrator.tracking.proxy import Mode, Proxy
 

@@ -16,13 +16,12 @@ import plotly.graph_objects as go
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report import gallery
 from orchestrator.report.compare import comparison
+from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.report import ReportFiles, write_history
-from orchestrator.report.summary import Row, summarise
-from orchestrator.study.storage import store
-from orchestrator.study.study import Study
+from orchestrator.report.summary import LeaderboardRow, summarise
+from orchestrator.study.study import Study, store
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Results:
 
     def figure(self, name: str) -> go.Figure:
         """Return a figure of the report."""
-        return gallery.figure(name, self.history, summarise(self.history))
+        return figure(name, self.history, summarise(self.history))
 
     def report(self, folder: Path) -> ReportFiles:
         """Write the report."""
@@ -73,7 +72,7 @@ class Results:
         return tensorboard.write(ledger, self.history.sweep, folder)
 
 
-def _values(row: Row, role: str) -> dict[str, object]:
+def _values(row: LeaderboardRow, role: str) -> dict[str, object]:
     return {
         "key": row.key,
         "number": row.number,

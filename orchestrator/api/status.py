@@ -10,11 +10,11 @@ from typing import Any
 
 from orchestrator.api.workspace import Workspace, sweep_named
 from orchestrator.errors import BadInput
-from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.session.progress import Progress
 
 
@@ -98,7 +98,7 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     """Return the state of a sweep whose record has been read."""
     trials = ledger.trials(record.id, role="search")
-    best = best_trial(trials, maximize=record.facts["direction"] == "maximize")
+    best = best_of_sweep(ledger, record)
     return DetailedStatus(
         **_row(ledger, record),
         metric=str(record.facts["metric"]),

@@ -28,11 +28,11 @@ from orchestrator.driver.estimate import Estimate, estimate
 from orchestrator.driver.run import Run, drive
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
-from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware, detect, require_gpu_jax
 from orchestrator.report.history import History, read
@@ -400,8 +400,8 @@ class Sweep:
         Raises:
             BadInput: the sweep has never run.
         """
-        history = self._history()
-        best = best_trial(history.trials, maximize=history.maximize, checkpoints=history.checkpoints)
+        with self.workspace.ledger() as ledger:
+            best = best_of_sweep(ledger, self._record(ledger), with_checkpoint=True)
         return Trial(best, self.workspace) if best else None
 
     def summary(self) -> Summary:

@@ -15,15 +15,15 @@ from orchestrator.ledger.records import SweepRecord
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.upkeep import garbage
+from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.check import check as check_ledger
-from orchestrator.upkeep.garbage import Litter
 from orchestrator.upkeep.mlflow_agreement import disagreements
-from orchestrator.upkeep.orphans import delete as remove
+from orchestrator.upkeep.orphans import Garbage
 from orchestrator.upkeep.recovery import Recovery
 from orchestrator.upkeep.recovery import recover as rebuild
-from orchestrator.upkeep.redelivery import retell, set_aside
+from orchestrator.upkeep.redelivery import redeliver as redeliver_sweep
+from orchestrator.upkeep.redelivery import set_aside
 
 REDELIVERY_SECONDS = 600.0
 
@@ -51,7 +51,7 @@ class Collected:
         unknown: checkpoint folders of sweeps that this ledger does not know; never deleted.
     """
 
-    garbage: Sequence[Litter]
+    garbage: Sequence[Garbage]
     busy: Sequence[Busy]
     unknown: Sequence[Path]
 
@@ -112,24 +112,24 @@ def collect_garbage(
         BadInput: there is no ledger.
     """
     paths = Workspace.at(root).paths
-    found: list[Litter] = []
+    found: list[Garbage] = []
     busy: list[Busy] = []
     with Workspace.at(root).ledger() as ledger:
         for record in ledger.sweeps():
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.
                 with Lease(ledger, record.id):
-                    found += _deleted(garbage.of_a_sweep(ledger, record.id, paths), delete)
+                    found += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
             except Busy as refusal:
                 busy.append(refusal)
         if caches:
-            found += _deleted(garbage.of_caches(paths), delete)
-        return Collected(found, busy, garbage.strangers(ledger, paths))
+            found += _deleted(orphans.compiled_programs(paths), delete)
+        return Collected(found, busy, orphans.unknown_sweeps(ledger, paths))
 
 
-def _deleted(found: list[Litter], delete: bool) -> list[Litter]:
+def _deleted(found: list[Garbage], delete: bool) -> list[Garbage]:
     for each in found if delete else ():
-        remove(each.path)
+        orphans.delete(each.path)
     return found
 
 
@@ -166,5 +166,5 @@ def redeliver(*, seconds: float = REDELIVERY_SECONDS, root: str | Path | None = 
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
         for record in ledger.sweeps():
-            records, waiting = retell(ledger, record.id, workspace.paths, seconds)
+            records, waiting = redeliver_sweep(ledger, record.id, workspace.paths, seconds)
             yield Redelivery(record.id, records, waiting)

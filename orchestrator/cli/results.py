@@ -88,9 +88,9 @@ def show_result(sweep: Sweep, console: Console) -> None:
     root = "" if usual else f" --root {near(workspace.paths.root)}"
     best = summary.chosen.row.key if summary.chosen else ""
     written = workspace.paths.report(sweep.id) / "report.html"
-    places = terminal.Places(
+    directions = terminal.Directions(
         tracking=workspace.tracking_server or f"{_COMMAND} ui{root}, then http://127.0.0.1:5000",
         report=near(written) if written.exists() else None,
         evaluate=f"{_COMMAND} evaluate {best}{root}",
     )
-    terminal.show(summary, places, console)
+    terminal.show(summary, directions, console)

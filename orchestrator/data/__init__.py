@@ -1,1 +1,1 @@
-"""Fetching published data sets: download, verify, unpack, move into place."""
+"""Published data sets: fetching them, and what the data folder holds."""

@@ -1,19 +1,24 @@
-"""Bring a task's published files into the data folder.
+"""Fetch a task's published files into the data folder: download, verify, unpack, move into place.
 
-A file is downloaded to `downloads/`, verified, unpacked beside its place and moved there whole; what is there
-is not fetched again. A file put into `downloads/` by hand is taken like a downloaded one.
+A file is downloaded to `downloads/`, verified, unpacked beside its final folder and moved there whole. A file
+that is in place is not fetched again. A file that a user puts into `downloads/` is treated like a downloaded
+one.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
+import http.client
+import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.data.downloading import Open, download, verify
+from filelock import FileLock
+
 from orchestrator.data.unpacking import unpack
 from trainables.data.remote import Remote
 from trainables.data.task import Progress
@@ -21,15 +26,24 @@ from trainables.errors import BadData
 
 DOWNLOADS = "downloads"
 
+_CHUNK_BYTES = 1 << 20
+_TIMEOUT_SECONDS = 30
+_PARTIAL_CONTENT = 206
+_RANGE_BEYOND_THE_END = 416
+_NETWORK = (http.client.HTTPException, OSError)
+"""What opening an address and receiving from it may raise; writing the file is not included."""
+
+Open = Callable[..., http.client.HTTPResponse]
+
 
 @dataclass(frozen=True)
 class Fetched:
-    """What became of one file.
+    """The result of fetching one file.
 
     Attributes:
-        place: where it is now.
-        sha256: of the file that was fetched; None if everything was there before.
-        pinned: whether that is a published sum; if not, it has been written beside the file.
+        place: path of the file or folder in the data folder.
+        sha256: of the fetched file; None if it was in place before.
+        pinned: whether the sum is published; if not, it has been written beside the file.
     """
 
     place: Path
@@ -46,45 +60,48 @@ def fetch(
         remote: the file.
         folder: the data folder.
         progress: in bytes.
-        given: a file of the user's own, or the folder it is in, instead of a download.
-        open_url: the network.
+        given: a file of the user's own, or its folder, to use instead of a download.
+        open_url: opens a request; the network.
 
     Raises:
-        BadData: it cannot be had, or is not what was published.
+        BadData: the file cannot be downloaded, or is not the published one.
     """
     place, downloads = folder / remote.place, folder / DOWNLOADS
     if given is not None:
         path = given / remote.name if given.is_dir() else given
         if not path.is_file():
-            raise BadData(str(path), "must be a file", "no such file", "Name the file that you have.")
+            raise BadData(
+                str(path), "must be a file", "no such file", "Name the file that you have downloaded."
+            )
     else:
         path = downloads / remote.name if remote.inside is not None else place
-    with _alone(downloads / f"{remote.name}.lock"):
+    downloads.mkdir(parents=True, exist_ok=True)
+    with FileLock(downloads / f"{remote.name}.lock"):  # two fetches of one file take turns
         if place.exists():
             return Fetched(place, None, remote.sha256 is not None)
         record = downloads / f"{remote.name}.sha256"
         known = replace(remote, sha256=remote.sha256 or _recorded(record))
         if not path.is_file():
             download(known, path, progress, open_url)
-        found = verify(known, path)
+        sha256 = verify(known, path)
         if remote.sha256 is None:
-            record.write_text(f"{found}  {remote.name}\n")
+            record.write_text(f"{sha256}  {remote.name}\n")
         if path != place:
             _put(remote, path, place, progress)
-    return Fetched(place, found, remote.sha256 is not None)
+    return Fetched(place, sha256, remote.sha256 is not None)
 
 
 def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
-    """Unpack or copy a verified file, and move it into its place whole."""
+    """Unpack or copy a verified file, and move the result into place whole."""
     stage = place.with_name(f".{place.name}.stage")
-    # Holding the lock, nobody else unpacks: what stands here was left by a process that died.
+    # No other process unpacks under the lock: an existing stage was left by a process that died.
     shutil.rmtree(stage, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(place.parent).free
     if free < remote.unpacked:
         must = f"must have {remote.unpacked:,} bytes free to unpack {remote.name}"
         raise BadData(
-            str(place.parent), must, f"{free:,}", "Make room, or choose another folder with --data."
+            str(place.parent), must, f"{free:,}", "Free some space, or choose another folder with --data."
         )
     try:
         if remote.inside is None:
@@ -100,14 +117,109 @@ def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
 
 
 def _recorded(record: Path) -> str | None:
-    """Return the sum that an earlier fetch got, where nobody publishes one."""
+    """Return the sum that an earlier fetch recorded, for a file without a published one."""
     return record.read_text().split()[0] if record.is_file() else None
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock, so that two fetches of one file take turns."""
+def download(remote: Remote, path: Path, progress: Progress, open_url: Open = urllib.request.urlopen) -> None:
+    """Download a file to `<path>.part`, verify it, and rename it.
+
+    Resume an interrupted download if the server allows it.
+
+    Args:
+        remote: the file.
+        path: to download it to.
+        progress: in bytes.
+        open_url: opens a request; the network.
+
+    Raises:
+        BadData: the server cannot be reached, or the file has another size or sum than published.
+    """
+    part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    try:
+        _receive(remote, part, progress, open_url)
+        verify(remote, part)
+    except _Unreachable as error:
+        raise BadData(remote.url, "must be reachable", str(error), by_hand(remote, path)) from error
+    except BadData:
+        # Resuming a download with wrong bytes would fail again.
+        part.unlink()
+        raise
+    part.replace(path)
+
+
+class _Unreachable(Exception):
+    """Raised when the network fails, with its error message."""
+
+
+def verify(remote: Remote, path: Path) -> str:
+    """Return the SHA-256 of a file, after comparing size and sum with the published ones.
+
+    Raises:
+        BadData: the size or the sum differs.
+    """
+    size = path.stat().st_size
+    if remote.size is not None and size != remote.size:
+        raise BadData(
+            str(path), f"must have {remote.size:,} bytes", f"{size:,}", "Remove it and fetch again."
+        )
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if remote.sha256 is not None and sha256 != remote.sha256:
+        raise BadData(
+            str(path), f"must have the SHA-256 {remote.sha256}", sha256, "Remove it and fetch again."
+        )
+    return sha256
+
+
+def by_hand(remote: Remote, path: Path) -> str:
+    """Return an instruction for a machine without a network: which file to put at which path."""
+    known = [
+        f"{remote.size:,} bytes" if remote.size else "",
+        f"SHA-256 {remote.sha256}" if remote.sha256 else "",
+    ]
+    details = ", ".join(filter(None, known))
+    return f"Without a network, put it{f' ({details})' if details else ''} at {path} and run this again."
+
+
+def _receive(remote: Remote, part: Path, progress: Progress, open_url: Open) -> None:
+    start = part.stat().st_size if part.exists() else 0
+    response = _opened(remote, start, open_url)
+    if response is None:
+        return
+    with response:
+        resumed = response.status == _PARTIAL_CONTENT
+        done = start if resumed else 0
+        total = done + int(response.headers.get("Content-Length") or 0)
+        with part.open("ab" if resumed else "wb") as file:
+            while chunk := _read(response):
+                file.write(chunk)
+                done += len(chunk)
+                progress(f"downloading {remote.name}", done, max(total, done))
+            file.flush()
+            os.fsync(file.fileno())
+    if done < total:
+        raise _Unreachable(f"a connection that ended {total - done:,} bytes early; run it again to resume")
+
+
+def _opened(remote: Remote, start: int, open_url: Open) -> http.client.HTTPResponse | None:
+    """Request a file from byte `start` on; return None if the server answers that the file ends there."""
+    request = urllib.request.Request(remote.url, headers={"User-Agent": "rotrnn-sweeps"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        return open_url(request, timeout=_TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == _RANGE_BEYOND_THE_END and start:
+            return None
+        raise _Unreachable(f"{error.code} {error.reason}") from error
+    except _NETWORK as error:
+        raise _Unreachable(str(getattr(error, "reason", error)) or type(error).__name__) from error
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read(_CHUNK_BYTES)
+    except _NETWORK as error:
+        raise _Unreachable(f"{str(error) or type(error).__name__}; run it again to resume") from error

@@ -1,4 +1,4 @@
-"""What a data folder holds for each task."""
+"""An inventory of the data folder: what it holds for each task."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from trainables.data.task import Source, Task
 from trainables.errors import BadData
 
 _FILES_TO_SUM = 20
-"""Of more files than this only the number and the size are shown."""
+"""Number of files above which no sums are computed."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What there is of one source's files.
+    """One path that a source is read from.
 
     Attributes:
         path: a file or a folder.
-        files: how many files it is.
-        bytes: of all of them.
-        sha256: of a file; None for a folder.
+        files: number of files.
+        bytes: of all files together.
+        sha256: of a file; None for a folder, or if the source has many files.
     """
 
     path: Path
@@ -35,12 +35,12 @@ class Holding:
 
 @dataclass(frozen=True)
 class State:
-    """Whether a task could run now.
+    """Whether the data of a task is complete.
 
     Attributes:
-        source: what it would read, or None if something is missing.
+        source: what the task would read, or None if something is missing.
         missing: what is missing and what to do, or ''.
-        bytes: of the files it would read.
+        bytes: of the files that the task would read.
     """
 
     source: Source | None
@@ -49,7 +49,7 @@ class State:
 
 
 def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
-    """Say whether a task could run, and from what."""
+    """Return whether the data of a task is complete, and what it would read."""
     try:
         source = task.check(options, folder)
     except BadData as error:
@@ -58,17 +58,17 @@ def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
 
 
 def holdings(source: Source) -> list[Holding]:
-    """Return size and sum of everything a source is read from."""
-    found = [(path, *_size(path)) for path in source.files]
-    few = sum(files for _, files, _ in found) <= _FILES_TO_SUM
+    """Return the size and the sum of every path that a source is read from."""
+    sizes = [(path, *_size(path)) for path in source.files]
+    few = sum(files for _, files, _ in sizes) <= _FILES_TO_SUM
     return [
         Holding(path, files, size, _sum(path) if few and path.is_file() else None)
-        for path, files, size in found
+        for path, files, size in sizes
     ]
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Return how many files a path is, and their bytes."""
+    """Return the number of files at or under a path, and their bytes."""
     if path.is_file():
         return 1, path.stat().st_size
     files = total = 0

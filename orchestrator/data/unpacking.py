@@ -1,4 +1,4 @@
-"""Unpack an archive of unknown intent: regular files and folders only, inside one folder, up to a cap."""
+"""Unpack an untrusted archive: regular files and folders only, inside one folder, up to a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainables.errors import BadData
 _COPY_BYTES = 1 << 20
 _MEMBERS_A_REPORT = 1000
 _LEAST_BYTES = 20
-"""No packed archive is smaller; at the header of a shorter one `tarfile` stumbles with a TypeError."""
+"""No packed archive is smaller; on the header of a shorter file `tarfile` raises a TypeError."""
 
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -25,19 +25,19 @@ def unpack(
 ) -> None:
     """Unpack one folder of a tar archive into an empty folder.
 
-    Modes, owners and times of the archive are not taken over.
+    Modes, owners and times in the archive are ignored.
 
     Args:
         archive: a tar file, packed with gzip, bzip2, xz or not.
-        inside: the folder of the archive that becomes `target`; "" for all.
-        target: does not exist yet.
-        progress: in bytes of the archive read, of all.
-        most_bytes: refuse more than this in all.
-        most_members: refuse more files and folders than this.
+        inside: the folder of the archive that becomes `target`; "" for the whole archive.
+        target: folder to create; must not exist.
+        progress: in bytes of the archive that were read, of all.
+        most_bytes: largest total size of the files.
+        most_members: largest number of files and folders.
 
     Raises:
-        BadData: the archive is damaged, lacks the folder, is larger than the caps, or has a member that is
-            a link, a device, absolute, above its folder, or there twice.
+        BadData: the archive is damaged, lacks the folder, exceeds a limit, or has a member that is a link, a
+            device, an absolute path, a path above its folder, or a repeated one.
     """
     if (size := archive.stat().st_size) < _LEAST_BYTES:
         must = "must be a whole tar archive"
@@ -58,7 +58,7 @@ def unpack(
 def _unpack(
     archive: Path, inside: str, target: Path, progress: Progress, most_bytes: int, most_members: int
 ) -> int:
-    """Unpack, and return how many members there were."""
+    """Unpack, and return the number of members."""
     total, members = 0, 0
     for member, source in _members(archive, progress):
         name = _safe(archive, member, inside)
@@ -73,9 +73,9 @@ def _unpack(
 
 
 def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
-    """Yield each member while the archive stands at it."""
+    """Yield each member while the archive is positioned at it."""
     size = archive.stat().st_size
-    # A stream: one pass, and no list of millions of members is kept.
+    # As a stream, in one pass, so that no list of millions of members is kept.
     with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as source:
         number = 0
         while (member := source.next()) is not None:
@@ -88,10 +88,10 @@ def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInf
 
 
 def _safe(archive: Path, member: tarfile.TarInfo, inside: str) -> PurePosixPath | None:
-    """Return the member's name below `inside`, or None if it does not lie there.
+    """Return the member's path below `inside`, or None if it is not below it.
 
     Raises:
-        BadData: it is nothing that may be unpacked.
+        BadData: the member is not allowed in an archive.
     """
     name = PurePosixPath(member.name)
     if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
@@ -115,7 +115,7 @@ def _write(archive: Path, member: tarfile.TarInfo, source: tarfile.TarFile, path
         with path.open("xb") as file:
             shutil.copyfileobj(content, file, _COPY_BYTES)
     except (FileExistsError, NotADirectoryError):
-        _refuse(archive, member, "must be there once")
+        _refuse(archive, member, "must occur once")
 
 
 def _refuse(archive: Path, member: tarfile.TarInfo, must: str) -> None:

@@ -1,4 +1,4 @@
-"""The end of a sweep: the chosen trial, the one reading of test, the report."""
+"""The end of a sweep: the chosen trial, its evaluation on the test split, the report."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import publication
 from orchestrator.exits import Exit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import EvaluationRecord, SweepState, TrialRecord
-from orchestrator.report import report
 from orchestrator.session.choice import choose
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
@@ -24,18 +24,18 @@ def unread(sweep: SweepConfig, ledger: Ledger) -> list[TrialRecord]:
     trials = ledger.trials(sweep.id)
     chosen = choose(sweep, trials)
     confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
-    read = {reading.trial_key for reading in ledger.readings(sweep.id)}
-    return [trial for trial in [chosen, *confirmed] if trial is not None and trial.key not in read]
+    evaluated = {row.trial_key for row in ledger.evaluations(sweep.id)}
+    return [trial for trial in [chosen, *confirmed] if trial is not None and trial.key not in evaluated]
 
 
 def read_test(sweep: SweepConfig, ledger: Ledger, evaluate: Evaluate) -> None:
-    """Read test once for the chosen checkpoint and once for each confirmation; every reading is a row."""
+    """Evaluate the chosen checkpoint and each confirmation on the test split once, and record the results."""
     for trial in unread(sweep, ledger):
         best = next(row for row in ledger.checkpoints(trial.key) if row.kind == "best")
         answer = evaluate(trial.key, best.path)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
-        ledger.add_reading(
+        ledger.add_evaluation(
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
@@ -52,7 +52,7 @@ def end(
     sweep: SweepConfig, ledger: Ledger, paths: Paths, state: SweepState, reason: str | None = None
 ) -> None:
     """Write the report, then the sweep's state together with what MLflow shall know of it."""
-    told = report.conclude(ledger, sweep.id, paths, state, reason)
+    told = publication.conclude(ledger, sweep.id, paths, state, reason)
     ledger.set_sweep_state(sweep.id, state, reason, events=told)
 
 

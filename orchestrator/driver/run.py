@@ -111,9 +111,9 @@ def _drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
             place.check_at_hand(run.paths, ledger, sweep.id)
             stop_requests.forget(ledger, sweep.id)
             for note in verify(ledger, sweep.id):
-                watcher.say(f"Mended: {note}.")
+                watcher.say(note)
             for path in clear(ledger, sweep.id, run.paths.checkpoints(sweep.id)):
-                watcher.say(f"Mended: deleted {path}, to which no trial refers.")
+                watcher.say(f"Deleted orphaned checkpoint {path}.")
             _begin(sweep, run, ledger, watcher)
             return sweep.id, _shipped(sweep, run, ledger, watcher)
 
@@ -163,7 +163,7 @@ def _begin(sweep: SweepConfig, run: Run, ledger: Ledger, watcher: Watcher) -> No
     for key in run.reopen:
         ledger.reopen_trial(key)
     if lost := ledger.lose_attempts(sweep.id):
-        watcher.say(f"Mended: {lost} attempts that a dead driver left running ended at their last report.")
+        watcher.say(f"Ended {lost} attempts that a dead driver left running, at their last report.")
     changed = admission.differences(known.document, sweep.document())
     if changed:
         watcher.say(f"Changed: {'; '.join(changed)}.")

@@ -1,1 +1,1 @@
-"""A sweep, or a trial of it, for somebody else: files that need neither ledger nor service."""
+"""Exports of a sweep or a trial: files that need neither the ledger nor the service."""

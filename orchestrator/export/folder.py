@@ -1,4 +1,4 @@
-"""A trial as a folder that another machine re-creates it from: settings, code, versions and the curve."""
+"""A trial as a folder from which another machine reproduces it: settings, code, versions and the curve."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _SOURCE = Path(__file__).resolve().parents[2]
 _PINNED = ("jax", "jaxlib", "flax", "optax", "numpy")
 _LOCK = "requirements/locked.txt"
 _UNREPEATABLE = ("seconds/", "tokens_per_second", "test/")
-"""Beginnings of the names of what a report tells of the machine, and not of the trial."""
+"""Prefixes of metrics that depend on the machine, or that training does not report."""
 
 
 def export(ledger: Ledger, trial: TrialRecord, folder: Path) -> list[str]:
-    """Write a trial into a new folder; return what a person should know of it, one line each.
+    """Write a trial to a new folder; return sentences on what may prevent the same curve.
 
     Raises:
-        BadInput: if the folder is there already, or the trial has reported nothing.
+        BadInput: the folder exists, or the trial has reported nothing.
     """
     sweep = ledger.sweep(trial.sweep_id)
     assert sweep is not None, "a trial's sweep is in the ledger"
     document = _document(ledger, sweep, trial)
     if not document["curve"]:
         raise BadInput(
-            trial.key, "must have reported, to be compared with", "nothing", "`show` tells its state."
+            trial.key, "must have reported something to compare with", "no report", "`show` prints its state."
         )
     if folder.exists():
-        raise BadInput(str(folder), "must not be there yet", "a folder", "Name another with --to.")
+        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
     (folder / "code").mkdir(parents=True)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     shutil.copytree(_PACKAGE, folder / "code" / _PACKAGE.name, ignore=ignored)
@@ -83,7 +83,7 @@ def _script(environment: Mapping[str, str]) -> str:
             "# Train the trial again and compare its curve: run.sh --data FOLDER-OF-THE-DATA-SETS",
             'here=$(cd "$(dirname "$0")" && pwd) || exit',
             *(f"export {name}='{value}'" for name, value in environment.items()),
-            "# -P: the code beside this file, and not what stands where it is called from",
+            "# -P: use the code beside this file, not that of the working directory",
             'export PYTHONPATH="$here/code"',
             'exec "${PYTHON:-python}" -P -m trainables.replay "$here/trial.json" "$@"',
             "",
@@ -100,16 +100,17 @@ def _commit(sweep: SweepRecord) -> str:
 
 
 def _notes(sweep: SweepRecord, trial: TrialRecord, lock: str | None) -> list[str]:
-    """Return what may keep the curve from coming out again."""
-    told = []
+    """Return what may prevent the same curve, one sentence each."""
+    notes = []
     then, now = str(sweep.facts.get("git_commit", "unknown")), provenance.git_commit(_SOURCE)
     if then != now or now.endswith("+changes") or now == "unknown":
-        told.append(f"The code is that of {now}; the sweep ran {then}.")
+        notes.append(f"The code is that of {now}; the sweep ran {then}.")
     if lock is None:
-        told.append("The lock of that commit is not at hand: requirements.txt pins what numbers depend on.")
+        pinned = "requirements.txt pins the packages that affect results"
+        notes.append(f"The lock file of that commit is not available: {pinned}.")
     if trial.attempts > 1:
-        told.append(f"The trial took {trial.attempts} attempts; each went on from the checkpoint before it.")
-    return told
+        notes.append(f"The trial took {trial.attempts} attempts; each resumed from the checkpoint before it.")
+    return notes
 
 
 def _readme(sweep: SweepRecord, trial: TrialRecord, notes: list[str]) -> str:
@@ -119,17 +120,17 @@ def _readme(sweep: SweepRecord, trial: TrialRecord, notes: list[str]) -> str:
         f"A {trial.role} trial of `{sweep.id}` ({trial.state}, step {trial.step} of {trial.total_steps}).",
         "```sh\n"
         f"python -m venv .venv && . .venv/bin/activate     # Python {python}\n"
-        "pip install -r requirements.txt                  # with a GPU: the JAX of trial.json for it too\n"
+        "pip install -r requirements.txt                  # with a GPU: also JAX for it, see trial.json\n"
         "./run.sh --data FOLDER-OF-THE-DATA-SETS\n"
         "```",
-        "It trains the trial from its seed and compares every reported number with the recorded one. On the "
-        "same hardware they are equal to the last digit, and the exit code is 0; on other hardware the curve "
-        "is the same up to rounding, which grows with the steps.",
+        "This trains the trial from its seed and compares every reported value with the recorded one. On the "
+        "same hardware they are equal to the last digit, and the exit code is 0. On other hardware the curve "
+        "is the same up to rounding errors, which grow with the steps.",
         f"Data: {sweep.data_source}; SHA-256 of the encoded arrays `{sweep.data_digest}`.",
-        "| file | what |\n| --- | --- |\n"
+        "| file | content |\n| --- | --- |\n"
         "| trial.json | settings, seeds, versions, commit, command, environment, the recorded curve |\n"
-        "| search-space.yaml | the file that the sweep was started with |\n"
-        "| requirements.txt | the locked packages |\n"
+        "| search-space.yaml | the search-space file of the sweep |\n"
+        "| requirements.txt | the versions of the packages |\n"
         "| code/ | the package that trains |\n"
         "| run.sh | sets XLA's environment, trains, compares |",
         *notes,

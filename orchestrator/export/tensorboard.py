@@ -1,9 +1,7 @@
-"""A sweep as TensorBoard reads it: a run a trial, with its curves and, for the HParams page, its values."""
+"""A sweep for TensorBoard: one run a trial, with its curves and its hyperparameters for the HParams page."""
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 
 from tensorboardX import SummaryWriter
@@ -11,21 +9,20 @@ from tensorboardX.summary import hparams
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.records import SweepRecord, by_trial
 
 
 def write(ledger: Ledger, sweep: SweepRecord, folder: Path) -> int:
-    """Write every trial that has reported to `folder/TRIAL`; return how many there are.
+    """Write every trial that has reported to `folder/TRIAL`; return their number.
 
     Raises:
-        BadInput: if the folder is there already, or no trial has reported.
+        BadInput: the folder exists, or no trial has reported.
     """
     if folder.exists():
-        raise BadInput(str(folder), "must not be there yet", "a folder", "Name another, or remove it.")
-    by_trial = groupby(ledger.reports(sweep.id), key=attrgetter("trial_key"))
-    reports = {key: list(rows) for key, rows in by_trial}
+        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another, or remove it.")
+    reports = by_trial(ledger.reports(sweep.id))
     if not reports:
-        raise BadInput(sweep.id, "must have reported something", "nothing", "`status` tells where it stands.")
+        raise BadInput(sweep.id, "must have reported something", "no report", "`status` shows its progress.")
     params = {trial.key: trial.params for trial in ledger.trials(sweep.id)}
     metric = str(sweep.facts["metric"])
     for key, rows in reports.items():

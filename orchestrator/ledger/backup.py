@@ -1,13 +1,13 @@
-"""The backup of a SQLite ledger: a log a sweep of all that was committed, beside the database.
+"""The backup of a SQLite ledger: for each sweep, a log of everything that was committed, beside the database.
 
-SQLite keeps no sums of its pages, and a flipped bit in its write-ahead log silently drops every commit behind
-it. Each commit is therefore also appended here as one line with its own digest and number:
+SQLite keeps no checksums of its pages, and a flipped bit in its write-ahead log silently drops every later
+commit. Each commit is therefore also appended to a log, as one line with its own digest and number:
 
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
 
-A line is written after its commit, so that the log never runs ahead of a sound database; where it does, the
-database has lost commits. It is not flushed to disk line by line, for the database is: after a power cut the
-log may be behind, and is written anew.
+A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
+has lost commits. Lines are not flushed to disk one by one, because the database is: after a power failure the
+log may be behind, and is then rewritten.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from orchestrator.ledger.connect import database_file
 _log = logging.getLogger(__name__)
 
 Change = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
-"""A table, the key of a row, and its columns: all of a new row, the changed ones, None if it is gone."""
+"""A table, the key of a row, and its columns: all of a new row, the changed ones, or None if deleted."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One commit of a sweep; `number` counts from 1, and that of a whole state is its last commit's."""
+    """One commit of a sweep; `number` counts from 1. An entry with the whole state has its last commit's."""
 
     number: int
     changes: Sequence[Change]
@@ -52,8 +52,9 @@ def backup_file(address: URL, sweep_id: str) -> Path:
 
 @contextmanager
 def appending(path: Path) -> Iterator[BinaryIO]:
-    """Hold the log of a sweep while a commit is made and its line written: they keep one order."""
+    """Lock and open the log of a sweep. Hold it from a commit to its line, so that both have one order."""
     with _opened(path) as file:
+        # The log itself is locked: a lock file beside it would cost a further open and close at each commit.
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
@@ -67,16 +68,16 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def append(file: BinaryIO, entry: Entry) -> None:
-    """Write one line; where that fails the log falls behind, and the commit stands."""
+    """Write one line. If that fails the log falls behind, and the commit stands."""
     try:
         file.write(_line(entry))
         file.flush()
     except OSError as error:
-        _log.warning("the ledger's backup %s falls behind: %s", file.name, error)
+        _log.warning("The ledger's backup %s falls behind: %s", file.name, error)
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """Yield the whole entries from the start, up to the first line that is damaged, torn or out of turn."""
+    """Yield the entries from the start, up to the first line that is damaged, torn or out of sequence."""
     last: int | None = None
     for line in _lines(path):
         entry = _entry(line)
@@ -87,7 +88,7 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(path: Path) -> int:
-    """Return the highest number of any whole line, also behind a damaged one; 0 if there is none."""
+    """Return the highest number of any intact line, even one behind a damaged line; 0 if there is none."""
     return max((entry.number for line in _lines(path) if (entry := _entry(line))), default=0)
 
 
@@ -113,10 +114,10 @@ def _entry(line: bytes) -> Entry | None:
 
 
 def replace(path: Path, entry: Entry) -> None:
-    """Write the log anew as one whole state; the caller holds the database's write lock.
+    """Rewrite the log as one entry with the whole state. Call it while holding the database's write lock.
 
     Raises:
-        OSError: the disk is full; the old log then stands.
+        OSError: the disk is full; the old log remains.
     """
     with appending(path):
         fresh = path.with_suffix(".new")

@@ -1,19 +1,18 @@
-"""What may happen to a sweep, each as one change of its rows inside a transaction.
+"""Everything that can happen to a sweep: each function changes the rows of one sweep inside a transaction.
 
-Each is right to run twice: what is already so is left alone, and its events are not told again.
+Each change is idempotent: run twice, it changes nothing more and emits no event again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
 
-from orchestrator.ledger.generations import checkpoints_of, keep_checkpoints
 from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
@@ -30,16 +29,19 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
-from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, READINGS, REPORTS, SWEEPS, TRIALS
-from orchestrator.ledger.tables import ATTEMPT, OUTBOX, REPORT, TRIAL
+from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, REPORTS, SWEEPS, TRIALS
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
-# Where a trial goes that is to be started again: a lost attempt is not charged to it.
+# The state of a trial that will be started again; a lost attempt is not charged to the trial.
 REISSUED: Mapping[str, TrialState] = {"LOST": "PREEMPTED", "ENDED": "WAITING", "FAILED": "WAITING"}
+
+# The generation behind the newest is kept too, because the newest may turn out to be damaged.
+GENERATIONS = 2
 
 
 def create_sweep(tx: Transaction, record: SweepRecord, events: Sequence[Event]) -> None:
-    """Add a sweep that is not there yet."""
+    """Add a sweep, unless it exists."""
     tx.sweep_id = record.id
     if tx.find(SWEEPS, record.id) is None:
         tx.insert(SWEEPS, record)
@@ -49,7 +51,7 @@ def create_sweep(tx: Transaction, record: SweepRecord, events: Sequence[Event]) 
 def set_sweep_state(
     tx: Transaction, sweep_id: str, state: SweepState, reason: str | None, now: float, events: Sequence[Event]
 ) -> None:
-    """Give a sweep a state; finished ones get their time."""
+    """Set the state of a sweep, and the time of its end if the state is final."""
     sweep = sweep_of(tx, sweep_id)
     finished_at = (sweep.finished_at or now) if state in FINISHED_SWEEP else None
     tx.change(SWEEPS, sweep, state=state, reason=reason, finished_at=finished_at)
@@ -59,12 +61,12 @@ def set_sweep_state(
 def amend_sweep(
     tx: Transaction, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
 ) -> None:
-    """Replace what the specification says, for the fields that may change while a sweep lives."""
+    """Replace the specification, in fields that may change while a sweep is unfinished."""
     tx.change(SWEEPS, sweep_of(tx, sweep_id), document=document, digest=digest, facts=facts)
 
 
 def add_trial(tx: Transaction, record: TrialRecord, events: Sequence[Event]) -> None:
-    """Add a trial that is not there yet."""
+    """Add a trial, unless it exists."""
     tx.sweep_id = record.sweep_id
     if tx.find(TRIALS, record.key) is None:
         tx.insert(TRIALS, record)
@@ -72,7 +74,7 @@ def add_trial(tx: Transaction, record: TrialRecord, events: Sequence[Event]) -> 
 
 
 def reopen_trial(tx: Transaction, trial_key: str, events: Sequence[Event]) -> None:
-    """Let a failed trial be tried again."""
+    """Set a FAILED trial WAITING, so that it is tried again."""
     trial = trial_of(tx, trial_key)
     if trial.state == "FAILED":
         tx.change(TRIALS, trial, state="WAITING", cause=None, finished_at=None)
@@ -87,9 +89,9 @@ def start_attempt(
     Args:
         tx: the transaction.
         trial_key: of the trial.
-        number: of the attempt, where the same change may have been made already; None for the next.
+        number: of the attempt, if the same change may have been committed before; None for the next attempt.
         now: seconds since the epoch.
-        events: told with it.
+        events: put in the outbox by the same commit.
 
     Raises:
         ValueError: the trial is finished.
@@ -103,7 +105,7 @@ def start_attempt(
     attempt = AttemptRecord(attempt_id(trial_key, number), trial_key, number, "RUNNING", None, None, now)
     before = tx.find(ATTEMPTS, attempt_id(trial_key, trial.attempts))
     if before is not None and before.state == "RUNNING":
-        tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=_last_sign(tx, before))
+        tx.change(ATTEMPTS, before, state="LOST", cause="superseded", ended_at=_last_report(tx, before))
     tx.insert(ATTEMPTS, attempt)
     tx.change(TRIALS, trial, state="RUNNING", cause=None, attempts=number)
     tx.emit(events)
@@ -111,19 +113,22 @@ def start_attempt(
 
 
 def lose_attempts(tx: Transaction, sweep_id: str) -> int:
-    """End every attempt that a dead driver has left running, at its last sign of life; count them."""
+    """End every attempt that a dead driver left running, at its last report; return how many there were."""
     sweep_of(tx, sweep_id)
     of_sweep = (TRIAL.c.sweep_id == sweep_id) & (ATTEMPT.c.state == "RUNNING")
     query = select(*ATTEMPT.columns).join(TRIAL, ATTEMPT.c.trial_key == TRIAL.c.key).where(of_sweep)
-    left = [tx.read(ATTEMPTS, row) for row in tx.connection.execute(query).all()]
-    for attempt in left:
-        tx.change(ATTEMPTS, attempt, state="LOST", cause="driver lost", ended_at=_last_sign(tx, attempt))
+    running = [tx.read(ATTEMPTS, row) for row in tx.connection.execute(query).all()]
+    for attempt in running:
+        tx.change(ATTEMPTS, attempt, state="LOST", cause="driver lost", ended_at=_last_report(tx, attempt))
         tx.change(TRIALS, trial_of(tx, attempt.trial_key), state="PREEMPTED", cause="driver lost")
-    return len(left)
+    return len(running)
 
 
-def _last_sign(tx: Transaction, attempt: AttemptRecord) -> float:
-    """Return when an attempt reported last: a night between two drivers is no time that it took."""
+def _last_report(tx: Transaction, attempt: AttemptRecord) -> float:
+    """Return the time of an attempt's last report, or of its start.
+
+    An attempt ends at this time, so that the time between two drivers is not charged to it.
+    """
     newest = select(func.max(REPORT.c.at)).where(REPORT.c.attempt_id == attempt.id)
     return float(tx.connection.execute(newest).scalar_one() or attempt.started_at)
 
@@ -135,7 +140,7 @@ def record_report(
     events: Sequence[Event],
     node: str | None,
 ) -> tuple[Path, ...]:
-    """Keep the first report of a step and its checkpoints; return the folders that nothing needs now."""
+    """Add the first report of a step, and its checkpoints; return the folders that no row refers to now."""
     trial = trial_of(tx, report.trial_key)
     attempt = tx.find(ATTEMPTS, report.attempt_id)
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
@@ -143,15 +148,54 @@ def record_report(
     if node is not None and attempt.node != node:
         tx.change(ATTEMPTS, attempt, node=node)
     if tx.find(REPORTS, report.trial_key, report.step) is None:
-        if report.metrics:  # without them it is a checkpoint between two reports
+        if report.metrics:  # a checkpoint between two reports has none
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
         tx.emit(events)
     return keep_checkpoints(tx, report.trial_key, checkpoints)
 
 
+def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:
+    """Add checkpoints, drop all but the newest generations of each kind, and return the unused folders."""
+    if not new:
+        return ()
+    kept = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
+    for record in new:
+        if (old := kept.get((record.kind, record.step))) is not None:
+            tx.delete(CHECKPOINTS, old)
+        tx.insert(CHECKPOINTS, record)
+        kept[record.kind, record.step] = record
+    return _dropped(tx, kept.values(), _superseded(kept.values()))
+
+
+def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
+    """Return the checkpoints of a trial, the newest first."""
+    rows = tx.connection.execute(
+        select(*CHECKPOINT.columns)
+        .where(CHECKPOINT.c.trial_key == trial_key)
+        .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+    )
+    return [tx.read(CHECKPOINTS, row) for row in rows]
+
+
+def _superseded(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
+    newest_first = sorted(records, key=lambda record: -record.step)
+    of_kind = {kind: [r for r in newest_first if r.kind == kind] for kind in ("best", "last")}
+    return [record for kept in of_kind.values() for record in kept[GENERATIONS:]]
+
+
+def _dropped(
+    tx: Transaction, kept: Iterable[CheckpointRecord], dropped: Sequence[CheckpointRecord]
+) -> tuple[Path, ...]:
+    """Delete the rows of `dropped`, and return the folders that no remaining row refers to."""
+    for record in dropped:
+        tx.delete(CHECKPOINTS, record)
+    needed = {record.path for record in kept if record not in dropped}
+    return tuple(Path(path) for path in sorted({record.path for record in dropped} - needed))
+
+
 def forget_checkpoint(tx: Transaction, trial_key: str, path: str) -> None:
-    """Forget the checkpoints in one folder."""
+    """Delete the rows of the checkpoints in one folder."""
     trial_of(tx, trial_key)
     for record in checkpoints_of(tx, trial_key):
         if record.path == path:
@@ -169,10 +213,10 @@ def end_attempt(
     now: float,
     events: Sequence[Event],
 ) -> bool:
-    """End an attempt and move its trial on; return False for an attempt that has ended already.
+    """End an attempt and set its trial's state; return False if the attempt has already ended.
 
     Raises:
-        ValueError: a COMPLETE trial has no finite value.
+        ValueError: the trial is COMPLETE and has no finite value.
     """
     attempt = attempt_of(tx, attempt_id)
     trial = trial_of(tx, attempt.trial_key)
@@ -196,7 +240,7 @@ def exploit(
     now: float,
     events: Sequence[Event],
 ) -> bool:
-    """End an attempt, and let its trial go on from another's checkpoint; False if it has ended already."""
+    """End an attempt whose trial continues from another's checkpoint; return False if already ended."""
     trial = trial_of(tx, attempt_of(tx, attempt_id).trial_key)
     cause = f"goes on from {segment.donor}"
     if not end_attempt(tx, attempt_id, "ENDED", cause, "WAITING", trial.value, trial.best_step, now, events):
@@ -209,11 +253,12 @@ def exploit(
     return True
 
 
-def add_reading(tx: Transaction, reading: EvaluationRecord, events: Sequence[Event]) -> None:
-    """Add a reading of a held-out split."""
-    trial_of(tx, reading.trial_key)
-    if tx.find(READINGS, reading.trial_key, reading.step, reading.split, reading.at) is None:
-        tx.insert(READINGS, reading)
+def add_evaluation(tx: Transaction, evaluation: EvaluationRecord, events: Sequence[Event]) -> None:
+    """Add an evaluation on a held-out split, unless it exists."""
+    trial_of(tx, evaluation.trial_key)
+    key = (evaluation.trial_key, evaluation.step, evaluation.split, evaluation.at)
+    if tx.find(EVALUATIONS, *key) is None:
+        tx.insert(EVALUATIONS, evaluation)
         tx.emit(events)
 
 
@@ -237,20 +282,20 @@ _EVENTS = select(*OUTBOX.columns)
 
 
 def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:
-    """Return a sweep that must exist, and count the transaction as its own."""
+    """Return a sweep, which must exist, and make the transaction one of that sweep."""
     tx.sweep_id = sweep_id
     return _existing(tx.find(SWEEPS, sweep_id), "sweep", sweep_id)
 
 
 def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:
-    """Return a trial that must exist, and count the transaction as its sweep's."""
+    """Return a trial, which must exist, and make the transaction one of the trial's sweep."""
     trial = _existing(tx.find(TRIALS, trial_key), "trial", trial_key)
     tx.sweep_id = trial.sweep_id
     return trial
 
 
 def attempt_of(tx: Transaction, attempt_id: str) -> AttemptRecord:
-    """Return an attempt that must exist."""
+    """Return an attempt, which must exist."""
     return _existing(tx.find(ATTEMPTS, attempt_id), "attempt", attempt_id)
 
 

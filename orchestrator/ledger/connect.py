@@ -1,32 +1,47 @@
-"""The door to the database: one engine a ledger, its settings, and who may use a file."""
+"""The connection to the ledger's database: addresses, engine settings, retries after a failure."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Damaged, NoSpace
+from trainables.errors import Refusal
+
+Result = TypeVar("Result")
 
 BUSY_SECONDS = 30.0
-# How long a server may take to accept a connection.
+"""How long SQLite itself waits for a lock."""
+
+BUSY_TRIES = 3
+"""How often a transaction is tried that meets a lock or a conflicting transaction."""
+
 CONNECT_SECONDS = 10
+"""How long a server may take to accept a connection."""
+
+RECONNECT_SECONDS = 90.0
+"""How long a server may be unreachable: one that restarts is back within a minute."""
+
 WRITING = "ledger_write"
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "afpfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.juicefs"}
 )
+RECOVER = "Run `recover` to rebuild the ledger from its backup."
 
 
 def parse(url: str) -> URL:
     """Return the address of a ledger.
 
     Raises:
-        BadInput: it is neither a SQLite file on a local disk nor a PostgreSQL database.
+        BadInput: `url` is neither a SQLite file on a local disk nor a PostgreSQL database.
     """
     try:
         address = make_url(url)
@@ -50,7 +65,7 @@ def _unusable(got: str) -> BadInput:
 
 
 def is_file(address: URL) -> bool:
-    """Tell whether a ledger is a SQLite file."""
+    """Return True if a ledger is a SQLite file."""
     return address.get_backend_name() == "sqlite"
 
 
@@ -68,26 +83,26 @@ def file_system(path: Path) -> str:
 
 
 def refuse_network_disk(path: Path) -> None:
-    """Refuse a SQLite file where locks do not hold.
+    """Refuse a SQLite file on a file system where locks do not hold.
 
     Raises:
-        BadInput: the file lies on a network file system.
+        BadInput: the file is on a network file system.
     """
     kind = file_system(path.parent)
     if kind in NETWORK_FILE_SYSTEMS:
         raise BadInput(
             f"ledger {path}",
-            "a SQLite file must lie on a local disk, for its locks do not hold on a network file system",
+            "a SQLite file must be on a local disk, because its locks do not hold on a network file system",
             f"a file system of type {kind}",
             "Name a local path, or a server: postgresql://user@host/database.",
         )
 
 
 def connect(address: URL) -> Engine:
-    """Return the engine of a ledger; nothing is opened yet.
+    """Return the engine of a ledger, without opening a connection.
 
     Raises:
-        BadInput: the driver of PostgreSQL is not installed.
+        BadInput: the driver for PostgreSQL is not installed.
     """
     if is_file(address):
         engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
@@ -102,15 +117,16 @@ def connect(address: URL) -> Engine:
             connect_args={"connect_timeout": CONNECT_SECONDS, "application_name": "sweep"},
         )
     except ModuleNotFoundError:
-        where, got = address.render_as_string(hide_password=True), "none"
-        raise BadInput(where, "needs the package psycopg", got, "Install the extra `postgres`.") from None
+        where = address.render_as_string(hide_password=True)
+        must = "needs the package psycopg"
+        raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
 
 
 def flush(address: URL) -> None:
-    """Let every commit so far outlive the power too.
+    """Make every commit so far survive a power failure.
 
-    SQLite itself does so for all that has left its write-ahead log. It holds no locks on that file, which
-    closing it here would drop.
+    SQLite flushes what has left its write-ahead log. SQLite holds no locks on the log file, so opening and
+    closing the file here releases none.
     """
     file = database_file(address)
     try:
@@ -123,8 +139,8 @@ def flush(address: URL) -> None:
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver would begin transactions by itself, and late
     cursor = connection.cursor()
-    # NORMAL, not FULL: a commit outlives its process, and the power once `flush` was called. Only what the
-    # outside world is to act on is flushed; to flush takes 0.2 ms on a quiet disk and 7 ms on a busy one.
+    # NORMAL, not FULL: a commit survives the process, and a power failure only after `flush`, which is called
+    # before anything outside acts on a commit. A flush takes 0.2 ms on a quiet disk and 7 ms on a busy one.
     for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cell_size_check=ON", "temp_store=MEMORY"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
@@ -134,3 +150,84 @@ def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for a lock; IMMEDIATE takes it at once.
     writing = connection.get_execution_options().get(WRITING, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def with_retries(
+    attempt: Callable[[], Result],
+    where: str,
+    *,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Result:
+    """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
+
+    Args:
+        attempt: the transaction; running it twice must be correct.
+        where: the ledger without its password, for errors.
+        reconnect_seconds: how long a server may be unreachable.
+        sleep: waits that many seconds.
+
+    Raises:
+        BadInput: the database stayed locked or unreachable.
+        Damaged: SQLite cannot read its file.
+        NoSpace: the disk is full.
+    """
+    began, wait, blocked = time.monotonic(), 0.1, 0
+    while True:
+        try:
+            return attempt()
+        except DBAPIError as error:
+            is_blocked = _is_locked(error) or _is_conflict(error)
+            blocked += is_blocked
+            in_time = time.monotonic() + wait <= began + reconnect_seconds
+            if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
+                raise (_refusal(error, where) or error) from error
+        sleep(wait)
+        wait = min(2 * wait, 5.0)
+
+
+def _is_locked(error: DBAPIError) -> bool:
+    """Return True if another process held a lock of SQLite for too long."""
+    return _sqlite_code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    """Return True if another transaction of PostgreSQL wrote the same row or caused a deadlock."""
+    return getattr(error.orig, "sqlstate", None) in {"23505", "40001", "40P01"}
+
+
+def _is_lost(error: DBAPIError) -> bool:
+    lost = error.connection_invalidated or isinstance(error, OperationalError)
+    return lost and not _sqlite_code(error) and not _is_full(error)
+
+
+def _is_full(error: DBAPIError) -> bool:
+    # 53100 is PostgreSQL's disk_full; SQLITE_IOERR_SHMSIZE is raised when SQLite's shared memory cannot grow.
+    full = _sqlite_code(error) in {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
+    return full or getattr(error.orig, "sqlstate", None) == "53100"
+
+
+def _is_damage(error: DBAPIError) -> bool:
+    return _sqlite_code(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (
+        type(error) is DatabaseError and bool(_sqlite_code(error))
+    )
+
+
+def _sqlite_code(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlite_errorname", ""))
+
+
+def _refusal(error: DBAPIError, where: str) -> Refusal | None:
+    if _is_locked(error):
+        got = f"a lock longer than {BUSY_TRIES * BUSY_SECONDS:g} s"
+        remedy = "Find the process that holds it (`lsof`), or use PostgreSQL if many processes write."
+        return BadInput(where, "must not stay locked", got, remedy)
+    if _is_full(error):
+        remedy = "Free some space, and run the same command again."
+        return NoSpace(where, "needs space to write", str(error.orig), remedy)
+    if _is_damage(error):
+        return Damaged(where, "must be an intact SQLite database", str(error.orig), RECOVER)
+    if _is_lost(error):
+        got = str(error.orig).strip().splitlines()[0]
+        return BadInput(where, "the database must answer", got, "Start it, or name another one.")
+    return None

@@ -1,4 +1,4 @@
-"""Whether a SQLite ledger still is what was written to it, by its digests, its tally and its backup."""
+"""The integrity of a SQLite ledger: compares its rows with their digests, their tally and the backup."""
 
 from __future__ import annotations
 
@@ -12,23 +12,20 @@ from sqlalchemy import Connection, Select, Table, select, text
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
-from orchestrator.ledger.connect import database_file
+from orchestrator.ledger.connect import RECOVER, database_file, with_retries
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.retry import patiently
 from orchestrator.ledger.rows import DIGEST_MODULUS, opened
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, READING, REPORT, SWEEP, TALLY, TRIAL
-
-REMEDY = "Run `recover` to rebuild the ledger from its backup."
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TALLY, TRIAL
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What the rows of a sweep sum up to.
+    """The sums over all rows of a sweep.
 
     Attributes:
-        commits: number of the last commit, 0 for a sweep that is not there.
-        rows: how many there are, over all tables.
-        total: the sum of their digests, modulo `DIGEST_MODULUS`.
+        commits: number of the last commit, 0 for a sweep that does not exist.
+        rows: number of rows, over all tables.
+        total: sum of the row digests, modulo `DIGEST_MODULUS`.
     """
 
     commits: int
@@ -36,61 +33,64 @@ class Tally:
     total: int
 
 
-def verify(ledger: Ledger, sweep_id: str, *, mend: bool = True) -> list[str]:
-    """Compare all that the ledger holds of a sweep with its digests, tally and backup.
+def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list[str]:
+    """Compare everything that the ledger holds of a sweep with its digests, tally and backup.
 
-    To be called by the driver, under its lease, before it goes on with a sweep.
+    The driver calls this under its lease, before it resumes a sweep.
 
     Args:
-        ledger: where it is kept; in PostgreSQL, which keeps sums and backups of its own, nothing is compared.
-        sweep_id: of the sweep, which need not be there.
-        mend: whether to write a backup anew that is damaged or behind.
+        ledger: holds the sweep. In PostgreSQL, which has checksums and backups of its own, nothing is
+            compared.
+        sweep_id: of the sweep, which need not exist.
+        repair_backup: whether to rewrite a backup that is damaged or behind.
 
     Returns:
-        What is wrong with the backup, and mended.
+        One sentence for each fault of the backup.
 
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
     """
     if not ledger.is_file:
         return []
-    return patiently(lambda: _verify(ledger, sweep_id, mend), ledger.where)
+    return with_retries(lambda: _verify(ledger, sweep_id, repair_backup), ledger.where)
 
 
-def _verify(ledger: Ledger, sweep_id: str, mend: bool) -> list[str]:
+def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
     file, log = database_file(ledger.address), backup.backup_file(ledger.address, sweep_id)
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         _check_pages(connection, file)
-        there = _checked(connection, sweep_id, file)
+        stored = _checked(connection, sweep_id, file)
         newest = backup.newest(log)
-        if newest > there.commits:
-            must, got = "must hold every commit that was made", f"{there.commits} of {newest} of {sweep_id}"
-            raise Damaged(f"ledger {file} and {file.name}-wal", must, got, REMEDY)
-        if there.commits == 0 or there == _tally_of(log):
+        if newest > stored.commits:
+            must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
+            raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
+        if stored.commits == 0 or stored == _tally_of(log):
             return []
-        if mend:
-            backup.replace(log, _whole_state(connection, sweep_id, there.commits))
-    return [f"the backup {log} is damaged or behind" + (", and was written anew" if mend else "")]
+        if repair_backup:
+            backup.replace(log, _whole_state(connection, sweep_id, stored.commits))
+    repaired = " and has been rewritten" if repair_backup else ""
+    return [f"The backup {log} was damaged or behind{repaired}."]
 
 
 def _check_pages(connection: Connection, file: Path) -> None:
-    found = connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()
-    if found != "ok":
-        got = str(found).splitlines()[0]
-        raise Damaged(f"ledger {file}", "must be a sound SQLite database", got, REMEDY)
+    result = connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()
+    if result != "ok":
+        got = str(result).splitlines()[0]
+        raise Damaged(f"ledger {file}", "must be an intact SQLite database", got, RECOVER)
 
 
 def _checked(connection: Connection, sweep_id: str, file: Path) -> Tally:
+    """Verify every row of a sweep, and return their tally, which must equal the stored one."""
     kept = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
-    there = tally(0 if kept is None else kept.commits, (row for _, row in _rows(connection, sweep_id)))
-    if (there.rows, there.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
+    actual = tally(0 if kept is None else kept.commits, (row for _, row in _rows(connection, sweep_id)))
+    if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
         must = "must hold as many rows as were written, each as it was last written"
-        raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", REMEDY)
-    return there
+        raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", RECOVER)
+    return actual
 
 
 def tally(commits: int, rows: Iterable[Mapping[str, Any]]) -> Tally:
-    """Return what rows sum up to."""
+    """Return the tally of rows."""
     count = total = 0
     for row in rows:
         count, total = count + 1, (total + row["row_digest"]) % DIGEST_MODULUS
@@ -98,7 +98,7 @@ def tally(commits: int, rows: Iterable[Mapping[str, Any]]) -> Tally:
 
 
 def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[str, Any]]]:
-    """Yield every row of a sweep, verified; what others refer to comes first."""
+    """Yield every row of a sweep, verified; a row comes after the rows that it refers to."""
     for table, query in _queries(sweep_id):
         for row in connection.execute(query):
             opened(table, row)
@@ -108,9 +108,9 @@ def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[s
 def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
     yield SWEEP, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id)
     yield TRIAL, select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id).order_by(TRIAL.c.number)
-    for table in (ATTEMPT, REPORT, CHECKPOINT, READING):
-        mine = table.c.trial_key == TRIAL.c.key
-        yield table, select(*table.columns).join(TRIAL, mine).where(TRIAL.c.sweep_id == sweep_id)
+    for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
+        of_trial = table.c.trial_key == TRIAL.c.key
+        yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
 
 
@@ -125,7 +125,7 @@ def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Entry:
 
 
 def _tally_of(log: Path) -> Tally | None:
-    """Return what a backup leads to, or None if it does not start with its sweep."""
+    """Return the tally of the rows that a backup leads to, or None if it does not start with its sweep."""
     digests: dict[tuple[Any, ...], dict[str, Any]] = {}
     commits = 0
     for entry in backup.entries(log):
@@ -137,18 +137,18 @@ def _tally_of(log: Path) -> Tally | None:
 
 
 def starts_whole(first: Entry) -> bool:
-    """Tell whether a log that begins so begins with its sweep: the first commit, or the whole state."""
+    """Return True if a log's first entry holds its sweep, as the first commit and a whole state do."""
     return any(name == SWEEP.name and row is not None and "document" in row for name, _, row in first.changes)
 
 
 def replay(
     entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]], only: tuple[str, ...] | None = None
 ) -> None:
-    """Do to rows, by table and key, what an entry says; keep some of their columns or all."""
+    """Apply an entry to rows by table and key, to the columns `only` or to all."""
     for table, key, columns in entry.changes:
-        place = (table, *key.values())
+        identity = (table, *key.values())
         if columns is None:
-            rows.pop(place, None)
+            rows.pop(identity, None)
             continue
-        row = rows.setdefault(place, {})
+        row = rows.setdefault(identity, {})
         row.update(columns if only is None else {name: columns[name] for name in only})

@@ -1,4 +1,4 @@
-"""The ledger: who asks what, who changes what, each in one transaction of its own."""
+"""The ledger: every query, and every change, each in a transaction of its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from sqlalchemy import URL, Connection, Engine, Select, func, or_, select
 from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
-from orchestrator.ledger.connect import WRITING, connect, database_file, flush, is_file, parse
-from orchestrator.ledger.holder import busy
+from orchestrator.ledger.connect import (
+    WRITING,
+    connect,
+    database_file,
+    flush,
+    is_file,
+    parse,
+    with_retries,
+)
 from orchestrator.ledger.keys import trial_key_of
+from orchestrator.ledger.lease_backends import busy, holds
 from orchestrator.ledger.records import (
     FINISHED_TRIAL,
     AttemptRecord,
@@ -31,12 +39,10 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
-from orchestrator.ledger.retry import patiently
-from orchestrator.ledger.row_lease import holds
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
-    READINGS,
+    EVALUATIONS,
     REPORTS,
     SWEEPS,
     TRIALS,
@@ -45,7 +51,7 @@ from orchestrator.ledger.rows import (
     opened,
 )
 from orchestrator.ledger.schema import migrate
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, READING, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -55,8 +61,8 @@ class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
     Attributes:
-        where: the address without its password, for people to read.
-        is_file: whether it is a SQLite file, with a backup beside it.
+        where: the address without its password, for messages.
+        is_file: whether the database is a SQLite file, with a backup beside it.
     """
 
     def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
@@ -68,22 +74,22 @@ class Ledger:
 
     @classmethod
     def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
-        """Open the ledger at `url`, brought up to date first where it has to be.
+        """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
-            create: whether to make a SQLite file that is not there.
-            clock: seconds since the epoch.
+            create: whether to create a SQLite file that does not exist.
+            clock: returns seconds since the epoch.
 
         Raises:
-            BadInput: the address cannot be a ledger, there is none, or the database does not answer.
-            Damaged: the file is no sound database.
+            BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
+            Damaged: the file is no intact database.
         """
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
         ledger = cls(address, connect(address), clock)
-        patiently(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+        with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
         return ledger
 
     def __repr__(self) -> str:
@@ -94,52 +100,52 @@ class Ledger:
         self._engine.dispose()
 
     def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
-        """Add a sweep; one that is there already is left as it is."""
+        """Add a sweep, unless it exists."""
         self._write(lambda tx: changes.create_sweep(tx, record, events), _always)
 
     def set_sweep_state(
         self, sweep_id: str, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
     ) -> None:
-        """Give a sweep a state and the reason for it."""
+        """Set the state of a sweep, and the reason for it."""
         now = self._clock()
         self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events), _always)
 
     def amend_sweep(
         self, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
     ) -> None:
-        """Replace the specification of a sweep, after a change that is allowed to a living one."""
+        """Replace the specification of a sweep, after a change that is allowed to an unfinished one."""
         self._write(lambda tx: changes.amend_sweep(tx, sweep_id, document, digest, facts))
 
     def add_trial(self, record: TrialRecord, events: Sequence[Event] = ()) -> None:
-        """Add a trial; one that is there already is left as it is."""
+        """Add a trial, unless it exists."""
         self._write(lambda tx: changes.add_trial(tx, record, events))
 
     def reopen_trial(self, trial_key: str, events: Sequence[Event] = ()) -> None:
-        """Set a FAILED trial WAITING; others are left as they are."""
+        """Set a FAILED trial WAITING; leave a trial in any other state as it is."""
         self._write(lambda tx: changes.reopen_trial(tx, trial_key, events))
 
     def start_attempt(self, trial_key: str, events: Sequence[Event] = ()) -> AttemptRecord:
-        """Start the next attempt of an unfinished trial; one that still ran counts as lost.
+        """Start the next attempt of an unfinished trial; an attempt that is still running becomes LOST.
 
         Raises:
             ValueError: the trial is finished.
         """
         now = self._clock()
-        tried: list[AttemptRecord] = []
+        started: list[AttemptRecord] = []
 
         def start(tx: Transaction) -> AttemptRecord:
-            # A commit whose answer got lost with its server is not made twice.
-            number = tried[-1].number if tried else None
-            tried.append(changes.start_attempt(tx, trial_key, number, now, events))
-            return tried[-1]
+            # If the server was lost before it answered, the commit may stand: do not start a second attempt.
+            number = started[-1].number if started else None
+            started.append(changes.start_attempt(tx, trial_key, number, now, events))
+            return started[-1]
 
         return self._write(start)
 
     def lose_attempts(self, sweep_id: str) -> int:
-        """End the attempts that a dead driver has left running; return how many there were.
+        """End the attempts that a dead driver left running; return how many there were.
 
-        To be called under the lease, before a sweep goes on. Each ends at its last report, so that the budget
-        is not charged with the time in which nobody drove.
+        Call it under the lease, before a sweep is resumed. Each attempt ends at its last report, so that the
+        time without a driver is not charged to the budget.
         """
         return self._write(lambda tx: changes.lose_attempts(tx, sweep_id))
 
@@ -152,18 +158,18 @@ class Ledger:
         events: Sequence[Event] = (),
         node: str | None = None,
     ) -> tuple[Path, ...]:
-        """Keep the first report of a step, and any checkpoints; ignore an attempt that is not current.
+        """Add the first report of a step, and any checkpoints; ignore an attempt that is not the current one.
 
         Args:
-            attempt_id: the attempt.
-            step: that it has reached.
-            metrics: at that step; none for a checkpoint between two reports.
-            checkpoints: saved with it.
-            events: told with it.
+            attempt_id: of the attempt.
+            step: that the attempt has reached.
+            metrics: at that step; empty for a checkpoint between two reports.
+            checkpoints: saved at that step.
+            events: put in the outbox by the same commit.
             node: name of the machine that the attempt runs on.
 
         Returns:
-            The checkpoint folders that this commit made superfluous: safe to delete now, not before.
+            The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
         """
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._clock())
         return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
@@ -178,19 +184,19 @@ class Ledger:
         best_step: int | None = None,
         events: Sequence[Event] = (),
     ) -> bool:
-        """End an attempt together with its trial.
+        """End an attempt, and set the state of its trial.
 
         Args:
-            attempt_id: the attempt; one that has ended already is left alone.
-            state: ENDED by itself, LOST with its node or driver, FAILED by its own doing.
+            attempt_id: of the attempt; nothing changes if it has already ended.
+            state: ENDED by itself, LOST with its node or driver, or FAILED through an error of its own.
             cause: why, in one phrase.
-            trial_state: of the trial from now on; None leaves it to be started again.
-            value: the trial's best validation metric, needed for COMPLETE.
+            trial_state: the trial's state from now on; None leaves the trial to be started again.
+            value: the trial's best validation metric; required for COMPLETE.
             best_step: the step of `value`.
-            events: told with it.
+            events: put in the outbox by the same commit.
 
         Returns:
-            Whether this call ended it.
+            Whether this call ended the attempt.
         """
         now, then = self._clock(), trial_state or changes.REISSUED[state]
         return self._write(
@@ -201,16 +207,16 @@ class Ledger:
     def exploit(
         self, attempt_id: str, segment: Segment, checkpoint: CheckpointRecord, events: Sequence[Event] = ()
     ) -> bool:
-        """End an attempt whose trial goes on from another's checkpoint with other hyperparameters.
+        """End an attempt whose trial continues from another trial's checkpoint with other hyperparameters.
 
         Args:
-            attempt_id: the attempt; one that has ended already is left alone.
-            segment: what begins.
-            checkpoint: the donor's, copied so that it is the trial's own; it is pinned.
-            events: told with it.
+            attempt_id: of the attempt; nothing changes if it has already ended.
+            segment: the part of the trial that starts now.
+            checkpoint: the trial's own copy of the donor's checkpoint; it is pinned.
+            events: put in the outbox by the same commit.
 
         Returns:
-            Whether this call ended it.
+            Whether this call ended the attempt.
         """
         now = self._clock()
         return self._write(
@@ -218,19 +224,19 @@ class Ledger:
         )
 
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:
-        """Forget a checkpoint whose files turned out to be damaged."""
+        """Delete the rows of a checkpoint whose files turned out to be damaged."""
         self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
 
-    def add_reading(self, reading: EvaluationRecord, events: Sequence[Event] = ()) -> None:
-        """Add one reading of a held-out split."""
-        self._write(lambda tx: changes.add_reading(tx, reading, events), _always)
+    def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
+        """Add an evaluation on a held-out split, unless it exists."""
+        self._write(lambda tx: changes.add_evaluation(tx, evaluation, events), _always)
 
     def delivered(self, seqs: Sequence[int]) -> None:
         """Mark events of the outbox as delivered."""
         self._write(lambda tx: changes.deliver(tx, seqs))
 
     def redeliver(self, sweep_id: str) -> int:
-        """Put delivered events of a sweep back into the outbox, for a tracker that lost them; count them."""
+        """Mark every delivered event of a sweep as not delivered; return how many there were."""
         return self._write(lambda tx: changes.redeliver(tx, sweep_id))
 
     def sweep(self, sweep_id: str) -> SweepRecord | None:
@@ -245,21 +251,21 @@ class Ledger:
         """Return a trial.
 
         Raises:
-            KeyError: there is none of that key.
+            KeyError: the ledger has no trial of that key.
         """
-        found = self._one(TRIALS, select(*TRIAL.columns).where(TRIAL.c.key == key))
-        if found is None:
+        trial = self._one(TRIALS, select(*TRIAL.columns).where(TRIAL.c.key == key))
+        if trial is None:
             raise KeyError(f"no trial {key!r} in the ledger")
-        return found
+        return trial
 
     def trials(self, sweep_id: str, role: Role | None = None) -> list[TrialRecord]:
-        """Return the trials of a sweep by number, of one role or of all."""
+        """Return the trials of a sweep in one role, or in all, by number; the search comes first."""
         query = select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id)
         query = query.where(TRIAL.c.role == role) if role else query
         return self._all(TRIALS, query.order_by(TRIAL.c.role.desc(), TRIAL.c.number))
 
     def states(self, sweep_id: str) -> dict[str, int]:
-        """Return how many search trials of a sweep are in each state, without reading them."""
+        """Return the number of search trials of a sweep by state, without reading the trials."""
         query = (
             select(TRIAL.c.state, func.count())
             .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
@@ -277,19 +283,25 @@ class Ledger:
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
 
+    def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
+        """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
+        at_best = (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step)
+        query = select(*REPORT.columns).join(TRIAL, at_best).where(TRIAL.c.sweep_id == sweep_id)
+        return {row.trial_key: row.metrics for row in self._all(REPORTS, query)}
+
     def checkpoints(self, owner: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, or of a sweep, the newest of a trial first."""
         query = select(*CHECKPOINT.columns).where(_owned_by(owner, CHECKPOINT.c.trial_key))
         order = (CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
         return self._all(CHECKPOINTS, query.order_by(*order))
 
-    def readings(self, sweep_id: str) -> list[EvaluationRecord]:
-        """Return the readings of held-out splits of a sweep, in order of time."""
-        query = select(*READING.columns).where(_owned_by(sweep_id, READING.c.trial_key))
-        return self._all(READINGS, query.order_by(READING.c.at))
+    def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
+        """Return the evaluations of a sweep on held-out splits, in order of time."""
+        query = select(*EVALUATION.columns).where(_owned_by(sweep_id, EVALUATION.c.trial_key))
+        return self._all(EVALUATIONS, query.order_by(EVALUATION.c.at))
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
-        """Return the oldest events that are not delivered yet, at most `limit`, and flushed to disk."""
+        """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
         query = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
         rows = [opened(OUTBOX, row) for row in self._read(query.order_by(OUTBOX.c.seq).limit(limit))]
         if rows:
@@ -312,18 +324,18 @@ class Ledger:
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         def attempt() -> Sequence[Any]:
-            with self.reading() as connection:
+            with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return patiently(attempt, self.where)
+        return with_retries(attempt, self.where)
 
     def _write(
         self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False
     ) -> Result:
-        """Run a change as one transaction; flush it to disk if the outside world is to act on its result."""
+        """Run a change as one transaction; flush it to disk if something outside will act on its result."""
 
         def attempt() -> Result:
-            with self.writing() as connection:
+            with self.writer() as connection:
                 transaction = Transaction(connection)
                 result = change(transaction)
                 self._check_fence(connection, transaction.sweep_id)
@@ -336,18 +348,18 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = patiently(attempt, self.where)
+        result = with_retries(attempt, self.where)
         if acted_on(result):
             self.flush()
         return result
 
     def flush(self) -> None:
-        """Let every commit so far outlive a power cut, and not only this process."""
+        """Make every commit so far survive a power failure, and not only the end of this process."""
         if self.is_file:
             flush(self.address)
 
     def fence(self, sweep_id: str, token: int | None) -> None:
-        """Refuse changes to a sweep from now on unless `token` is the newest of its lease; None ends that."""
+        """Refuse changes to a sweep unless `token` is the newest of its lease; None lifts the fence."""
         if token is None:
             self._fences.pop(sweep_id, None)
         else:
@@ -358,12 +370,15 @@ class Ledger:
         if token is not None and not holds(connection, str(sweep_id), token):
             raise busy(str(sweep_id), None)
 
-    def reading(self) -> Connection:
-        """Return a connection that only looks, to be used as a context."""
+    def reader(self) -> Connection:
+        """Return a connection for reading, to be used as a context manager."""
         return self._engine.connect()
 
-    def writing(self) -> Connection:
-        """Return a connection whose transactions take the write lock at once, to be used as a context."""
+    def writer(self) -> Connection:
+        """Return a connection for writing, to be used as a context manager.
+
+        Its transactions take the write lock when they begin.
+        """
         return self._engine.connect().execution_options(**{WRITING: True})
 
 
@@ -371,9 +386,7 @@ def _prepare_folder(file: Path, create: bool) -> None:
     if create:
         file.parent.mkdir(parents=True, exist_ok=True)
     elif not file.exists():
-        raise BadInput(
-            f"ledger {file}", "must be there", "no such file", "Run a sweep first, or name another."
-        )
+        raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
 
 
 def _always(_: object) -> bool:
@@ -381,5 +394,5 @@ def _always(_: object) -> bool:
 
 
 def _owned_by(owner: str, column: Any) -> Any:
-    # A trial's key is its sweep's id and a suffix, so no key of the one kind is one of the other.
+    # A trial's key is its sweep's id with a suffix, so no trial's key equals a sweep's id.
     return or_(column == owner, column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == owner)))

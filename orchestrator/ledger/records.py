@@ -1,13 +1,15 @@
-"""What the ledger keeps: one frozen record a row, and the states a row may be in.
+"""The records of the ledger, one frozen dataclass a table, and the states that a record may have.
 
-Times are seconds since the epoch (UTC) as floats, `at_ms` milliseconds. A mapping holds plain JSON values.
+Times are seconds since the epoch (UTC) as floats; `at_ms` is in milliseconds. A mapping holds plain JSON
+values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 SweepState = Literal["RUNNING", "WAITING", "PAUSED", "INTERRUPTED", "COMPLETE", "FAILED"]
 TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED"]
@@ -29,12 +31,12 @@ STATES: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """One search-space file, run once.
+    """One run of a search-space file.
 
     Attributes:
         document: the resolved specification, plain JSON.
         digest: of the specification; the same file gives the same sweep.
-        data_source: one phrase naming where the examples came from.
+        data_source: one phrase that names the origin of the examples.
         facts: git commit, versions, seeds, hardware.
     """
 
@@ -59,11 +61,11 @@ class TrialRecord:
 
     Attributes:
         key: `<sweep>-<number>`, or `<sweep>-c<number>` for a confirmation; the same in every store.
-        system_attrs: what the sampler must find again when the study is rebuilt.
+        system_attrs: what the sampler needs when the study is rebuilt.
         value: the best validation metric, finite; None until the trial is COMPLETE or PRUNED.
         best_step: the step of `value`.
         step: the last reported step.
-        attempts: starts so far; the number of the current attempt.
+        attempts: number of starts so far, which is also the number of the current attempt.
     """
 
     key: str
@@ -86,7 +88,13 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """One start of a trial; `id` is `<trial key>.<number>`, from 1; `node` is known by its first report."""
+    """One start of a trial.
+
+    Attributes:
+        id: `<trial key>.<number>`.
+        number: counted from 1 within the trial.
+        node: name of the machine; None until the first report.
+    """
 
     id: str
     trial_key: str
@@ -100,7 +108,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True)
 class ReportRecord:
-    """The metrics of one trial at one step; there is one a step, whichever attempt was first."""
+    """The metrics of a trial at a step. A step has one report: that of the first attempt that reached it."""
 
     trial_key: str
     step: int
@@ -111,7 +119,7 @@ class ReportRecord:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A verified checkpoint folder on disk; `pinned` ones are never superseded."""
+    """A verified checkpoint folder on disk; one of kind `pinned` is never superseded."""
 
     trial_key: str
     step: int
@@ -124,12 +132,12 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a trial's life that begins with another trial's state; kept in the trial's system attributes.
+    """A part of a trial that starts from another trial's state; kept in the trial's system attributes.
 
     Attributes:
-        step: of the donor's checkpoint, where it begins.
-        donor: key of the trial that the state is from.
-        params: the trial's hyperparameters from here on.
+        step: step of the donor's checkpoint, at which the segment starts.
+        donor: key of the trial that the state comes from.
+        params: the trial's hyperparameters from this step on.
     """
 
     step: int
@@ -139,7 +147,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """One reading of a held-out split for a chosen checkpoint."""
+    """One evaluation of a chosen checkpoint on a held-out split."""
 
     trial_key: str
     step: int
@@ -150,7 +158,7 @@ class EvaluationRecord:
 
 @dataclass(frozen=True)
 class Event:
-    """Something the tracker shall be told, exactly once; `run` is a sweep id or a trial key."""
+    """A message for the tracker, to be applied exactly once; `run` is a sweep id or a trial key."""
 
     kind: str
     run: str
@@ -160,7 +168,18 @@ class Event:
 
 @dataclass(frozen=True)
 class OutboxRow:
-    """An event that is not yet delivered; `seq` rises in the order the events happened."""
+    """An event that is not delivered yet; `seq` rises in the order in which the events happened."""
 
     seq: int
     event: Event
+
+
+OfTrial = TypeVar("OfTrial", AttemptRecord, ReportRecord, CheckpointRecord, EvaluationRecord)
+
+
+def by_trial(records: Iterable[OfTrial]) -> dict[str, list[OfTrial]]:
+    """Group records by the key of their trial; a group keeps the order of `records`."""
+    grouped: dict[str, list[OfTrial]] = defaultdict(list)
+    for record in records:
+        grouped[record.trial_key].append(record)
+    return dict(grouped)

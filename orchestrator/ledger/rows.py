@@ -1,7 +1,7 @@
-"""Between records and rows: JSON in text columns, and a digest over every row.
+"""Conversion between records and rows: JSON in text columns, and a digest over every row.
 
-SQLite keeps no sums of its pages, so a flipped bit would be read as a value. Each row therefore carries a
-digest of its own columns, computed when it is written and compared whenever it is read.
+SQLite keeps no checksums of its pages, so a flipped bit would be read as a value. Each row therefore carries
+a digest of its own columns, which is computed when the row is written and compared whenever it is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Float, Table
 
 from orchestrator.errors import Damaged
+from orchestrator.ledger.connect import RECOVER
 from orchestrator.ledger.records import (
     STATES,
     AttemptRecord,
@@ -25,28 +26,28 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, READING, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, REPORT, SWEEP, TRIAL
 
 Record = TypeVar("Record")
 
 JSON_COLUMNS = frozenset({"document", "facts", "params", "system_attrs", "metrics", "payload"})
-# Numbered by the database after the digest is made, so not part of it.
+# `seq` is assigned by the database after the digest is computed, so it is not part of the digest.
 UNDIGESTED = frozenset({"row_digest", "seq"})
-DIGEST_MODULUS = 1 << 62  # so that the sum of two still fits a signed column
+DIGEST_MODULUS = 1 << 62  # the sum of two digests still fits a signed column
 
 
 @dataclass(frozen=True)
 class Codec(Generic[Record]):
-    """How one kind of record is kept in its table."""
+    """The conversion between one kind of record and the rows of its table."""
 
     record: type[Record]
     table: Table
 
     def encode(self, record: Record) -> dict[str, Any]:
-        """Return the row of a record, its digest included.
+        """Return the row of a record, including its digest.
 
         Raises:
-            ValueError: its state is not a legal one.
+            ValueError: the record has no legal state.
         """
         self._check_state(record)
         values = {field.name: getattr(record, field.name) for field in fields(self.record)}  # type: ignore[arg-type]
@@ -58,14 +59,14 @@ class Codec(Generic[Record]):
         return _columns(self.table)
 
     def changed(self, row: Mapping[str, Any], new: Record, names: Iterable[str]) -> dict[str, Any]:
-        """Return a stored row with some fields as they are in a new record, and its digest."""
+        """Return a stored row with the named fields taken from a new record, and the row's new digest."""
         self._check_state(new)
         floats = _floats(self.table)
         columns = {name: _plain(name, getattr(new, name), name in floats) for name in names}
         return _with_digest(self.table, {**row, **columns})
 
     def decode(self, row: Sequence[Any]) -> Record:
-        """Return the record of a row that was selected with all columns of the table in order.
+        """Return the record of a row, which must hold all columns of the table in order.
 
         Raises:
             Damaged: the row does not match its digest.
@@ -80,16 +81,16 @@ class Codec(Generic[Record]):
 
 
 def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` as columns of `table`, with their digest."""
+    """Return `values` as columns of `table`, with the row's digest."""
     floats = _floats(table)
     return _with_digest(table, {name: _plain(name, value, name in floats) for name, value in values.items()})
 
 
 def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of a selected row of `table`, verified, without the digest.
+    """Verify a selected row of `table` and return its values without the digest.
 
     Raises:
-        Damaged: the row does not match its digest, or its text is no JSON.
+        Damaged: the row does not match its digest.
     """
     values = dict(zip(_columns(table), row, strict=True))
     if row_digest(table, values) != values.pop("row_digest"):
@@ -107,13 +108,13 @@ def row_digest(table: Table, row: Mapping[str, Any]) -> int:
 
 
 def damaged_row(table: Table, values: Mapping[str, Any]) -> Damaged:
-    """Return the refusal that names a row by its table and primary key."""
+    """Return the refusal for a damaged row, which names its table and primary key."""
     key = ", ".join(f"{column.name}={values[column.name]!r}" for column in table.primary_key)
     return Damaged(
         f"ledger table {table.name}, row {key}",
         "a row must match the digest written with it",
         "other content",
-        "Run `recover` to rebuild the ledger from its backup.",
+        RECOVER,
     )
 
 
@@ -123,7 +124,7 @@ def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """Return one canonical line of ASCII JSON; non-finite numbers are kept as Python writes them."""
+    """Return one canonical line of ASCII JSON; non-finite numbers are written as Python writes them."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -141,7 +142,7 @@ def _plain(name: str, value: Any, is_float: bool) -> Any:
     if name in JSON_COLUMNS:
         return to_json(value)
     if isinstance(value, str):
-        # PostgreSQL keeps no NUL and no lone surrogate; the output of a dying process may hold both.
+        # PostgreSQL stores neither NUL nor lone surrogates; the output of a dying process may hold both.
         return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     return float(value) if is_float and value is not None else value
 
@@ -151,6 +152,6 @@ TRIALS = Codec(TrialRecord, TRIAL)
 ATTEMPTS = Codec(AttemptRecord, ATTEMPT)
 REPORTS = Codec(ReportRecord, REPORT)
 CHECKPOINTS = Codec(CheckpointRecord, CHECKPOINT)
-READINGS = Codec(EvaluationRecord, READING)
+EVALUATIONS = Codec(EvaluationRecord, EVALUATION)
 
-CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, READINGS)
+CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, EVALUATIONS)

@@ -1,6 +1,6 @@
-"""The wish that a sweep be stopped: a row of the ledger, so that it needs nothing else to be shared.
+"""Requests to stop a sweep, kept in the ledger so that any machine that reaches the ledger can make one.
 
-It is told to the driver of the moment: the next one begins by forgetting it.
+A request addresses the driver that runs at that time. The next driver starts by deleting it.
 """
 
 from __future__ import annotations
@@ -9,39 +9,39 @@ import socket
 
 from sqlalchemy import delete, insert, select
 
+from orchestrator.ledger.connect import with_retries
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.retry import patiently
-from orchestrator.ledger.tables import WISH
+from orchestrator.ledger.tables import STOP_REQUEST
 
 
 def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
-    """Ask the driver of a sweep to save every trial and leave."""
+    """Ask the driver of a sweep to save every trial and to leave; replace an earlier request."""
 
     def ask() -> None:
-        with ledger.writing() as connection, connection.begin():
-            connection.execute(delete(WISH).where(WISH.c.sweep_id == sweep_id))
-            connection.execute(insert(WISH).values(sweep_id=sweep_id, asker=socket.gethostname()))
+        with ledger.writer() as connection, connection.begin():
+            connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
+            connection.execute(insert(STOP_REQUEST).values(sweep_id=sweep_id, asker=socket.gethostname()))
 
-    patiently(ask, ledger.where)
+    with_retries(ask, ledger.where)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
-    """Return the machine from which somebody asked a sweep to stop, or None."""
+    """Return the name of the machine that asked a sweep to stop, or None if none has."""
 
     def look() -> str | None:
-        with ledger.reading() as connection:
+        with ledger.reader() as connection:
             return connection.execute(
-                select(WISH.c.asker).where(WISH.c.sweep_id == sweep_id)
+                select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
             ).scalar_one_or_none()
 
-    return patiently(look, ledger.where)
+    return with_retries(look, ledger.where)
 
 
 def forget(ledger: Ledger, sweep_id: str) -> None:
-    """Forget what the driver before was asked; to be called under the lease."""
+    """Delete a request that addressed the previous driver. Call it under the lease."""
 
     def drop() -> None:
-        with ledger.writing() as connection, connection.begin():
-            connection.execute(delete(WISH).where(WISH.c.sweep_id == sweep_id))
+        with ledger.writer() as connection, connection.begin():
+            connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
 
-    patiently(drop, ledger.where)
+    with_retries(drop, ledger.where)

@@ -1,4 +1,4 @@
-"""The tables, in SQLAlchemy Core; a migration of `migrations/versions` makes exactly these."""
+"""The tables of the ledger, in SQLAlchemy Core. The revisions in `migrations/versions` create them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, In
 
 METADATA = MetaData()
 
-# SQLite numbers rows by itself only in a column of exactly this type.
+# SQLite assigns row numbers only in a column of exactly this type.
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 
 SWEEP = Table(
@@ -92,7 +92,7 @@ CHECKPOINT = Table(
     sqlite_with_rowid=False,
 )
 
-READING = Table(
+EVALUATION = Table(
     "reading",
     METADATA,
     Column("trial_key", Text, ForeignKey("trial.key"), primary_key=True),
@@ -128,13 +128,13 @@ LEASE = Table(
     Column("expires_at", Float(53), nullable=False),
 )
 
-WISH = Table(
+STOP_REQUEST = Table(
     "wish",
     METADATA,
     Column("sweep_id", Text, primary_key=True),
     Column("asker", Text, nullable=False),
 )
-"""Who wishes that a sweep be stopped; like a lease it says nothing about trials, so it has no digest."""
+"""Pending stop requests, with the machine that asked. Like a lease, a request is no result: no row digest."""
 
 TALLY = Table(
     "tally",
@@ -144,4 +144,4 @@ TALLY = Table(
     Column("rows", BigInteger, nullable=False),
     Column("total", BigInteger, nullable=False),
 )
-"""A sweep's number of writes, of rows, and the sum of their digests: a lost row or an old one shows."""
+"""Commits and rows of a sweep, and the sum of the row digests: reveals a row that is missing or outdated."""

@@ -1,4 +1,4 @@
-"""One write transaction: rows go in with their digests, and the sweep's tally is kept beside them."""
+"""A write transaction: rows are written with their digests, and the sweep's tally is updated with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orchestrator.ledger.tables import OUTBOX, TALLY
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements of one table, built once, for building them costs more than running them."""
+    """The statements of one table, built once: building a statement costs more than running it."""
 
     insert: Insert
     update: Update
@@ -41,21 +41,21 @@ class Statements:
 
 @cache
 def statements(table: Table) -> Statements:
-    """Return the prepared statements of `table`; keys are bound as `key_<column>`."""
-    here = [column == bindparam(f"key_{column.name}") for column in table.primary_key]
+    """Return the prepared statements of `table`; primary key columns are bound as `key_<column>`."""
+    matches = [column == bindparam(f"key_{column.name}") for column in table.primary_key]
     return Statements(
         insert(table),
-        update(table).where(*here),
-        delete(table).where(*here),
-        select(*table.columns).where(*here).with_for_update(),
+        update(table).where(*matches),
+        delete(table).where(*matches),
+        select(*table.columns).where(*matches).with_for_update(),
     )
 
 
 class Transaction:
-    """What a change works on: it verifies what it reads, and counts and notes what it writes.
+    """The transaction that a change runs in: it verifies what it reads, and counts and logs what it writes.
 
     Attributes:
-        sweep_id: the sweep that is changed; there is one a transaction.
+        sweep_id: the one sweep that the transaction changes.
         changes: the rows written so far, for the backup.
     """
 
@@ -65,7 +65,7 @@ class Transaction:
         self.changes: list[Change] = []
         self._is_file = connection.dialect.name == "sqlite"
         self._rows, self._total = 0, 0
-        # What is stored now, by table and key, of all that was read or written here.
+        # The stored columns, by table and key, of every row that this transaction read or wrote.
         self._known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
 
     def find(self, codec: Codec[Record], *key: Any) -> Record | None:
@@ -77,29 +77,29 @@ class Transaction:
         return None if row is None else self.read(codec, row)
 
     def read(self, codec: Codec[Record], row: Sequence[Any]) -> Record:
-        """Return the record of a selected row, which may then be changed or deleted."""
+        """Return the record of a selected row; it can then be changed or deleted in this transaction."""
         record, columns = codec.decode(row), dict(zip(codec.columns, row, strict=True))
-        self._known[self._place(codec.table, columns)] = columns
+        self._known[self._identity(codec.table, columns)] = columns
         return record
 
     def insert(self, codec: Codec[Record], *records: Record) -> None:
-        """Add records that are not there yet."""
+        """Add records whose keys are new."""
         rows = [codec.encode(record) for record in records]
         self._insert(codec.table, rows)
-        self._known |= {self._place(codec.table, row): row for row in rows}
+        self._known |= {self._identity(codec.table, row): row for row in rows}
 
     def change(self, codec: Codec[Record], old: Record, **changes: Any) -> Record:
-        """Replace fields of a record that was read in this transaction, and return what it is now."""
+        """Replace fields of a record that was read in this transaction, and return the new record."""
         new = replace(old, **changes)  # type: ignore[type-var]
-        row = self._known[self._place(codec.table, vars(old))]
+        row = self._known[self._identity(codec.table, vars(old))]
         self._update(codec.table, row, codec.changed(row, new, changes))
         return new
 
     def delete(self, codec: Codec[Record], record: Record) -> None:
         """Remove a record that was read in this transaction."""
-        row = self._known.pop(self._place(codec.table, vars(record)))
+        row = self._known.pop(self._identity(codec.table, vars(record)))
         self.connection.execute(statements(codec.table).delete, _bound(_key(codec.table, row)))
-        self._note(codec.table, row, None, -1, -row["row_digest"])
+        self._record(codec.table, row, None, -1, -row["row_digest"])
 
     def emit(self, events: Sequence[Event]) -> None:
         """Put events in the outbox of the sweep."""
@@ -118,23 +118,26 @@ class Transaction:
             for event in events
         ]
         if self._is_file and rows:
-            # Numbered here, under the write lock, so that the backup knows the numbers too.
+            # Assign the numbers here, under the write lock, so that the backup contains them.
             last = self.connection.execute(_LAST_EVENT).scalar_one()
-            rows = [{"seq": last + place, **row} for place, row in enumerate(rows, 1)]
+            rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
     def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
-        """Mark selected rows of the outbox as delivered, or as not."""
+        """Mark selected rows of the outbox as delivered or as not delivered."""
         for row in rows:
             values = opened(OUTBOX, row)
             old = sealed(OUTBOX, values)
             self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": delivered}))
 
     def close(self) -> int | None:
-        """Write the sweep's tally; return the number of the commit to come, or None if nothing counts it."""
+        """Update the sweep's tally and return the number of this commit.
+
+        Return None if nothing was written, and for PostgreSQL, which needs no tally.
+        """
         if not self.changes or not self._is_file:
             return None
-        assert self.sweep_id is not None, "a transaction that writes names its sweep"
+        assert self.sweep_id is not None, "a transaction that writes must name its sweep"
         added = {"sweep_id": self.sweep_id, "rows": self._rows, "total": self._total}
         return int(self.connection.execute(_COUNT, added).scalar_one())
 
@@ -142,20 +145,20 @@ class Transaction:
         if rows:
             self.connection.execute(statements(table).insert, rows)
         for row in rows:
-            self._note(table, row, row, 1, row["row_digest"])
+            self._record(table, row, row, 1, row["row_digest"])
 
     def _update(self, table: Table, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in new.items() if value != old[name]}
         if changed:
             self.connection.execute(statements(table).update, changed | _bound(_key(table, old)))
-            self._note(table, old, changed, 0, new["row_digest"] - old["row_digest"])
-        self._known[self._place(table, old)] = {**old, **changed}
+            self._record(table, old, changed, 0, new["row_digest"] - old["row_digest"])
+        self._known[self._identity(table, old)] = {**old, **changed}
 
     @staticmethod
-    def _place(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _identity(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return (table.name, *(row[column.name] for column in table.primary_key))
 
-    def _note(
+    def _record(
         self, table: Table, row: Mapping[str, Any], columns: Mapping[str, Any] | None, rows: int, total: int
     ) -> None:
         if self._is_file:

@@ -1,1 +1,1 @@
-"""What a person sees of a sweep, at any time, from the ledger alone."""
+"""Reports: what people see of a sweep, in a terminal, as Markdown and as one HTML file."""

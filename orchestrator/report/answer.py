@@ -1,6 +1,11 @@
-"""The answer in words: what was chosen, how good it is, and what that may be compared with."""
+"""The answer of a sweep in sentences: the chosen trial, its quality, and what it can be compared with.
+
+Sentences are plain text, except for `answer`, which marks its figures with `**`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from orchestrator.report import words
 from orchestrator.report.significance import Verdict, against_figure, between_accuracies, spread
@@ -8,13 +13,15 @@ from orchestrator.report.summary import Chosen, Summary
 
 
 def answer(summary: Summary) -> str:
-    """Return the first paragraph of a report."""
+    """Return the first paragraph of a report, with its figures between `**`."""
     if summary.chosen is None:
         return f"No trial is complete, so none is chosen ({summary.state.lower()})."
     chosen = summary.chosen
     validation = f"**{words.number(chosen.row.value)}** {summary.metric}{beside(summary, 'validation')}"
-    where = f"at step {chosen.row.best_step}"
-    return f"Trial {chosen.row.number} reaches {validation}{_tested(summary, chosen)}, {where}."
+    return (
+        f"Trial {chosen.row.number} reaches {validation}{_tested(summary, chosen)}, "
+        f"at step {chosen.row.best_step}."
+    )
 
 
 def _tested(summary: Summary, chosen: Chosen) -> str:
@@ -24,24 +31,24 @@ def _tested(summary: Summary, chosen: Chosen) -> str:
 
 
 def beside(summary: Summary, split: str) -> str:
-    """Return the chance level of a split in brackets, or nothing where it is not known."""
+    """Return the chance level of a split in brackets, or '' if it is not known."""
     chance = summary.chance.get(split)
     return "" if chance is None else f" ({baseline(summary.metric)}: {words.number(chance)})"
 
 
 def baseline(metric: str) -> str:
-    """Return what the chance level of a metric is called."""
+    """Return the name of the chance level of a metric."""
     names = {"accuracy": "always the most frequent class", "mse": "always the mean"}
     return names.get(metric.rpartition("/")[2], "the best constant answer")
 
 
 def notes(summary: Summary) -> list[str]:
-    """Return the lines below the answer: findings, where the numbers come from, what they do not say."""
+    """Return the sentences below the answer: findings, origin of the results, limits of their meaning."""
     return [*findings(summary), *context(summary), *caveats(summary)]
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return what the differences mean: over fresh seeds to the published figure, and to the second best."""
+    """Return whether the results differ from the published value and from the second best trial."""
     return [*_confirmed(summary), *_ahead(summary)]
 
 
@@ -49,51 +56,68 @@ def _confirmed(summary: Summary) -> list[str]:
     values = [row.test for row in summary.confirmations if row.test is not None]
     if not values:
         return []
-    seen = spread(values)
-    deviation = "" if seen.deviation is None else f" ± {words.number(seen.deviation)} (standard deviation)"
-    told = [f"Over {seen.count} fresh seeds {summary.test_metric} is {words.number(seen.mean)}{deviation}."]
+    seeds = spread(values)
+    deviation = "" if seeds.deviation is None else f" ± {words.number(seeds.deviation)} (standard deviation)"
+    lines = [
+        f"Over {seeds.count} fresh seeds {summary.test_metric} is {words.number(seeds.mean)}{deviation}."
+    ]
     figure = summary.published.get(summary.test_metric)
-    test = None if figure is None else against_figure(values, figure)
-    if summary.comparable and test is not None:
-        told.append(f"Against the published {words.number(figure)}: {_verdict(test)}.")
-    return told
+    verdict = None if figure is None else against_figure(values, figure)
+    if summary.comparable and verdict is not None:
+        lines.append(f"Against the published {words.number(figure)}: {_meaning(verdict)}.")
+    return lines
 
 
 def _ahead(summary: Summary) -> list[str]:
-    ranked = [row for row in summary.rows if row.rank is not None and row.value is not None]
+    ranked = [row for row in summary.rows if row.rank is not None and row.violation == 0.0]
     if len(ranked) < 2 or summary.examples is None or not summary.metric.endswith("accuracy"):
         return []
     first, second = ranked[0], ranked[1]
     assert first.value is not None
     assert second.value is not None
-    test = between_accuracies(first.value, second.value, summary.examples)
+    verdict = between_accuracies(first.value, second.value, summary.examples)
     ahead = words.number(abs(first.value - second.value))
     where = f"on {summary.examples:,} validation examples"
-    return [f"Trial {first.number} is {ahead} ahead of trial {second.number} {where}: {_verdict(test)}."]
+    return [f"Trial {first.number} is {ahead} ahead of trial {second.number} {where}: {_meaning(verdict)}."]
 
 
-def _verdict(test: Verdict) -> str:
-    meaning = "a difference" if test.differs else "no more than chance explains"
-    return f"{meaning} ({test.name}, p = {test.p:.2g})"
+def _meaning(verdict: Verdict) -> str:
+    meaning = "a difference" if verdict.differs else "no more than chance explains"
+    return f"{meaning} ({verdict.name}, p = {verdict.p:.2g})"
 
 
 def context(summary: Summary) -> list[str]:
-    """Return the lines that say where the numbers come from."""
-    published = summary.published.items()
+    """Return where the results come from."""
     return [
         f"Data: {summary.data_source}.",
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
-            for name, value in published
+            for name, value in summary.published.items()
         ),
+        *_constrained(summary),
     ]
 
 
+def _constrained(summary: Summary) -> list[str]:
+    """Return the constraints, and how many trials rank last because they break one."""
+    if not summary.constraints:
+        return []
+    bounds = "; ".join(f"{name} {_bounds(bound)}" for name, bound in summary.constraints.items())
+    broken = sum(row.rank is not None and row.violation > 0.0 for row in summary.rows)
+    return [f"Constraints: {bounds}. Complete trials that break one, and rank behind the others: {broken}."]
+
+
+def _bounds(bound: Mapping[str, float]) -> str:
+    return " and ".join(f"{name.replace('_', ' ')} {words.setting(value)}" for name, value in bound.items())
+
+
 def caveats(summary: Summary) -> list[str]:
-    """Return the lines that say what the numbers may not be compared with."""
+    """Return the limits of the results: a broken constraint, and what they cannot be compared with."""
     lines = []
+    if summary.chosen is not None and summary.chosen.row.violation > 0.0:
+        lines.append("The chosen trial breaks a constraint: no complete trial keeps them all.")
     if not summary.comparable and summary.note:
         lines.append(f"Not comparable with published figures: {summary.note}.")
     if summary.profile:
-        lines.append(f"Profile `{summary.profile}`: smaller than the published setting.")
+        lines.append(f"Profile {summary.profile}: smaller than the published setting.")
     return lines

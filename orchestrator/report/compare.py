@@ -1,27 +1,27 @@
-"""Sweeps, layers and tasks side by side, beside what was published: measured, how, what is missing."""
+"""Sweeps, layers and tasks side by side with published results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from orchestrator.report import words
-from orchestrator.report.markdown import table
+from orchestrator.report.markdown import bullets, table
 from orchestrator.report.published import FIGURES, Figure, figures
 from orchestrator.report.significance import spread
 from orchestrator.report.summary import Summary
 
 
 def comparison(summaries: Sequence[Summary]) -> str:
-    """Return sweeps side by side, and the matrix of their layers and tasks, as Markdown."""
+    """Return a table of sweeps, and a matrix of their layers and tasks, as Markdown."""
     return "\n\n".join(
         [
             "## Sweeps",
             table(_HEADER, [_line(summary) for summary in summaries]),
             "## Layers and tasks",
-            "Measured on test, then what the papers print; a dash was not measured.",
+            "Measured on test, then published; a dash means not measured.",
             _matrix(summaries),
             "## Sources",
-            "\n".join(f"- {line}" for line in _sources(summaries)),
+            bullets(_sources(summaries)),
         ]
     )
 
@@ -44,12 +44,12 @@ def _line(summary: Summary) -> list[str]:
 
 
 def measured(summary: Summary) -> str:
-    """Return the test metric: mean and deviation over fresh seeds where there are some, else one reading."""
+    """Return the test metric: mean and deviation over fresh seeds, else that of the chosen trial."""
     values = [row.test for row in summary.confirmations if row.test is not None]
     if values:
-        seen = spread(values)
-        deviation = "" if seen.deviation is None else f" ± {words.number(seen.deviation)}"
-        return f"{words.number(seen.mean)}{deviation} ({seen.count} seeds)"
+        seeds = spread(values)
+        deviation = "" if seeds.deviation is None else f" ± {words.number(seeds.deviation)}"
+        return f"{words.number(seeds.mean)}{deviation} ({seeds.count} seeds)"
     chosen = summary.chosen
     return words.number(None if chosen is None else chosen.row.test)
 
@@ -67,8 +67,8 @@ def _matrix(summaries: Sequence[Summary]) -> str:
 
 
 def _cell(summaries: Sequence[Summary], layer: str, task: str) -> str:
-    mine = [summary for summary in summaries if (summary.layer, summary.task) == (layer, task)]
-    best = [measured(summary) + ("" if _comparable(summary) else " *") for summary in mine] or ["–"]
+    matching = [summary for summary in summaries if (summary.layer, summary.task) == (layer, task)]
+    best = [measured(summary) + ("" if _comparable(summary) else " *") for summary in matching] or ["–"]
     printed = [_printed(figure) for figure in figures(layer, task)]
     return " / ".join(best) + (f"; published {', '.join(printed)}" if printed else "; nothing published")
 
@@ -79,18 +79,18 @@ def _comparable(summary: Summary) -> bool:
 
 def _printed(figure: Figure) -> str:
     error = "" if figure.error is None else f" ({words.number(figure.error)})"
-    place = FIGURES.index(figure) + 1
-    return f"{figure.accuracy:.3f}{error} [{place}]"
+    number = FIGURES.index(figure) + 1
+    return f"{figure.accuracy:.3f}{error} [{number}]"
 
 
 def _sources(summaries: Sequence[Summary]) -> list[str]:
     shown = {(summary.layer, summary.task) for summary in summaries}
     layers, tasks = {layer for layer, _ in shown}, {task for _, task in shown}
     lines = [
-        f"[{place}] {figure.source}" + (f": {figure.note}" if figure.note else "")
-        for place, figure in enumerate(FIGURES, start=1)
+        f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "")
+        for number, figure in enumerate(FIGURES, start=1)
         if figure.layer in layers and figure.task in tasks
     ]
     if not all(map(_comparable, summaries)):
-        lines.append("* other data or a smaller setting than published: not to be held against the papers.")
+        lines.append("An asterisk (*) marks other data or a smaller setting, which cannot be compared.")
     return lines

@@ -1,11 +1,9 @@
-"""All that the ledger knows of one sweep, read once; everything else in this package is a function of it."""
+"""The history of one sweep: everything that the ledger holds of it. Every report is a function of it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -16,42 +14,61 @@ from orchestrator.ledger.records import (
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    by_trial,
 )
-
-_Owned = TypeVar("_Owned", AttemptRecord, CheckpointRecord, EvaluationRecord, ReportRecord)
+from orchestrator.ledger.selection import Constraints, total_violation
 
 
 @dataclass(frozen=True)
 class History:
-    """One sweep's rows; those of a trial stand under its key, in the order of their steps or numbers."""
+    """The rows of one sweep; those of a trial are under its key, in the order of their steps or numbers."""
 
     sweep: SweepRecord
     trials: tuple[TrialRecord, ...]
     reports: Mapping[str, Sequence[ReportRecord]]
     attempts: Mapping[str, Sequence[AttemptRecord]]
     checkpoints: Mapping[str, Sequence[CheckpointRecord]]
-    readings: Mapping[str, Sequence[EvaluationRecord]]
+    evaluations: Mapping[str, Sequence[EvaluationRecord]]
 
     @property
     def metric(self) -> str:
-        """Return the metric that decides which trial is best, such as `val/accuracy`."""
+        """The metric that decides which trial is best, such as `val/accuracy`."""
         return str(self.sweep.facts["metric"])
 
     @property
     def maximize(self) -> bool:
-        """Tell whether more of the metric is better."""
+        """Whether a larger value of the metric is better."""
         return bool(self.sweep.facts["direction"] == "maximize")
 
+    @property
+    def constraints(self) -> Constraints:
+        """The bounds that a feasible trial keeps, by metric."""
+        constraints: Constraints = self.sweep.document.get("constraints") or {}
+        return constraints
+
     def search(self) -> tuple[TrialRecord, ...]:
-        """Return the trials of the search, confirmations left out."""
+        """Return the trials of the search, without confirmations."""
         return tuple(trial for trial in self.trials if trial.role == "search")
+
+    def at_best(self, trial: TrialRecord) -> Mapping[str, float]:
+        """Return the metrics that a trial reported at its best step; empty if it has none."""
+        rows = (row for row in self.reports.get(trial.key, ()) if row.step == trial.best_step)
+        return next((row.metrics for row in rows), {})
+
+    def violation(self, trial: TrialRecord) -> float:
+        """Return by how much a trial breaks the constraints of the sweep; 0 for a feasible trial."""
+        return total_violation(self.constraints, self.at_best(trial)) if self.constraints else 0.0
+
+    def violations(self) -> dict[str, float]:
+        """Return the violation of each trial by its key."""
+        return {trial.key: self.violation(trial) for trial in self.trials}
 
 
 def read(ledger: Ledger, sweep_id: str) -> History:
     """Return the history of a sweep.
 
     Raises:
-        BadInput: if the ledger knows no such sweep.
+        BadInput: the sweep is not in the ledger.
     """
     sweep = ledger.sweep(sweep_id)
     if sweep is None:
@@ -61,15 +78,8 @@ def read(ledger: Ledger, sweep_id: str) -> History:
     return History(
         sweep=sweep,
         trials=trials,
-        reports=_by_trial(sorted(ledger.reports(sweep_id), key=lambda row: row.step)),
+        reports=by_trial(sorted(ledger.reports(sweep_id), key=lambda row: row.step)),
         attempts={trial.key: tuple(ledger.attempts(trial.key)) for trial in trials},
-        checkpoints=_by_trial(ledger.checkpoints(sweep_id)),
-        readings=_by_trial(ledger.readings(sweep_id)),
+        checkpoints=by_trial(ledger.checkpoints(sweep_id)),
+        evaluations=by_trial(ledger.evaluations(sweep_id)),
     )
-
-
-def _by_trial(rows: Sequence[_Owned]) -> dict[str, list[_Owned]]:
-    found: defaultdict[str, list[_Owned]] = defaultdict(list)
-    for row in rows:
-        found[row.trial_key].append(row)
-    return dict(found)

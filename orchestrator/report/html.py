@@ -1,210 +1,324 @@
-"""The report of a sweep as one HTML file: the answer first, then what it rests on."""
+"""The report of a sweep as one HTML file that opens offline: the answer first, then its evidence.
+
+This module decides what is on the page; `templates/page.html` lays it out, and escapes every text.
+"""
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from plotly.offline import get_plotlyjs
+
+from orchestrator.ledger.records import FINISHED_TRIAL
 from orchestrator.report import words
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
-from orchestrator.report.figures import curves, landscape, parallel, progress, surface
+from orchestrator.report.figures import curves, landscape
 from orchestrator.report.figures.axes import Axis, axes, valued
 from orchestrator.report.history import History
 from orchestrator.report.importance import Importance
-from orchestrator.report.page import Section, cards, page, table
-from orchestrator.report.summary import Row, Summary
+from orchestrator.report.summary import LeaderboardRow, Summary
 
 _CONTOURED = 3
-"""The most important hyperparameters whose pairs are drawn."""
-
+"""Number of the most important hyperparameters whose pairs are drawn."""
 
 _FEWEST = 6
-"""Trials below which a surface would be drawn from nothing."""
+"""Number of trials below which a surface would be drawn from too little."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: its text, and the value that the table is sorted by."""
+
+    text: str
+    value: object
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row of a table; `style` is a CSS class."""
+
+    cells: tuple[Cell, ...]
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is sorted by a click on a heading.
+
+    Attributes:
+        header: the headings.
+        rows: the rows, in the order they are first shown.
+        texts: whether cells are texts to read rather than values to compare.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    texts: bool = False
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """One section of a page.
+
+    Attributes:
+        title: its heading.
+        caption: one sentence on what is shown.
+        tables: below the caption.
+        listing: a preformatted text below the tables.
+        figures: below the listing.
+    """
+
+    title: str
+    caption: str = ""
+    tables: tuple[Table, ...] = ()
+    listing: str = ""
+    figures: tuple[go.Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The top of a page: the answer, large figures as (name, value), and sentences below them."""
+
+    answer: str
+    cards: tuple[tuple[str, str], ...]
+    caveats: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def report(history: History, summary: Summary, importances: Sequence[Importance]) -> str:
-    """Return the report's HTML."""
-    title = f"{summary.layer} on {summary.task}: {summary.sweep_id}"
+    """Return the HTML of a sweep's report."""
     sections = [
         _leaderboard(summary),
         *_progress(history, summary),
         *_hidden_norms(history, summary),
         *_landscape(history, summary, importances),
         *_costs(history, summary),
-        _again(history, summary),
+        _reproduction(history, summary),
     ]
-    return page(title, _lead(summary), sections)
+    return page(f"{summary.layer} on {summary.task}: {summary.sweep_id}", _lead(summary), sections)
 
 
 def hidden_norms_page(history: History, summary: Summary) -> str:
-    """Return the pictures of the hidden norms as a page of their own, or '' where there are none."""
+    """Return the figures of the hidden norms as a page of their own, or '' if there are none."""
     sections = _hidden_norms(history, summary)
-    return page(f"Hidden norms of {summary.sweep_id}", "", sections) if sections else ""
+    return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
 
 
-def _lead(summary: Summary) -> str:
+def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> str:
+    """Return a whole page, with a link to each section at its top."""
+    return _template().render(
+        title=title,
+        lead=lead,
+        sections=[
+            {
+                "anchor": re.sub(r"\W+", "-", section.title.lower()).strip("-"),
+                "title": section.title,
+                "caption": section.caption,
+                "tables": section.tables,
+                "listing": section.listing,
+                "figures": [_embedded(figure) for figure in section.figures],
+            }
+            for section in sections
+        ],
+        plotly_js=get_plotlyjs(),
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("orchestrator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")
+
+
+def _embedded(figure: go.Figure) -> dict[str, object]:
+    # The template does not escape it: inside a script element HTML's escapes mean nothing. A `</script>` in a
+    # text would end the element; this escape sequence means the same to JSON.
+    content = str(figure.to_json()).replace("<", "\\u003c")
+    return {"height": figure.layout.height, "json": content}
+
+
+def _lead(summary: Summary) -> Lead:
     chosen = summary.chosen
-    done = sum(summary.states.get(state, 0) for state in ("COMPLETE", "PRUNED", "FAILED"))
-    items = [(f"trials ended, of {len(summary.rows)} begun", str(done))]
+    ended = sum(summary.states.get(state, 0) for state in FINISHED_TRIAL)
+    cards = [(f"trials ended, of {len(summary.rows)} begun", str(ended))]
     if chosen is not None:
-        items = [
+        cards = [
             (f"{summary.metric} of trial {chosen.row.number}", words.number(chosen.row.value)),
             (summary.test_metric, words.number(chosen.row.test)),
             (baseline(summary.metric), words.number(summary.chance.get("test"))),
             *((f"published {name}", words.number(value)) for name, value in summary.published.items()),
-            *items,
+            *cards,
         ]
-    told = html.escape(answer(summary).replace("**", ""))
-    notes = "".join(f"<p>{html.escape(line)}</p>" for line in [*findings(summary), *context(summary)])
-    cautions = "".join(f'<p class="warn">{html.escape(line)}</p>' for line in caveats(summary))
-    return f"<p>{told}</p>{cards(items)}{cautions}{notes}"
+    return Lead(
+        answer=answer(summary).replace("**", ""),
+        cards=tuple(cards),
+        caveats=tuple(caveats(summary)),
+        notes=(*findings(summary), *context(summary)),
+    )
 
 
-def _leaderboard(summary: Summary) -> Section:
-    header = [
-        "#",
-        "trial",
-        summary.metric,
-        summary.test_metric,
-        "steps",
-        "state",
-        "time",
-        *summary.parameters,
-    ]
-    rows = [_cells(summary, row) for row in summary.rows]
+def _leaderboard(summary: Summary) -> ReportSection:
+    header = ("#", "trial", summary.metric, summary.test_metric, "steps", "state", "time")
     key = summary.chosen.row.key if summary.chosen else None
-    classes = ["chosen" if row.key == key else row.state.lower() for row in summary.rows]
+    rows = tuple(
+        TableRow(_cells(summary, row), "chosen" if row.key == key else row.state.lower())
+        for row in summary.rows
+    )
     caption = "Complete trials by their best validation value; a click on a heading sorts."
-    return Section("Leaderboard", caption, table(header, rows, classes))
+    return ReportSection("Leaderboard", caption, (Table((*header, *summary.parameters), rows),))
 
 
-def _cells(summary: Summary, row: Row) -> list[tuple[str, object]]:
-    settings = [
-        (words.setting(row.params.get(name, "–")), row.params.get(name)) for name in summary.parameters
-    ]
-    return [
-        ("" if row.rank is None else str(row.rank), row.rank),
-        (str(row.number), row.number),
-        (words.number(row.value), row.value),
-        (words.number(row.test), row.test),
-        (f"{row.step}/{row.total_steps}", row.step),
-        (row.state.lower(), row.state.lower()),
-        (words.duration(row.seconds), row.seconds),
-        *settings,
-    ]
+def _cells(summary: Summary, row: LeaderboardRow) -> tuple[Cell, ...]:
+    return (
+        Cell("" if row.rank is None else str(row.rank), row.rank),
+        Cell(str(row.number), row.number),
+        Cell(words.number(row.value), row.value),
+        Cell(words.number(row.test), row.test),
+        Cell(f"{row.step}/{row.total_steps}", row.step),
+        Cell(row.state.lower(), row.state.lower()),
+        Cell(words.duration(row.seconds), row.seconds),
+        *(
+            Cell(words.setting(row.params.get(name, "–")), row.params.get(name))
+            for name in summary.parameters
+        ),
+    )
 
 
-def _progress(history: History, summary: Summary) -> list[Section]:
+def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a table of texts, each sorted by itself."""
+    as_cells = (tuple(Cell(str(value), value) for value in row) for row in rows)
+    return Table(tuple(header), tuple(map(TableRow, as_cells)), texts=True)
+
+
+def _progress(history: History, summary: Summary) -> list[ReportSection]:
     key = summary.chosen.row.key if summary.chosen else None
-    found = [
-        Section(
+    sections = [
+        ReportSection(
             "Optimisation history",
             "The best validation value of each trial, in the order in which they were proposed.",
-            figures=(progress.optimisation_history(history, key),),
+            figures=(curves.optimisation_history(history, key),),
         )
     ]
     if history.reports:
         chance = summary.chance.get("validation")
-        found.append(
-            Section(
+        sections.append(
+            ReportSection(
                 "Learning curves",
                 f"{summary.metric} at every report; trials that were stopped early are faint.",
                 figures=(curves.learning_curves(history, summary.metric, key, chance),),
             )
         )
-    return found
+    return sections
 
 
-def _hidden_norms(history: History, summary: Summary) -> list[Section]:
+def _hidden_norms(history: History, summary: Summary) -> list[ReportSection]:
     complete = [row.key for row in summary.rows if row.state == "COMPLETE"]
     if summary.chosen is None or not curves.layers(history, complete):
         return []
     key = summary.chosen.row.key
     what = "Mean Euclidean norm of the hidden state over the last training batch and its unpadded steps"
-    found = [
-        Section(
+    sections = [
+        ReportSection(
             "Hidden norms",
             f"{what}, by layer, of the chosen trial.",
             figures=(curves.hidden_norms(history, key),),
         )
     ]
     if len(complete) > 1:
-        caption = (
-            f"The same over the {len(complete)} complete trials: mean, and one standard deviation aside."
-        )
+        caption = f"The same over the {len(complete)} complete trials: mean and one standard deviation."
         spread = curves.hidden_norm_spread(history, complete)
-        found.append(Section("Hidden norms over trials", caption, figures=(spread,)))
-    return found
+        sections.append(ReportSection("Hidden norms over trials", caption, figures=(spread,)))
+    return sections
 
 
-def _landscape(history: History, summary: Summary, importances: Sequence[Importance]) -> list[Section]:
+def _landscape(history: History, summary: Summary, importances: Sequence[Importance]) -> list[ReportSection]:
     over = axes(history)
     trials = valued(history, over)
     if not over or len(trials.values) < 2:
         return []
-    found = [_importances(importances)]
+    sections = [_importances(importances)]
     if len(over) > 1:
-        figure = parallel.parallel_coordinates(over, trials, summary.metric, maximize=summary.maximize)
-        caption = "A line a trial through its hyperparameters; brighter is better, grey was stopped early."
-        found.append(Section("Parallel coordinates", caption, figures=(figure,)))
+        figure = landscape.parallel_coordinates(over, trials, summary.metric, maximize=summary.maximize)
+        caption = "One line a trial through its hyperparameters; brighter is better, grey was stopped early."
+        sections.append(ReportSection("Parallel coordinates", caption, figures=(figure,)))
     caption = f"{summary.metric} over each hyperparameter by itself."
-    found.append(Section("Slices", caption, figures=(landscape.slices(over, trials, summary.metric),)))
-    figures = tuple(
-        surface.contour(across, up, trials, summary.metric, maximize=summary.maximize)
-        for across, up in combinations(_ranked(over, importances)[:_CONTOURED], 2)
-        if len(surface.over_both(across, up, trials)[0]) >= _FEWEST
+    slices = landscape.slices(over, trials, summary.metric)
+    sections.append(ReportSection("Slices", caption, figures=(slices,)))
+    contours = tuple(
+        landscape.contour(across, up, trials, summary.metric, maximize=summary.maximize)
+        for across, up in combinations(_by_importance(over, importances)[:_CONTOURED], 2)
+        if len(landscape.over_both(across, up, trials)[0]) >= _FEWEST
     )
-    if figures:
-        caption = "The complete trials, and a surface between them; blank where none is near."
-        found.append(Section("Contours", caption, figures=figures))
-    return found
+    if contours:
+        caption = "The complete trials, and a surface between them; blank where no trial is near."
+        sections.append(ReportSection("Contours", caption, figures=contours))
+    return sections
 
 
-def _importances(importances: Sequence[Importance]) -> Section:
+def _importances(importances: Sequence[Importance]) -> ReportSection:
     if not importances:
-        return Section("Importances", "Fewer than ten trials are complete: any number here would be noise.")
+        caption = "Fewer than ten trials are complete: any number here would be noise."
+        return ReportSection("Importances", caption)
     caption = (
         "Share of each hyperparameter in reaching the best tenth of the trials (at least five of them), by "
-        "PED-ANOVA; the thin bars span 90 % of the values that resampled trials give."
+        "PED-ANOVA; the thin bars span 90 % of the values from resampled trials."
     )
-    return Section("Importances", caption, figures=(landscape.importance_bars(importances),))
+    return ReportSection("Importances", caption, figures=(landscape.importance_bars(importances),))
 
 
-def _ranked(over: Sequence[Axis], importances: Sequence[Importance]) -> list[Axis]:
-    """Return the ranges, the most important first."""
-    shares = {each.name: each.share for each in importances}
+def _by_importance(over: Sequence[Axis], importances: Sequence[Importance]) -> list[Axis]:
+    """Return the axes that are ranges, the most important first."""
+    shares = {importance.name: importance.share for importance in importances}
     ranges = [axis for axis in over if axis.kind != "category"]
     return sorted(ranges, key=lambda axis: -shares.get(axis.name, 0.0))
 
 
-def _costs(history: History, summary: Summary) -> list[Section]:
+def _costs(history: History, summary: Summary) -> list[ReportSection]:
     spending = summary.spending
     gpu = float(history.sweep.document.get("resources", {}).get("gpu", 0.0))
     caption = f"{words.duration(spending.total)} of attempts, side by side."
     if gpu:
         caption += f" At {gpu:g} GPU a trial: {spending.total * gpu / 3600:.2f} GPU-hours."
-    parts = [
-        [(name, name), (words.duration(spent), spent), (words.share(spent, spending.total), spent)]
+    parts = tuple(
+        TableRow(
+            (
+                Cell(name, name),
+                Cell(words.duration(spent), spent),
+                Cell(words.share(spent, spending.total), spent),
+            )
+        )
         for name, spent in spending.parts().items()
+    )
+    table = Table(("part", "time", "share"), parts, texts=True)
+    sections = [
+        ReportSection("Where the time went", caption, (table,), figures=(curves.spending_bar(spending),))
     ]
-    body = table(["part", "time", "share"], parts, texts=True)
-    found = [Section("Where the time went", caption, body, (progress.spending_bar(spending),))]
     if summary.failures:
-        rows = [[(cause, cause), (str(count), count)] for cause, count in summary.failures.items()]
-        details = [
-            [(str(row.number), row.number), (str(row.attempts), row.attempts), (row.cause or "", row.cause)]
-            for row in summary.rows
-            if row.state == "FAILED"
-        ]
-        body = table(["cause", "trials"], rows, texts=True)
-        body += table(["trial", "attempts", "what happened"], details, texts=True)
-        found.append(Section("Failures", "Trials that ended without a value, by cause.", body))
-    return found
+        failed = [row for row in summary.rows if row.state == "FAILED"]
+        causes = _text_table(("cause", "trials"), summary.failures.items())
+        details = _text_table(
+            ("trial", "attempts", "what happened"),
+            ((row.number, row.attempts, row.cause or "") for row in failed),
+        )
+        caption = "Trials that ended without a value, by cause."
+        sections.append(ReportSection("Failures", caption, (causes, details)))
+    return sections
 
 
-def _again(history: History, summary: Summary) -> Section:
+def _reproduction(history: History, summary: Summary) -> ReportSection:
     sweep, facts = history.sweep, history.sweep.facts
     rows = [
         ("command", facts.get("command", "")),
@@ -215,7 +329,9 @@ def _again(history: History, summary: Summary) -> Section:
         *((f"version of {name}", value) for name, value in facts.get("versions", {}).items()),
         *((("checkpoint", summary.chosen.checkpoint),) if summary.chosen else ()),
     ]
-    known = table(["", "value"], [[(name, name), (str(value), value)] for name, value in rows], texts=True)
-    specification = facts.get("specification") or json.dumps(dict(sweep.document), indent=2)
-    body = f"{known}<pre>{html.escape(specification)}</pre>"
-    return Section("Run it again", "Everything the numbers above depend on, and the search-space file.", body)
+    return ReportSection(
+        "Run it again",
+        "Everything that the results above depend on, and the search-space file.",
+        (_text_table(("", "value"), rows),),
+        listing=facts.get("specification") or json.dumps(dict(sweep.document), indent=2),
+    )

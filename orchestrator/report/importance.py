@@ -1,8 +1,7 @@
-"""How much each hyperparameter matters, with the uncertainty that so few trials leave.
+"""The importance of each hyperparameter, with its uncertainty over so few trials.
 
-Optuna's PED-ANOVA compares the distribution of good trials with that of all trials. One number says nothing
-about how far to trust it, so it is computed again on resampled trials: the interval is the 5th to 95th
-percentile.
+Optuna's PED-ANOVA compares the distribution of good trials with that of all trials. A single number does not
+show its uncertainty, so it is also computed on resampled trials: the interval is the 5th to 95th percentile.
 
 Source: S. Watanabe, A. Bansal, F. Hutter, "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in
 Arbitrary Subspaces", IJCAI 2023; B. Efron, "Bootstrap Methods", Annals of Statistics 7, 1979.
@@ -25,14 +24,14 @@ from orchestrator.ledger.records import TrialRecord
 from orchestrator.study.distributions import to_optuna
 
 _FEWEST = 10
-"""Trials below which an importance would be noise."""
+"""Number of trials below which an importance would be noise."""
 
 _RESAMPLES = 40
 
 
 @dataclass(frozen=True)
 class Importance:
-    """One hyperparameter's share, with the interval that 90 % of the resampled sweeps fall in."""
+    """The share of one hyperparameter, with the interval that holds 90 % of the resampled sweeps."""
 
     name: str
     share: float
@@ -45,33 +44,33 @@ def importances(
 ) -> list[Importance]:
     """Return the importance of each hyperparameter, the most important first; empty for too few trials.
 
-    Only complete trials count: a pruned one's value is of another number of steps.
+    Only complete trials count, because the value of a pruned one is of fewer steps.
 
     Args:
         trials: of the search.
         search: the section `search` of the sweep's document.
-        maximize: whether more is better.
+        maximize: whether a larger value is better.
     """
-    forms = {name: to_optuna(_distribution(entry)) for name, entry in search.items()}
+    distributions = {name: to_optuna(_distribution(entry)) for name, entry in search.items()}
     usable = [trial for trial in trials if trial.state == "COMPLETE" and trial.value is not None]
-    if len(usable) < _FEWEST or len({trial.value for trial in usable}) < 3 or len(forms) < 2:
+    if len(usable) < _FEWEST or len({trial.value for trial in usable}) < 3 or len(distributions) < 2:
         return []
-    frozen = [_frozen(trial, forms) for trial in usable]
+    frozen = [_frozen(trial, distributions) for trial in usable]
     full = _shares(frozen, maximize=maximize)
     random = np.random.default_rng(0)
-    drawn = [
+    resampled = [
         _shares([frozen[n] for n in random.integers(0, len(frozen), len(frozen))], maximize=maximize)
         for _ in range(_RESAMPLES)
     ]
-    found = []
+    results = []
     for name, share in full.items():
-        low, high = np.quantile([each.get(name, 0.0) for each in drawn], (0.05, 0.95))
-        found.append(Importance(name, share, float(min(low, share)), float(max(high, share))))
-    return sorted(found, key=lambda each: -each.share)
+        low, high = np.quantile([shares.get(name, 0.0) for shares in resampled], (0.05, 0.95))
+        results.append(Importance(name, share, float(min(low, share)), float(max(high, share))))
+    return sorted(results, key=lambda importance: -importance.share)
 
 
 def _distribution(entry: Mapping[str, Any]) -> Distribution:
-    """Return what `Distribution.document` wrote, conditions left out: the values are drawn already."""
+    """Return the distribution of an entry that `Distribution.document` wrote, without its condition."""
     kind = next(kind for kind in KINDS if kind in entry)
     if kind == "choice":
         return Distribution(kind, choices=tuple(entry[kind]))
@@ -79,17 +78,17 @@ def _distribution(entry: Mapping[str, Any]) -> Distribution:
     return Distribution(kind, low, high, entry.get("step"))
 
 
-def _frozen(trial: TrialRecord, forms: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    distributions = {name: forms[name] for name in trial.params}
-    return create_trial(params=dict(trial.params), distributions=distributions, value=trial.value)
+def _frozen(trial: TrialRecord, distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    of_trial = {name: distributions[name] for name in trial.params}
+    return create_trial(params=dict(trial.params), distributions=of_trial, value=trial.value)
 
 
 def _shares(trials: Sequence[FrozenTrial], *, maximize: bool) -> dict[str, float]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize" if maximize else "minimize")
     study.add_trials(trials)
-    # At least five trials count as good ones, or the estimate rests on one or two.
+    # At least five trials count as good ones, or the estimate would rest on one or two.
     target = min(0.5, max(0.1, 5 / len(trials)))
-    found = PedAnovaImportanceEvaluator(target_quantile=target).evaluate(study)
-    total = sum(found.values())
-    return {name: value / total if total else 0.0 for name, value in found.items()}
+    importances = PedAnovaImportanceEvaluator(target_quantile=target).evaluate(study)
+    total = sum(importances.values())
+    return {name: value / total if total else 0.0 for name, value in importances.items()}

@@ -1,22 +1,30 @@
-"""The report for a pull request: the answer first, then the leaderboard and what went wrong."""
+"""The report as Markdown, for a pull request: the answer first, then the leaderboard and the failures.
+
+Texts that come from users, workers or data sets are escaped: none of them can start a line, a table cell, a
+link, code or HTML.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from orchestrator.report import words
 from orchestrator.report.answer import answer, notes
-from orchestrator.report.summary import Row, Summary
+from orchestrator.report.summary import LeaderboardRow, Summary
+
+_SPECIAL = re.compile(r"([\\`<|]|(?<=\])\()")
+"""The characters that start code, HTML or a table cell, and the bracket that makes a link."""
 
 
 def markdown(summary: Summary, rows: int = 20) -> str:
     """Return the report as GitHub's Markdown, with the first `rows` lines of the leaderboard."""
     parts = [
-        f"# {summary.layer} on {summary.task}: `{summary.sweep_id}`",
+        f"# {plain(summary.layer)} on {plain(summary.task)}: `{summary.sweep_id}`",
         answer(summary),
-        "\n".join(f"- {line}" for line in notes(summary)),
+        bullets(notes(summary)),
         "## Leaderboard",
         leaderboard(summary, summary.rows[:rows]),
         *_failures(summary),
@@ -26,7 +34,7 @@ def markdown(summary: Summary, rows: int = 20) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def leaderboard(summary: Summary, rows: Sequence[Row]) -> str:
+def leaderboard(summary: Summary, rows: Sequence[LeaderboardRow]) -> str:
     """Return lines of the leaderboard as a table."""
     header = ["#", "trial", summary.metric, summary.test_metric, "steps", "state", *summary.parameters]
     return table(header, [_cells(summary, row) for row in rows])
@@ -36,25 +44,15 @@ def leaderboard_csv(summary: Summary) -> str:
     """Return the whole leaderboard with full precision, for a spreadsheet or pandas."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            "rank",
-            "key",
-            "state",
-            summary.metric,
-            summary.test_metric,
-            "best_step",
-            "step",
-            *summary.parameters,
-        ]
-    )
+    fixed = ["rank", "key", "state", summary.metric, summary.test_metric, "best_step", "step"]
+    writer.writerow([*fixed, *summary.parameters])
     for row in summary.rows:
-        fixed = [row.rank, row.key, row.state, row.value, row.test, row.best_step, row.step]
-        writer.writerow([*fixed, *(row.params.get(name) for name in summary.parameters)])
+        values = [row.rank, row.key, row.state, row.value, row.test, row.best_step, row.step]
+        writer.writerow([*values, *(row.params.get(name) for name in summary.parameters)])
     return out.getvalue()
 
 
-def _cells(summary: Summary, row: Row) -> list[str]:
+def _cells(summary: Summary, row: LeaderboardRow) -> list[str]:
     rank = "" if row.rank is None else str(row.rank)
     steps = f"{row.step}/{row.total_steps}"
     settings = [words.setting(row.params.get(name, "–")) for name in summary.parameters]
@@ -65,7 +63,8 @@ def _cells(summary: Summary, row: Row) -> list[str]:
 def _failures(summary: Summary) -> list[str]:
     if not summary.failures:
         return []
-    return ["## Failures", table(["cause", "trials"], [[c, str(n)] for c, n in summary.failures.items()])]
+    rows = [[cause, str(count)] for cause, count in summary.failures.items()]
+    return ["## Failures", table(["cause", "trials"], rows)]
 
 
 def _spending(summary: Summary) -> list[list[str]]:
@@ -75,10 +74,17 @@ def _spending(summary: Summary) -> list[list[str]]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; what a cell says cannot break it."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
+    """Return a table whose cells are plain texts."""
+    lines = [[plain(cell) for cell in line] for line in (header, *rows)]
+    lines.insert(1, ["---"] * len(header))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
+def bullets(lines: Iterable[str]) -> str:
+    """Return plain texts as a list."""
+    return "\n".join(f"- {plain(line)}" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Return a text on one line, in which no character starts a table cell, a link, code or HTML."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,7 +1,8 @@
-"""Published test accuracies on the long-sequence tasks, kept as data, each with its source.
+"""Published test accuracies on the long-sequence tasks, as data, each with its source.
 
-Sources: RotRNN, Tables 1 and 2; LRU, Tables 3 and 6. A value in brackets there is a standard error over three
-seeds. Image is grey in one paper and colour in the other: the note says which, and the two never compare.
+Sources: RotRNN, Tables 1 and 2; LRU, Tables 3 and 6. There a value in brackets is a standard error over three
+seeds. The task `image` is grey in one paper and colour in the other: the note says which, and the two cannot
+be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Figure:
         accuracy: share of correct answers.
         error: standard error, or None where the paper prints none.
         source: paper and table.
-        note: what the number must not be compared without, or ''.
+        note: a condition that comparable results share, or ''.
     """
 
     layer: str
@@ -43,13 +44,13 @@ _GREY = "grey"
 def _figures(
     layer: str, source: str, percents: dict[str, float | tuple[float, float]], **notes: str
 ) -> list[Figure]:
-    found = []
+    figures = []
     for task, printed in percents.items():
         value, error = printed if isinstance(printed, tuple) else (printed, None)
         note = "; ".join(part for part in (notes.get("every", ""), notes.get(task, "")) if part)
         figure = Figure(layer, task, value / 100, None if error is None else error / 100, source, note)
-        found.append(figure)
-    return found
+        figures.append(figure)
+    return figures
 
 
 FIGURES: tuple[Figure, ...] = (
@@ -145,5 +146,5 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def figures(layer: str, task: str) -> list[Figure]:
-    """Return what is published for a layer on a task, in the order above."""
+    """Return the published accuracies of a layer on a task, in the order of `FIGURES`."""
     return [figure for figure in FIGURES if (figure.layer, figure.task) == (layer, task)]

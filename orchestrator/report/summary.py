@@ -1,26 +1,27 @@
-"""The answer of a sweep: which trial was chosen, how good it is, against what, and what went wrong."""
+"""The summary of a sweep: the chosen trial, its quality, the leaderboard, failures and the time spent."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.ledger.records import CheckpointRecord, TrialRecord
+from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
-from orchestrator.report.spending import Spending, spending
 
 
 @dataclass(frozen=True)
-class Row:
+class LeaderboardRow:
     """One line of the leaderboard.
 
     Attributes:
         rank: 1 for the best complete trial; None for a trial that is not complete.
         value: best validation value, or None.
-        test: the test metric, where the test split was read.
-        seconds: the time of all attempts together.
+        test: the test metric, or None if the trial was not evaluated on the test split.
+        violation: by how much the trial breaks the constraints of the sweep; 0 for a feasible trial.
+        seconds: time of all attempts together.
     """
 
     rank: int | None
@@ -31,6 +32,7 @@ class Row:
     params: Mapping[str, Any]
     value: float | None
     test: float | None
+    violation: float
     best_step: int | None
     step: int
     total_steps: int
@@ -40,33 +42,66 @@ class Row:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The trial that the sweep recommends.
+    """The trial that the sweep recommends: the best one that still has the checkpoint of its best step.
 
     Attributes:
         row: its line of the leaderboard.
         validation: all metrics of its best report.
-        test: metrics of the reading of the test split, empty if it was not read.
+        test: metrics on the test split, empty if it was not evaluated there.
         checkpoint: folder of its best checkpoint.
     """
 
-    row: Row
+    row: LeaderboardRow
     validation: Mapping[str, float]
     test: Mapping[str, float]
     checkpoint: str
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What a report says, without its pictures.
+class Spending:
+    """Seconds of attempts, summed over all that ran side by side.
 
     Attributes:
-        metric: what is optimised, such as `val/accuracy`.
-        test_metric: the same on the test split, such as `test/accuracy`.
-        comparable: whether the numbers may stand beside published ones; `note` says why not.
-        chance: what always answering the same scores, by split.
-        examples: validation examples that an evaluation reads, or None for all there are.
+        train: in training steps.
+        compile: in compiling programs.
+        evaluate: on the validation split.
+        other: starting, saving checkpoints, waiting for the device.
+        lost: after the last report of an attempt that failed or was lost, so this work was repeated or
+            wasted.
+    """
+
+    train: float = 0.0
+    compile: float = 0.0
+    evaluate: float = 0.0
+    other: float = 0.0
+    lost: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The sum of all parts, in seconds."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, float]:
+        """Return the seconds of each part by its name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(**{name: value + getattr(other, name) for name, value in self.parts().items()})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The content of a report, without its figures.
+
+    Attributes:
+        metric: the metric that is optimised, such as `val/accuracy`.
+        test_metric: the same metric on the test split, such as `test/accuracy`.
+        constraints: the bounds that a feasible trial keeps, by metric.
+        comparable: whether the results can be compared with published ones; `note` says why not.
+        chance: the result of the best constant answer, by split.
+        examples: number of validation examples in an evaluation, or None for all of them.
         chosen: the recommended trial, or None while no trial is complete.
-        rows: the search's trials, best first; then the pruned, the running, the failed.
+        rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
         confirmations: rows of the retrainings of the chosen hyperparameters.
         published_source: paper and table, or None.
         published: published results by metric.
@@ -84,14 +119,15 @@ class Summary:
     metric: str
     test_metric: str
     maximize: bool
+    constraints: Constraints
     data_source: str
     comparable: bool
     note: str
     chance: Mapping[str, float]
     examples: int | None
     chosen: Chosen | None
-    rows: tuple[Row, ...]
-    confirmations: tuple[Row, ...]
+    rows: tuple[LeaderboardRow, ...]
+    confirmations: tuple[LeaderboardRow, ...]
     published_source: str | None
     published: Mapping[str, float]
     states: Mapping[str, int]
@@ -100,39 +136,21 @@ class Summary:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Return the names of the searched hyperparameters, in the order of the file."""
+        """The names of the searched hyperparameters, in the order of the file."""
         names: dict[str, None] = {}
         for row in self.rows:
             names.update(dict.fromkeys(row.params))
         return tuple(names)
 
 
-def choose(
-    trials: Sequence[TrialRecord], checkpoints: Mapping[str, Sequence[CheckpointRecord]], *, maximize: bool
-) -> TrialRecord | None:
-    """Return the complete trial of the search with the best value and a checkpoint of it.
-
-    The lower number wins a tie.
-    """
-    sign = 1.0 if maximize else -1.0
-    fit = [
-        trial
-        for trial in trials
-        if trial.role == "search"
-        and trial.state == "COMPLETE"
-        and trial.value is not None
-        and best_checkpoint(trial, checkpoints.get(trial.key, ()))
-    ]
-    return max(fit, key=lambda trial: (sign * (trial.value or 0.0), -trial.number), default=None)
-
-
 def summarise(history: History) -> Summary:
-    """Return the summary of a sweep as it stands."""
+    """Return the summary of a sweep in its present state."""
     sweep, facts, document = history.sweep, history.sweep.facts, history.sweep.document
     search = history.search()
     published = dict(document.get("published") or {})
     source = published.pop("source", None)
     published.pop("values", None)
+    rows = _leaderboard(history)
     return Summary(
         sweep_id=sweep.id,
         task=sweep.task,
@@ -143,14 +161,15 @@ def summarise(history: History) -> Summary:
         metric=history.metric,
         test_metric=test_metric(history.metric),
         maximize=history.maximize,
+        constraints=history.constraints,
         data_source=sweep.data_source,
         comparable=bool(facts.get("comparable", False)),
         note=str(facts.get("note", "")),
         chance=dict(facts.get("chance", {})),
         examples=document.get("evaluate", {}).get("examples"),
-        chosen=_chosen(history),
-        rows=_leaderboard(history, search),
-        confirmations=tuple(_row(history, trial, None) for trial in history.trials if trial.role != "search"),
+        chosen=_chosen(history, rows),
+        rows=rows,
+        confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
         states=dict(Counter(trial.state for trial in search)),
@@ -165,52 +184,52 @@ def test_metric(metric: str) -> str:
 
 
 def cause_of(trial: TrialRecord) -> str:
-    """Return the kind of failure of a trial, without its particulars."""
+    """Return the kind of failure of a trial, without its details."""
     return (trial.cause or "unknown").partition(":")[0]
 
 
-def _chosen(history: History) -> Chosen | None:
-    trial = choose(history.trials, history.checkpoints, maximize=history.maximize)
+def _chosen(history: History, rows: Sequence[LeaderboardRow]) -> Chosen | None:
+    trial = best_trial(
+        history.trials,
+        maximize=history.maximize,
+        violations=history.violations(),
+        checkpoints=history.checkpoints,
+    )
     if trial is None:
         return None
     checkpoint = best_checkpoint(trial, history.checkpoints[trial.key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
-    at_best = [row.metrics for row in history.reports.get(trial.key, ()) if row.step == trial.best_step]
-    readings = [row for row in history.readings.get(trial.key, ()) if row.split == "test"]
     return Chosen(
-        row=_row(history, trial, 1),
-        validation=dict(at_best[0]) if at_best else {},
-        test=dict(readings[-1].metrics) if readings else {},
+        row=next(row for row in rows if row.key == trial.key),
+        validation=dict(history.at_best(trial)),
+        test=_test(history, trial),
         checkpoint=checkpoint.path,
     )
 
 
-def best_checkpoint(trial: TrialRecord, checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
-    """Return the checkpoint of a trial's best step; older generations stand beside it."""
-    fit = [row for row in checkpoints if row.kind in ("best", "pinned") and row.step == trial.best_step]
-    return fit[0] if fit else None
+_STATES = ("COMPLETE", "PRUNED", "RUNNING", "PREEMPTED", "WAITING", "FAILED")
+"""The states of trials, in the order of the leaderboard."""
 
 
-_PLACES = {"COMPLETE": 0, "PRUNED": 1, "RUNNING": 2, "PREEMPTED": 3, "WAITING": 4, "FAILED": 5}
-
-
-def _leaderboard(history: History, search: Sequence[TrialRecord]) -> tuple[Row, ...]:
+def _leaderboard(history: History) -> tuple[LeaderboardRow, ...]:
+    search = history.search()
     sign = -1.0 if history.maximize else 1.0
 
     def place(trial: TrialRecord) -> tuple[int, float, int]:
         value = float("inf") if trial.value is None else sign * trial.value
-        return _PLACES[trial.state], value, trial.number
+        return _STATES.index(trial.state), value, trial.number
 
-    ordered = sorted(search, key=place)
-    return tuple(
-        _row(history, trial, rank if trial.state == "COMPLETE" else None)
-        for rank, trial in enumerate(ordered, start=1)
+    best_first = ranked(search, maximize=history.maximize, violations=history.violations())
+    with_rank = {trial.key for trial in best_first}
+    others = sorted((trial for trial in search if trial.key not in with_rank), key=place)
+    return (
+        *(_row(history, trial, rank) for rank, trial in enumerate(best_first, start=1)),
+        *(_row(history, trial) for trial in others),
     )
 
 
-def _row(history: History, trial: TrialRecord, rank: int | None) -> Row:
-    readings = [row for row in history.readings.get(trial.key, ()) if row.split == "test"]
-    return Row(
+def _row(history: History, trial: TrialRecord, rank: int | None = None) -> LeaderboardRow:
+    return LeaderboardRow(
         rank=rank,
         key=trial.key,
         number=trial.number,
@@ -218,10 +237,40 @@ def _row(history: History, trial: TrialRecord, rank: int | None) -> Row:
         cause=trial.cause,
         params=trial.params,
         value=trial.value,
-        test=readings[-1].metrics.get(test_metric(history.metric)) if readings else None,
+        test=_test(history, trial).get(test_metric(history.metric)),
+        violation=history.violation(trial),
         best_step=trial.best_step,
         step=trial.step,
         total_steps=trial.total_steps,
         attempts=trial.attempts,
         seconds=spending(history, trial.key).total,
     )
+
+
+def _test(history: History, trial: TrialRecord) -> dict[str, float]:
+    """Return the metrics of a trial's last evaluation on the test split; empty if there is none."""
+    rows = [row for row in history.evaluations.get(trial.key, ()) if row.split == "test"]
+    return dict(rows[-1].metrics) if rows else {}
+
+
+def spending(history: History, trial_key: str | None = None) -> Spending:
+    """Return what a trial has spent, or all trials of the sweep."""
+    keys = [trial.key for trial in history.trials] if trial_key is None else [trial_key]
+    total = Spending()
+    for key in keys:
+        for attempt in history.attempts.get(key, ()):
+            reports = [row for row in history.reports.get(key, ()) if row.attempt_id == attempt.id]
+            total += _of_attempt(attempt, reports)
+    return total
+
+
+def _of_attempt(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Spending:
+    last = max((row.at for row in reports), default=attempt.started_at)
+    end = last if attempt.ended_at is None else max(last, attempt.ended_at)
+    lost = end - last if attempt.state in ("LOST", "FAILED") else 0.0
+    known = {
+        name: sum(row.metrics.get(f"seconds/{name}", 0.0) for row in reports)
+        for name in ("train", "compile", "evaluate")
+    }
+    other = end - attempt.started_at - lost - sum(known.values())
+    return Spending(**known, other=max(0.0, other), lost=lost)

@@ -11,20 +11,20 @@ from rich.text import Text
 
 from orchestrator.report import words
 from orchestrator.report.answer import beside, notes
-from orchestrator.report.summary import Row, Summary
+from orchestrator.report.summary import LeaderboardRow, Summary
 
 _ROWS = 10
 _GAP = "  "
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where a person finds more.
+class Directions:
+    """Where to look next.
 
     Attributes:
-        tracking: what to type, or the address to open, for MLflow.
+        tracking: the command to type, or the address to open, for MLflow.
         report: the HTML report, or None if none was written.
-        evaluate: the command that reads the chosen checkpoint again.
+        evaluate: the command that evaluates the chosen checkpoint again.
     """
 
     tracking: str
@@ -32,11 +32,11 @@ class Places:
     evaluate: str
 
 
-def show(summary: Summary, places: Places, console: Console) -> None:
-    """Print a sweep's result; colours and the width of the screen only where there is a screen."""
+def show(summary: Summary, directions: Directions, console: Console) -> None:
+    """Print the result of a sweep, with colours and limited width only on a terminal."""
     for line in [Text(""), _headline(summary), Text(""), *_leaderboard(summary, _width(console)), Text("")]:
         _print(console, line)
-    for line in [*_answer(summary), *_where_next(summary, places)]:
+    for line in [*_answer(summary), *_where_next(summary, directions)]:
         _print(console, line)
 
 
@@ -45,7 +45,7 @@ def _print(console: Console, line: Text) -> None:
 
 
 def _width(console: Console) -> int:
-    """Return the columns a table may take: those of the screen, and any number in a file."""
+    """Return the columns that a table may take: those of the terminal, or any number in a file."""
     return console.width if console.is_terminal else 10_000
 
 
@@ -59,7 +59,7 @@ def _headline(summary: Summary) -> Text:
 
 
 def _leaderboard(summary: Summary, width: int) -> list[Text]:
-    """Return the table's lines; hyperparameters that do not fit the width are left to the report."""
+    """Return the lines of the table, without the hyperparameters that do not fit the width."""
     shown = summary.rows[:_ROWS]
     columns = [
         _column("#", ["" if row.rank is None else str(row.rank) for row in shown]),
@@ -71,13 +71,17 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
     ]
     for name in summary.parameters:
         column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])
-        if sum(len(each[0]) + len(_GAP) for each in [*columns, column]) <= width:
+        if sum(len(cells[0]) + len(_GAP) for cells in [*columns, column]) <= width:
             columns.append(column)
     header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
-    told = [Text(header, style="bold"), *(_styled(line, row) for line, row in zip(lines, shown, strict=True))]
+    chosen = summary.chosen.row.key if summary.chosen else None
+    table = [
+        Text(header, style="bold"),
+        *(Text(line, style=_style(row, chosen)) for line, row in zip(lines, shown, strict=True)),
+    ]
     if len(summary.rows) > len(shown):
-        told.append(Text(f"… and {len(summary.rows) - len(shown)} more in the report", style="dim"))
-    return told
+        table.append(Text(f"… and {len(summary.rows) - len(shown)} more in the report", style="dim"))
+    return table
 
 
 def _column(title: str, cells: Sequence[str]) -> list[str]:
@@ -85,9 +89,8 @@ def _column(title: str, cells: Sequence[str]) -> list[str]:
     return [cell.rjust(width) for cell in [title, *cells]]
 
 
-def _styled(line: str, row: Row) -> Text:
-    style = {"FAILED": "red", "PRUNED": "dim"}.get(row.state, "green" if row.rank == 1 else "")
-    return Text(line, style=style)
+def _style(row: LeaderboardRow, chosen: str | None) -> str:
+    return {"FAILED": "red", "PRUNED": "dim"}.get(row.state, "green" if row.key == chosen else "")
 
 
 def _answer(summary: Summary) -> list[Text]:
@@ -111,17 +114,17 @@ def _answer(summary: Summary) -> list[Text]:
 
 def _score(summary: Summary, metric: str, value: float | None, split: str) -> Text:
     if value is None:
-        return Text(f"  {metric} was not read")
+        return Text(f"  {metric} was not evaluated")
     return Text.assemble(f"  {metric} ", (words.number(value), "bold"), beside(summary, split))
 
 
-def _where_next(summary: Summary, places: Places) -> list[Text]:
-    rows = [("MLflow", f'{places.tracking} (experiment "{summary.task}")')]
-    if places.report is not None:
-        rows.append(("Report", places.report))
+def _where_next(summary: Summary, directions: Directions) -> list[Text]:
+    rows = [("MLflow", f'{directions.tracking} (experiment "{summary.task}")')]
+    if directions.report is not None:
+        rows.append(("Report", directions.report))
     if summary.chosen is not None:
         checkpoint = words.near(Path(summary.chosen.checkpoint))
-        rows += [("Checkpoint", checkpoint), ("Evaluate", places.evaluate)]
+        rows += [("Checkpoint", checkpoint), ("Evaluate", directions.evaluate)]
     if summary.state in ("INTERRUPTED", "PAUSED"):
         rows.append(("Resume", "run the same command again"))
     return [Text(""), Text("Where to look next", style="bold"), *(Text(f"  {a:<10} {b}") for a, b in rows)]

@@ -1,4 +1,4 @@
-"""How numbers and durations are written, the same in the terminal, in Markdown and in HTML."""
+"""How numbers and durations are written: the same in the terminal, in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def number(value: float | None) -> str:
-    """Write a measured value to four digits after the point, or a dash."""
+    """Format a measured value with four decimals, or as a dash if there is none."""
     return "–" if value is None else f"{value:.4f}"
 
 
 def setting(value: Any) -> str:
-    """Write a hyperparameter shortly: floats to four significant digits."""
+    """Format a hyperparameter briefly: a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in the unit that suits it."""
+    """Format a duration in seconds, minutes or hours, whichever suits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -26,11 +26,11 @@ def duration(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Write a part of a whole in percent."""
+    """Format a part of a whole in percent, or as a dash if the whole is 0."""
     return f"{100 * part / whole:.0f} %" if whole else "–"
 
 
 def near(path: Path) -> str:
-    """Write a path from here, if it lies below here."""
+    """Format a path relative to the working directory if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,1 +1,1 @@
-"""Where files are: every path has its name here, and checkpoints a place that all nodes reach."""
+"""Where files are: the paths on this machine, and the checkpoint store that every node reaches."""

@@ -1,4 +1,4 @@
-"""Every file and folder of the service, named in one place."""
+"""The paths of every file and folder of the service."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from urllib.parse import quote
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a working directory keeps its sweeps.
+    """The paths and addresses of one installation.
 
     Attributes:
-        root: the folder of everything that a sweep writes (`mlruns/` unless told otherwise).
+        root: folder of everything that a sweep writes, by default `mlruns/`.
         database: SQLAlchemy URL of a shared ledger, or None for SQLite under `root`.
         tracking: URI of a shared MLflow server, or None for SQLite under `root`.
         cache: folder of JAX's persistent compilation cache, or None for one under `root`.
-        store: URL of the checkpoints that every node reaches, or None for those under `root` alone.
+        store: URL of the checkpoint store that every node reaches, or None to keep checkpoints under `root`
+            only.
     """
 
     root: Path
@@ -27,32 +28,32 @@ class Paths:
 
     @property
     def ledger_url(self) -> str:
-        """Return the SQLAlchemy URL of the ledger."""
+        """SQLAlchemy URL of the ledger."""
         return self.database or f"sqlite:///{quote(str(self.root / 'sweeps.db'))}"
 
     @property
     def tracking_uri(self) -> str:
-        """Return the URI that MLflow clients write to."""
+        """URI that MLflow clients write to."""
         return self.tracking or f"sqlite:///{quote(str(self.root / 'mlflow.db'))}"
 
     @property
     def artifacts(self) -> Path:
-        """Return the root of MLflow's artifacts."""
+        """Root of MLflow's artifacts."""
         return self.root / "artifacts"
 
     @property
     def ray(self) -> Path:
-        """Return the folder that Ray Tune writes its own state to; nothing ever reads it back."""
+        """Folder that Ray Tune writes its own state to; nothing reads it back."""
         return self.root / "ray"
 
     @property
     def token(self) -> Path:
-        """Return the file with the token of a Ray of our own."""
+        """File with the token of a Ray that the driver starts."""
         return self.root / "ray-token"
 
     @property
     def compilations(self) -> Path:
-        """Return JAX's persistent compilation cache, shared by the workers of this machine."""
+        """JAX's persistent compilation cache, shared by the workers of this machine."""
         return self.cache or self.root / "compilations"
 
     def checkpoints(self, sweep_id: str) -> Path:
@@ -64,21 +65,21 @@ class Paths:
         return self.checkpoints(sweep_id) / trial_key
 
     def stored(self, sweep_id: str, trial_key: str) -> str | None:
-        """Return the URL of one trial's checkpoints, or None where they are under `root` alone."""
+        """Return the URL of one trial's checkpoints in the store, or None without a store."""
         return f"{self.store.rstrip('/')}/{sweep_id}/{trial_key}" if self.store else None
 
     def at_hand(self, sweep_id: str, trial_key: str, recorded: str) -> Path:
-        """Return where a recorded checkpoint is, or would be: another machine may have written it."""
+        """Return the local folder of a recorded checkpoint, which another machine may have written."""
         if self.store is None:
             return Path(recorded)
         return self.trial_checkpoints(sweep_id, trial_key) / Path(recorded).name
 
     def log(self, sweep_id: str, trial_key: str) -> Path:
-        """Return the file in which the workers of a trial tell what they did."""
+        """Return the log file of a trial's workers."""
         return self.root / "logs" / sweep_id / f"{trial_key}.log"
 
     def driver_log(self, sweep_id: str) -> Path:
-        """Return the file in which the detached drivers of a sweep tell what they print."""
+        """Return the log file of a sweep's detached drivers."""
         return self.root / "logs" / sweep_id / "driver.log"
 
     def report(self, sweep_id: str) -> Path:
@@ -90,11 +91,11 @@ class Paths:
         return self.checkpoints(sweep_id) / "stop-wish"
 
     def create(self) -> None:
-        """Make the folders that must exist before a database is opened in them."""
+        """Create the folders that must exist before a database is opened in them."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.artifacts.mkdir(exist_ok=True)
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the folder name of the checkpoint at `step`; names sort as their steps do."""
+    """Return the folder name of the checkpoint at `step`; names sort like their steps."""
     return f"step-{step:09d}"

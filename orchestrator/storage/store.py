@@ -1,10 +1,10 @@
-"""Checkpoints where every node reaches them: a folder by URL that mirrors the local one.
+"""The checkpoint store, which every node reaches: a folder named by a URL, which mirrors the local one.
 
     <url>/<sweep>/<trial>/step-000000500/arrays.npz, manifest.json
 
-A worker writes a checkpoint to its own disk first, and brings it here before it reports it; the manifest
-comes last. Whoever needs it elsewhere fetches it, and compares every byte with the manifest and that with the
-ledger's digest. The one module that imports fsspec; what signs in to a store is its client's own affair (a
+A worker writes a checkpoint to its own disk first, and uploads it before it reports it, the manifest last.
+Another machine that needs the checkpoint downloads it, compares every byte with the manifest, and the
+manifest with the ledger's digest. Only this module imports fsspec. Each client finds its own credentials (a
 role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no URL holds a secret.
 """
 
@@ -26,17 +26,16 @@ from orchestrator.storage.paths import Paths
 from trainables.checkpoint import ARRAYS, MANIFEST
 
 FILES = (ARRAYS, MANIFEST)
-"""In the order in which they are written: a manifest that is there has its arrays."""
-
+"""In the order of their upload: if the manifest exists, so do its arrays."""
 
 _dropping = ThreadPoolExecutor(4, thread_name_prefix="store")
 
 
 def check(url: str) -> None:
-    """Refuse a URL that cannot be that of a store.
+    """Refuse a URL that cannot be a store's.
 
     Raises:
-        BadInput: no scheme, a secret in it, or no client for it.
+        BadInput: the URL has no scheme, holds a secret, or no client for it is installed.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.username or parts.password:
@@ -52,48 +51,48 @@ def check(url: str) -> None:
 
 
 def keep(folder: Path, url: str) -> None:
-    """Bring a checkpoint to the store; until its manifest is there, there is none.
+    """Upload a checkpoint. It exists in the store once its manifest does.
 
     Args:
         folder: of the checkpoint, on this machine.
         url: of its trial's folder in the store.
 
     Raises:
-        NoStore: the store does not take it.
+        NoStore: the store cannot be written to.
     """
-    with _reached(url) as (files, place):
-        files.makedirs(f"{place}/{folder.name}", exist_ok=True)
+    with _reached(url) as (files, root):
+        files.makedirs(f"{root}/{folder.name}", exist_ok=True)
         for name in FILES:
-            files.put_file(str(folder / name), f"{place}/{folder.name}/{name}")
+            files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
 
 
 def fetch(folder: Path, url: str) -> None:
-    """Bring a checkpoint from the store, unless it is here; one that is nowhere is left to whoever loads it.
+    """Download a checkpoint, unless it exists locally. If the store lacks it too, loading it will fail.
 
     Raises:
-        NoStore: the store does not answer.
+        NoStore: the store cannot be read.
     """
     if (folder / MANIFEST).exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (
-        _reached(url) as (files, place),
+        _reached(url) as (files, root),
         suppress(FileNotFoundError),
         tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as stage,
     ):
         whole = Path(stage) / folder.name
         whole.mkdir()
         for name in FILES:
-            files.get_file(f"{place}/{folder.name}/{name}", str(whole / name))
+            files.get_file(f"{root}/{folder.name}/{name}", str(whole / name))
         shutil.rmtree(folder, ignore_errors=True)
         whole.rename(folder)
 
 
 def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
-    """Return the folder of a recorded checkpoint on this machine, fetched if need be.
+    """Return the local folder of a recorded checkpoint, after downloading it if need be.
 
     Raises:
-        NoStore: the store does not answer.
+        NoStore: the store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
     if url := where.stored(sweep_id, trial_key):
@@ -102,27 +101,27 @@ def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
 
 
 def holds(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> bool:
-    """Tell whether a recorded checkpoint is on this machine, or in the store.
+    """Return True if a recorded checkpoint is on this machine or in the store.
 
     Raises:
-        NoStore: the store does not answer.
+        NoStore: the store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
     url = where.stored(sweep_id, trial_key)
     if url is None or folder.exists():
         return folder.exists()
-    with _reached(url) as (files, place):
-        return bool(files.exists(f"{place}/{folder.name}/{MANIFEST}"))
+    with _reached(url) as (files, root):
+        return bool(files.exists(f"{root}/{folder.name}/{MANIFEST}"))
 
 
 def discard(folder: Path, url: str | None) -> None:
-    """Delete a checkpoint that no row refers to any more, wherever it is.
+    """Delete a checkpoint that no row refers to any more, on this machine and in the store.
 
-    The store's is deleted when there is time: no report may wait for it.
+    A background thread deletes it in the store, so that no report waits for the deletion.
 
     Args:
         folder: of the checkpoint, on this machine.
-        url: of its trial's folder in the store, or None without one.
+        url: of its trial's folder in the store, or None without a store.
     """
     shutil.rmtree(folder, ignore_errors=True)
     if url:
@@ -130,16 +129,18 @@ def discard(folder: Path, url: str | None) -> None:
 
 
 def drop(folder: Path, url: str) -> None:
-    """Delete a checkpoint of the store; what cannot be deleted stays, for no row refers to it."""
-    with suppress(NoStore), _reached(url) as (files, place), suppress(FileNotFoundError):
-        files.rm(f"{place}/{folder.name}", recursive=True)
+    """Delete a checkpoint in the store. If that fails it stays there: no row refers to it."""
+    with suppress(NoStore), _reached(url) as (files, root), suppress(FileNotFoundError):
+        files.rm(f"{root}/{folder.name}", recursive=True)
 
 
 @contextmanager
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
-    """Give the client of a URL and the path there; the clients raise what they like."""
+    """Yield the client of a URL and the path in it; raise NoStore for any exception of the client."""
     try:
         yield fsspec.url_to_fs(url)
     except Exception as error:
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise NoStore(url, "must take and give checkpoints", got, "The trial is tried again.") from error
+        raise NoStore(
+            url, "checkpoint store must be readable and writable", got, "The trial is tried again."
+        ) from error

@@ -1,1 +1,1 @@
-"""The study: what to try next. Optuna lives here and nowhere else."""
+"""The study: what to try next. Only this package and the report's importances import Optuna."""

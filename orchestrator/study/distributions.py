@@ -1,4 +1,4 @@
-"""Between the search space of a file and Optuna's distributions."""
+"""Conversion of a search space to Optuna's distributions, and drawing from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.config.space import Distribution, active
 
 
 def to_optuna(distribution: Distribution) -> BaseDistribution:
-    """Return Optuna's form of a distribution."""
+    """Return a distribution as Optuna's."""
     if distribution.kind == "choice":
         return CategoricalDistribution(distribution.choices)
     assert distribution.low is not None
@@ -29,12 +29,12 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
 
 
 def converted(search: Mapping[str, Distribution]) -> dict[str, BaseDistribution]:
-    """Return Optuna's form of every distribution of a space."""
+    """Return every distribution of a space as Optuna's."""
     return {name: to_optuna(distribution) for name, distribution in search.items()}
 
 
 def draw(trial: Trial, search: Mapping[str, Distribution]) -> dict[str, Any]:
-    """Draw the hyperparameters that are active, in the order of the space."""
+    """Draw the active hyperparameters, in the order of the space."""
     drawn: dict[str, Any] = {}
     for name, distribution in search.items():
         if active(distribution, drawn):
@@ -43,17 +43,17 @@ def draw(trial: Trial, search: Mapping[str, Distribution]) -> dict[str, Any]:
 
 
 def _suggest(trial: Trial, name: str, distribution: Distribution) -> Any:
-    form = to_optuna(distribution)
-    if isinstance(form, CategoricalDistribution):
-        return trial.suggest_categorical(name, form.choices)
-    if isinstance(form, IntDistribution):
-        return trial.suggest_int(name, form.low, form.high, step=form.step, log=form.log)
-    assert isinstance(form, FloatDistribution)
-    return trial.suggest_float(name, form.low, form.high, step=form.step, log=form.log)
+    of_optuna = to_optuna(distribution)
+    if isinstance(of_optuna, CategoricalDistribution):
+        return trial.suggest_categorical(name, of_optuna.choices)
+    if isinstance(of_optuna, IntDistribution):
+        return trial.suggest_int(name, of_optuna.low, of_optuna.high, step=of_optuna.step, log=of_optuna.log)
+    assert isinstance(of_optuna, FloatDistribution)
+    return trial.suggest_float(name, of_optuna.low, of_optuna.high, step=of_optuna.step, log=of_optuna.log)
 
 
 def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:
-    """Tell whether `params` is one assignment of the space, all of it and nothing else."""
+    """Return True if `params` has a value of each active hyperparameter, and no other."""
     expected: dict[str, Any] = {}
     for name, distribution in search.items():
         if active(distribution, expected):

@@ -1,6 +1,6 @@
-"""Every combination once, in an order that the seed decides.
+"""A grid: every combination once, in an order that depends on the seed.
 
-Optuna's own grid tries the published values a second time and repeats points that still run; this one does
+Optuna's own grid tries the published values twice and repeats points that are still running. This one does
 neither, and needs no list of all combinations.
 """
 
@@ -17,10 +17,10 @@ from orchestrator.config.space import Distribution
 
 @dataclass(frozen=True)
 class Grid:
-    """The combinations of a space without conditions, without one that was tried before.
+    """The combinations of a space without conditions, except one that was tried before.
 
     Attributes:
-        values: all that each hyperparameter may be.
+        values: every value of each hyperparameter.
         offset: index of the first combination.
         stride: distance from one combination to the next, coprime to their number.
         skipped: index of a combination to leave out, or None.
@@ -33,9 +33,9 @@ class Grid:
 
     @classmethod
     def of(cls, search: Mapping[str, Distribution], seed: int, tried: Mapping[str, Any] | None) -> Grid:
-        """Return the grid of a space whose hyperparameters all have finitely many values."""
+        """Return the grid of a space in which each hyperparameter has finitely many values."""
         values = {name: tuple(distribution.values() or ()) for name, distribution in search.items()}
-        size = math.prod(len(each) for each in values.values())
+        size = math.prod(map(len, values.values()))
         draws = random.Random(seed)
         offset, stride = draws.randrange(size), 0
         while math.gcd(stride, size) != 1:
@@ -45,19 +45,19 @@ class Grid:
     @property
     def size(self) -> int:
         """Return the number of combinations."""
-        return math.prod(len(each) for each in self.values.values())
+        return math.prod(map(len, self.values.values()))
 
     def point(self, position: int) -> dict[str, Any] | None:
-        """Return the combination at a position in the order, or None behind the last one."""
+        """Return the combination at a position in the order, or None after the last one."""
         if self.skipped is not None and position >= self._position(self.skipped):
             position += 1
         if position >= self.size:
             return None
         index = (self.offset + position * self.stride) % self.size
         params: dict[str, Any] = {}
-        for name, each in self.values.items():
-            index, digit = divmod(index, len(each))
-            params[name] = each[digit]
+        for name, values in self.values.items():
+            index, digit = divmod(index, len(values))
+            params[name] = values[digit]
         return params
 
     def _position(self, index: int) -> int:
@@ -66,14 +66,14 @@ class Grid:
 
 def _index(values: Mapping[str, tuple[Any, ...]], params: Mapping[str, Any]) -> int:
     index, weight = 0, 1
-    for name, each in values.items():
-        index += weight * _digit(each, params[name])
-        weight *= len(each)
+    for name, of_name in values.items():
+        index += weight * _digit(of_name, params[name])
+        weight *= len(of_name)
     return index
 
 
-def _digit(each: tuple[Any, ...], value: Any) -> int:
-    """Return the place of a value among those of its hyperparameter; a step's multiples are not exact."""
+def _digit(values: tuple[Any, ...], value: Any) -> int:
+    """Return the index of a value; the nearest one for a float, because multiples of a step are not exact."""
     if isinstance(value, float):
-        return min(range(len(each)), key=lambda place: abs(each[place] - value))
-    return each.index(value)
+        return min(range(len(values)), key=lambda index: abs(values[index] - value))
+    return values.index(value)

@@ -1,1 +1,1 @@
-"""MLflow, kept at arm's length: events in the ledger's outbox, shipped by a process of their own."""
+"""Tracking: what is written to MLflow, and how it gets there without the driver waiting for MLflow."""

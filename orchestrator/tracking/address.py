@@ -1,7 +1,9 @@
-"""Where MLflow may be: what a tracking URI can name, said before anything runs."""
+"""Where MLflow is, and the environment of the processes that import it. This module does not."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import BadInput
@@ -9,12 +11,26 @@ from orchestrator.errors import BadInput
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
 
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""No telemetry, no jobs, no pickles, short timeouts."""
+
+_AMBIENT = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_CONTEXT")
+"""Variables that name a run of the caller's, and would redirect the runs of a sweep to it."""
+
 
 def check(uri: str) -> None:
-    """Refuse a tracking URI that no MLflow can be behind.
+    """Refuse a tracking URI that cannot be MLflow's.
 
     Raises:
-        BadInput: if it names neither a database nor a server; a folder of files is no longer either.
+        BadInput: `uri` names neither a database nor a server. MLflow no longer writes to a folder of files.
     """
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme not in (*_DATABASES, *_SERVERS):
@@ -27,12 +43,12 @@ def check(uri: str) -> None:
 
 
 def is_server(uri: str) -> bool:
-    """Tell whether MLflow is reached over HTTP, so that somebody else serves its pages."""
+    """Return True if MLflow is reached over HTTP, so that its pages are already served."""
     return urlsplit(uri).scheme in _SERVERS
 
 
 def shown(uri: str) -> str:
-    """Return a URI as it may be printed: without user name and password."""
+    """Return a URI without its user name and password, so that it can be printed."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -40,3 +56,16 @@ def shown(uri: str) -> str:
 def sqlite_path(uri: str) -> str | None:
     """Return the path of an SQLite URI, or None for any other kind of store."""
     return unquote(urlsplit(uri).path[1:]) if uri.startswith("sqlite:///") else None
+
+
+def migration_lock(database: Path) -> Path:
+    """Return the file that is locked while an SQLite database of MLflow is created or migrated."""
+    return database.with_name(f"{database.name}.lock")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a process that imports MLflow: this process's, with our settings."""
+    root = str(Path(__file__).resolve().parents[2])
+    inherited = {name: value for name, value in os.environ.items() if name not in _AMBIENT}
+    path = os.pathsep.join(part for part in (root, inherited.get("PYTHONPATH", "")) if part)
+    return {**inherited, **_SETTINGS, "PYTHONPATH": path}

@@ -1,7 +1,7 @@
-"""The shipper's hold on the delivering process: start it, ask it, give up on it.
+"""The shipper's end of the pipe to the delivering process: start it, ask it, end it.
 
-Nothing here blocks for longer than it says: a child that neither reads nor answers is killed, with all that
-it may have started.
+No call blocks for longer than it promises: a child that neither reads nor answers is killed, together with
+everything that it started.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.tracking.environment import environment
+from orchestrator.tracking.address import environment
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
 
 
 class DeliveryError(Exception):
-    """Raised when the child is gone or silent; the text says which, and what it complained about last."""
+    """Raised when the child has ended, with its last error output, or when it does not answer."""
 
 
 class Child:
-    """A running `deliver` process, in a session of its own, so that a Ctrl-C does not reach it."""
+    """A running `deliver` process. It has a session of its own, so that Ctrl-C does not reach it."""
 
     def __init__(self, destination: Mapping[str, Any]) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
         self._process = subprocess.Popen(
             _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._complaints,
+            stderr=self._errors,
             env=environment(),
             start_new_session=True,
         )
@@ -43,7 +43,7 @@ class Child:
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._to, False)
-        self._heard = b""
+        self._received = b""
         self._unsent = _line(destination)
 
     def ask(
@@ -52,22 +52,22 @@ class Child:
         """Send a line, if there is one, and return the next answer.
 
         Raises:
-            DeliveryError: if the child ends, `seconds` pass, or the caller has cancelled.
+            DeliveryError: the child ends, `seconds` pass, or `cancelled` returns True.
         """
         if document is not None:
             self._unsent += _line(document)
         deadline = time.monotonic() + seconds
-        while b"\n" not in self._heard:
+        while b"\n" not in self._received:
             if cancelled():
                 raise DeliveryError("cancelled by the driver")
             if time.monotonic() > deadline:
                 raise DeliveryError(f"no answer within {seconds:g} s")
             self._exchange()
-        answer, _, self._heard = self._heard.partition(b"\n")
+        answer, _, self._received = self._received.partition(b"\n")
         return dict(json.loads(answer))
 
     def end(self, seconds: float) -> None:
-        """Let the child end by itself within `seconds`, else kill it and its children."""
+        """Let the child end by itself within `seconds`; after that, kill it and its children."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -76,7 +76,7 @@ class Child:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._complaints.close()
+        self._errors.close()
 
     def _exchange(self) -> None:
         """Move what can be moved through the pipes within a fifth of a second."""
@@ -89,14 +89,14 @@ class Child:
         except BrokenPipeError:
             received = b""
         if received == b"":
-            raise DeliveryError(f"the delivering process ended: {self._last_complaint()}")
-        self._heard += received or b""
+            raise DeliveryError(f"the delivering process ended: {self._last_error()}")
+        self._received += received or b""
 
-    def _last_complaint(self) -> str:
-        size = self._complaints.seek(0, os.SEEK_END)
-        self._complaints.seek(max(0, size - 2000))
-        lines = self._complaints.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "without a word"
+    def _last_error(self) -> str:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 2000))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "without an error message"
 
 
 def _line(document: Mapping[str, Any]) -> bytes:

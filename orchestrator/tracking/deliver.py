@@ -1,16 +1,20 @@
-"""The process that writes to MLflow: batches of events in by stdin, acknowledgements out by stdout.
+"""The process that writes to MLflow: batches of events come in by stdin, acknowledgements go out by stdout.
 
-One JSON document a line. The first line in is the destination; every other one a batch, answered when all of
-it is written. A process of its own, because MLflow's clients block for minutes when a server does, and
-because importing MLflow takes longer than most trials' first report.
+One JSON document a line. The first line is the destination; each further line is a batch, which is answered
+when all of it is written. It is a process of its own because MLflow's clients block for minutes when a server
+does, and because importing MLflow takes longer than the first report of most trials.
 
     in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "sweep_created": ...}
     out  {"ready": true}
     in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...]}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Any error ends the process; the shipper starts another and sends the batch again. The end of stdin ends
-it too.
+Any error ends the process; the shipper starts another one and sends the batch again. The end of stdin ends
+the process too.
+
+It also records the load of its machine, which is the driver's: processor, memory, disk, network and GPUs
+become `system/...` metrics of the sweep's run, one point in half a minute.
+`MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=false` turns that off, as everywhere in MLflow.
 """
 
 from __future__ import annotations
@@ -24,17 +28,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import FileLock
+from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.locks import locked
-from orchestrator.tracking.machine import MachineWatch
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+
+_SAMPLE_SECONDS = 10.0
+_SAMPLES_A_POINT = 3
 
 
 def main() -> None:
     """Serve one sweep until stdin ends."""
     answers = _own_stdout()
     destination = Destination(**json.loads(sys.stdin.readline()))
-    with locked(_lock_of(destination), 0o600):  # an orphan of an earlier driver ends its batch first
+    # A child that outlived an earlier driver finishes its batch first.
+    with FileLock(_lock_of(destination), mode=0o600):
         sink, machine = MlflowSink(destination), MachineWatch(destination.uri)
         _answer(answers, {"ready": True})
         for line in sys.stdin:
@@ -45,8 +55,34 @@ def main() -> None:
         machine.end()
 
 
+class MachineWatch:
+    """Records the load of this machine with MLflow's own monitor."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._monitor: SystemMetricsMonitor | None = None
+        # MLflow's default is not to record.
+        self._wanted = MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.get() or (
+            not MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING.is_set()
+        )
+
+    def begin(self, run_id: str | None) -> None:
+        """Start recording to a run, after its last point; do nothing if `run_id` is None, or once started."""
+        if run_id is None or self._monitor is not None or not self._wanted:
+            return
+        self._monitor = SystemMetricsMonitor(
+            run_id, _SAMPLE_SECONDS, _SAMPLES_A_POINT, resume_logging=True, tracking_uri=self._uri
+        )
+        self._monitor.start()
+
+    def end(self) -> None:
+        """Write the samples that are not written yet, and stop."""
+        if self._monitor is not None:
+            self._monitor.finish()
+
+
 def _own_stdout() -> IO[str]:
-    """Keep the pipe of the answers for ourselves; whatever else prints, MLflow included, goes to stderr."""
+    """Reserve the pipe of the answers; everything else that is printed, by MLflow too, goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -57,7 +93,7 @@ def _answer(answers: IO[str], document: dict[str, Any]) -> None:
 
 
 def _lock_of(destination: Destination) -> Path:
-    """Return the file that the one writer of a sweep's runs on this machine holds."""
+    """Return the file that is locked by the only process on this machine that writes the runs of a sweep."""
     name = hashlib.sha256(f"{destination.uri} {destination.sweep_id}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"sweep-deliver-{os.getuid()}-{name}.lock"
 

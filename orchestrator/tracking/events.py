@@ -1,16 +1,16 @@
-"""What MLflow is told, as values: pure constructors of the events that the ledger keeps in its outbox.
+"""The messages for MLflow: pure constructors of the events that the ledger keeps in its outbox.
 
-A payload is plain JSON and complete in itself: whoever delivers an event looks nothing up, so that it says
-the same a week later. Six kinds are enough:
+A payload is plain JSON and complete in itself: delivering an event takes no other look-up, so it means the
+same a week later. An event has one of six kinds:
 
-    start      a run begins, or goes on: name, parameters, tags
+    start      a run starts, or is resumed: name, parameters, tags
     metrics    one point on each of several curves, at one step
-    tags       texts about a run; the last one counts
+    tags       texts about a run; a later value replaces an earlier one
     artifact   a file, a folder or a text to keep with the run
     model      a checkpoint of the run becomes a version of a registered model
-    end        a run is over: status, tags, last points
+    end        a run ends: status, tags, last points
 
-`run` is the sweep's id for the parent run and the trial's key for a child.
+`run` is the sweep's id for the parent run and the trial's key for a child run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Even
 from orchestrator.redaction import redacted
 
 OBJECTIVE = "objective"
-"""Name of the metric that carries a trial's value, the best one of its validation curve."""
+"""Name of the metric that holds a trial's value: the best one of its validation curve."""
 
 _FACTS = {
     "git_commit": "mlflow.source.git.commit",
@@ -33,14 +33,14 @@ _FACTS = {
     "comparable": "data.comparable",
     "note": "data.note",
 }
-"""Facts of a sweep that become tags, by an explicit list: what is not declared is not logged."""
+"""The facts of a sweep that become tags, by fact; a fact that is not listed is not logged."""
 
 _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
-"""MLflow's status of a trial or sweep that has ended; every other state is resumable, hence KILLED."""
+"""MLflow's status by final state; a sweep or trial in any other state can be resumed, and is KILLED."""
 
 
 def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
-    """Begin the parent run of a sweep, or open it again when the sweep is resumed."""
+    """Start the parent run of a sweep, or reopen it when the sweep is resumed."""
     model, facts = sweep.model, record.facts
     tags = {
         "sweep.id": record.id,
@@ -69,7 +69,7 @@ def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
 
 
 def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
-    """Begin the child run of a trial."""
+    """Start the child run of a trial."""
     tags = {
         "trial.key": trial.key,
         "trial.number": trial.number,
@@ -91,20 +91,26 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
 
 
 def trials_left(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
-    """Close the runs of unfinished trials, which nobody trains until their sweep is resumed."""
-    left = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
-    return [trial_ended(trial.key, trial.state, None, trial.step, None, at_ms) for trial in left]
+    """Close the runs of unfinished trials, which do not train until their sweep is resumed."""
+    unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
+    return [trial_ended(trial.key, trial.state, None, trial.step, None, at_ms) for trial in unfinished]
 
 
 def trials_resumed(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
-    """Open the runs of unfinished trials again; what an exploit has changed stays a tag of its segment."""
+    """Reopen the runs of unfinished trials; their parameters stay those of the first start."""
     return [_resumed(trial, at_ms) for trial in trials if trial.state in UNFINISHED_TRIAL]
 
 
 def _resumed(trial: TrialRecord, at_ms: int) -> Event:
-    began = {"name": _name(trial), "started_ms": milliseconds(trial.created_at)}
-    nothing: dict[str, Any] = {"parameters": {}, "texts": {}, "dataset": None}
-    return Event("start", trial.key, {**began, **nothing, "tags": {"trial.state": "RUNNING"}}, at_ms)
+    payload = {
+        "name": _name(trial),
+        "parameters": {},
+        "tags": {"trial.state": "RUNNING"},
+        "started_ms": milliseconds(trial.created_at),
+        "texts": {},
+        "dataset": None,
+    }
+    return Event("start", trial.key, payload, at_ms)
 
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
@@ -113,9 +119,9 @@ def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Eve
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return what of a report is drawn; its durations stay in the ledger.
+    """Return the metrics of a report that MLflow draws; its durations stay in the ledger only.
 
-    MLflow's pages slow down with every curve that a run has.
+    MLflow's pages get slower with every curve of a run.
     """
     return {name: value for name, value in values.items() if not name.startswith("seconds/")}
 
@@ -126,7 +132,7 @@ def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
 
 
 def artifact(run: str, path: Path, folder: str, at_ms: int) -> Event:
-    """Keep a file, or all files of a folder, under `folder` of the run's artifacts ('' for their root)."""
+    """Keep a file, or all files of a folder, in `folder` of the run's artifacts ('' for their root)."""
     return Event("artifact", run, {"path": str(path.absolute()), "folder": folder}, at_ms)
 
 
@@ -143,11 +149,11 @@ def model(
     Args:
         run: the trial's key.
         name: of the model.
-        checkpoint: what it answers from.
-        card: its description in Markdown.
-        facts: the version's tags; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
-            between two versions.
-        at_ms: when the sweep ended.
+        checkpoint: holds the model's weights.
+        card: description of the version in Markdown.
+        facts: tags of the version; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
+            which of two versions is the champion.
+        at_ms: end of the sweep, in milliseconds since 1970.
     """
     payload = {
         "name": name,
@@ -161,9 +167,9 @@ def model(
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
     """Close a trial's run; its `value`, if it has one, becomes the metric `objective`."""
-    told = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
+    texts = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
     points = {} if value is None else {OBJECTIVE: value}
-    return Event("end", key, _end(state, told, points, step), at_ms)
+    return Event("end", key, _end(state, texts, points, step), at_ms)
 
 
 def sweep_ended(
@@ -175,17 +181,17 @@ def sweep_ended(
     results: Mapping[str, float] | None = None,
 ) -> Event:
     """Close a sweep's run; `results` are the chosen trial's numbers, such as `objective`, `test/accuracy`."""
-    told = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
-    return Event("end", sweep_id, _end(state, told, results or {}, 0), at_ms)
+    texts = {"sweep.state": state, **({"sweep.reason": reason} if reason else {})}
+    return Event("end", sweep_id, _end(state, texts, results or {}, 0), at_ms)
 
 
 def status_of(state: str) -> str:
-    """Return MLflow's status of what has ended, or was left, in this state."""
+    """Return MLflow's status of a sweep or trial that has ended, or was interrupted, in this state."""
     return _STATUS.get(state, "KILLED")
 
 
 def milliseconds(seconds: float) -> int:
-    """Turn a time of the ledger, in seconds since 1970, into MLflow's milliseconds."""
+    """Convert a time of the ledger, in seconds since 1970, to MLflow's milliseconds."""
     return round(seconds * 1000)
 
 
@@ -193,16 +199,16 @@ def _name(trial: TrialRecord) -> str:
     return f"{trial.number:04d}" if trial.role == "search" else f"confirmation {trial.number}"
 
 
-def _end(state: str, told: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:
+def _end(state: str, texts: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:
     return {
         "status": status_of(state),
-        "tags": _texts(told),
+        "tags": _texts(texts),
         "values": dict(points),
         "step": int(step),
     }
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, secrets left out."""
+    """Return values as texts, without secrets."""
     written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
     return {name: redacted(value) for name, value in written.items()}

@@ -1,22 +1,40 @@
-"""Many events to few writes: what a batch of events says about each run, taken together.
+"""Many events to few writes: the combined effect of a batch of events on each run, within MLflow's limits.
 
-MLflow on SQLite costs 3 to 13 ms a call, whatever the call holds. A trial that began, reported five times
-and ended within one batch is one `create_run`, one `log_batch` and one `set_terminated`.
+On SQLite a call of MLflow's costs 3 to 13 ms whatever it carries. A trial that starts, reports five times and
+ends within one batch becomes one `create_run`, one `log_batch` and one `set_terminated`.
+
+Source of the limits: `mlflow.utils.validation` of 3.17: keys of 250 characters, parameters of 6,000, tags of
+8,000; names made of letters, digits, blanks and `_ - . : /` that are normal relative paths; 100 parameters,
+100 tags and 1,000 metrics a batch. What exceeds a limit is changed as little as possible, and visibly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import posixpath
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.limits import PARAMETER_LENGTH, TAG_LENGTH, is_number, legal_name, legal_names
+
+KEY_LENGTH = 250
+PARAMETER_LENGTH = 6000
+TAG_LENGTH = 8000
+METRICS_A_BATCH = 800
+"""Below MLflow's 1,000, which parameters and tags of the same batch share."""
+NAMES_A_BATCH = 100
+
+_ILLEGAL = re.compile(r"[^/\w.\- :]")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve; all four together are its identity, so sending it twice is sending it once."""
+    """One point of a curve. All four fields identify it, so a point that is sent twice stays one point."""
 
     name: str
     value: float
@@ -26,20 +44,20 @@ class Point:
 
 @dataclass
 class Change:
-    """What a batch says about one run.
+    """The combined effect of a batch on one run.
 
     Attributes:
         run: the sweep's id or the trial's key.
-        name: what the run is called, or None if the batch does not begin it.
-        started_ms: when the run began, in milliseconds since 1970.
+        name: name of the run, or None if the batch does not start it.
+        started_ms: start of the run, in milliseconds since 1970.
         parameters: hyperparameters as texts.
-        tags: texts; the last one said counts.
-        points: points of the curves, in the order said.
+        tags: texts; of two values for one tag the later one is kept.
+        points: points of the curves, in the order of the events.
         artifacts: payloads of `artifact` events.
         models: payloads of `model` events.
-        dataset: name, digest and source of the examples, or None if the batch does not say.
-        status: MLflow's status at the end of the batch, or None if the batch does not say.
-        ended_ms: when the run ended, if `status` is not RUNNING.
+        dataset: name, digest and source of the examples, or None if the batch does not name them.
+        status: MLflow's status at the end of the batch, or None if the batch does not change it.
+        ended_ms: end of the run, if `status` is not RUNNING.
     """
 
     run: str
@@ -56,18 +74,18 @@ class Change:
 
 
 def by_run(events: Sequence[Event]) -> dict[str, list[Event]]:
-    """Return the events of each run, runs in the order in which they are first named."""
-    found: dict[str, list[Event]] = {}
+    """Return the events of each run, with the runs in the order in which they first occur."""
+    grouped: dict[str, list[Event]] = {}
     for event in events:
-        found.setdefault(event.run, []).append(event)
-    return found
+        grouped.setdefault(event.run, []).append(event)
+    return grouped
 
 
 def fold(run: str, events: Sequence[Event]) -> Change:
-    """Return what events of one run say together.
+    """Return the combined effect of events on their run.
 
     Raises:
-        KeyError: if an event is of no known kind, or its payload not of the kind's form.
+        KeyError: an event is of an unknown kind, or its payload lacks a field of its kind.
     """
     change = Change(run)
     for event in events:
@@ -120,3 +138,39 @@ _STEPS = {
     "model": _model,
     "end": _end,
 }
+
+
+def legal_name(name: str) -> str:
+    """Return `name` if it is legal, else a similar legal name with a digest that keeps names distinct."""
+    cleaned = posixpath.normpath(_ILLEGAL.sub("_", name)).lstrip("/.").rstrip()
+    if name and cleaned == name and len(name) <= KEY_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{cleaned[: KEY_LENGTH - 9]}_{digest}"
+
+
+def legal_names(values: Mapping[str, str], length: int) -> dict[str, str]:
+    """Return `values` with legal names and with texts of at most `length` characters."""
+    return {legal_name(name): shortened(value, length) for name, value in values.items()}
+
+
+def shortened(text: str, length: int) -> str:
+    """Return `text`, cut to `length` characters with a note of its full length."""
+    if len(text) <= length:
+        return text
+    marker = f" [... {len(text)} characters in all]"
+    return text[: length - len(marker)] + marker
+
+
+def is_number(value: object) -> bool:
+    """Return True if MLflow can draw `value`: a finite number that is no truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def chunks(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    """Yield `items` in lists of at most `size`."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk

@@ -1,11 +1,11 @@
-"""The one door to MLflow: applies events so that applying them again changes nothing.
+"""Applies events to MLflow so that applying them again changes nothing.
 
-- A run is looked up before it is made: the parent by the sweep's id and time of creation, a child by the tag
-  `trial.key` among the parent's children. MLflow itself would make a second run without a word.
-- A point carries the time fixed in its event. `SqlAlchemyStore` keeps one row for each (run, name, time,
-  step, value), so a point sent again stays one.
-- Parameters never change, tags are set, artifacts are overwritten, the status is the last one said.
-- A version of a model is looked up by its checkpoint's digest before it is made.
+- A run is looked up before it is created: the parent by the sweep's id and time of creation, a child by the
+  tag `trial.key` among the parent's children. MLflow itself would silently create a second run.
+- A point has the time fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
+  value), so a point that is sent again stays one point.
+- Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
+- A version of a model is looked up by its checkpoint's digest before it is created.
 
 It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -23,20 +22,17 @@ from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.fold import Change, by_run, fold
-from orchestrator.tracking.limits import METRICS_A_BATCH, NAMES_A_BATCH, chunks
-from orchestrator.tracking.links import trial_curves
-from orchestrator.tracking.locks import locked, migration_of
-from orchestrator.tracking.registered import register
+from orchestrator.tracking.database import connect
+from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
+from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
+from orchestrator.tracking.registry import register
 
 _log = logging.getLogger(__name__)
 
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
-"""Answers that will not change however often the same event is sent."""
+"""Error codes that MLflow answers however often the same event is sent."""
 
 _PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
@@ -44,15 +40,15 @@ _NOTE = "mlflow.note.content"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the runs of one sweep go.
+    """Where the runs of one sweep are written.
 
     Attributes:
         uri: MLflow's tracking URI.
-        artifacts: root of the artifacts of a new experiment, or None to leave it to a server.
-        experiment: name of the experiment: the task's.
+        artifacts: root of the artifacts of a new experiment, or None to let a server choose it.
+        experiment: name of the experiment, which is the task's name.
         sweep_id: tag `sweep.id` of the parent run.
-        sweep_created: tag `sweep.created`; two ledgers may know a sweep of the same id on one shared server.
-        minimize: whether the best trial is the one with the least value.
+        sweep_created: tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
+        minimize: whether the best trial is the one with the smallest value.
     """
 
     uri: str
@@ -65,7 +61,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Refused:
-    """An event that MLflow will never take, and why."""
+    """An event that MLflow rejects however often it is sent, and the reason."""
 
     run: str
     kind: str
@@ -73,7 +69,7 @@ class Refused:
 
 
 class MlflowSink:
-    """Writes one sweep's events to MLflow; the only writer of that sweep while it lives."""
+    """Writes one sweep's events to MLflow, as the only writer of that sweep."""
 
     def __init__(self, destination: Destination) -> None:
         self._to = destination
@@ -84,28 +80,26 @@ class MlflowSink:
 
     @property
     def sweep_run(self) -> str | None:
-        """Return MLflow's id of the sweep's own run, or None before there is one."""
+        """MLflow's id of the sweep's own run, or None before it exists."""
         return self._runs.get(self._to.sweep_id)
 
-    # ------------------------------------------------------------------ events
-
     def apply(self, events: Sequence[Event]) -> list[Refused]:
-        """Write a batch; return the events that MLflow refuses for good.
+        """Write a batch; return the events that MLflow rejects for good.
 
         Raises:
-            MlflowException: if MLflow cannot be reached or written now; the batch may be applied again.
+            MlflowException: MLflow cannot be reached or written to now; apply the batch again later.
         """
         refused: list[Refused] = []
-        for run, told in by_run(events).items():
-            if self._refusal(run, told) is not None:
-                reasons = [(event, self._refusal(run, [event])) for event in told]
+        for run, of_run in by_run(events).items():
+            if self._refusal(run, of_run) is not None:
+                reasons = [(event, self._refusal(run, [event])) for event in of_run]
                 refused += [
                     Refused(run, event.kind, reason) for event, reason in reasons if reason is not None
                 ]
         return refused
 
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
-        """Write events of one run together; return why they are refused, or None if they are written."""
+        """Write events of one run together; return why MLflow rejects them, or None if they are written."""
         try:
             change = fold(run, events)
         except (KeyError, TypeError, ValueError) as error:
@@ -161,12 +155,10 @@ class MlflowSink:
         elif path.is_file():
             self._client.log_artifact(run_id, str(path), folder)
         else:
-            raise MlflowException.invalid_parameter_value(f"the artifact {path} is no longer there")
-
-    # ------------------------------------------------------------------ runs
+            raise MlflowException.invalid_parameter_value(f"the artifact {path} no longer exists")
 
     def _create(self, change: Change) -> str:
-        """Make the run of a change, its tags included; a child's parent exists or is made first."""
+        """Create the run of a change, with its tags; create its parent first if it does not exist."""
         tags = dict(change.tags)
         if change.run == self._to.sweep_id:
             tags |= {"sweep.id": change.run, "sweep.created": self._to.sweep_created}
@@ -183,9 +175,9 @@ class MlflowSink:
         return self._runs.get(sweep_id) or self._create(Change(sweep_id))
 
     def _find_runs(self) -> None:
-        """Fill the map of the runs that an earlier delivery has made."""
-        mine = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
-        for parent in self._search(mine):
+        """Look up the runs that an earlier delivery created."""
+        own = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
+        for parent in self._search(own):
             self._runs[self._to.sweep_id] = parent.info.run_id
             for child in self._search({_PARENT: parent.info.run_id}):
                 self._runs[child.data.tags["trial.key"]] = child.info.run_id
@@ -204,52 +196,31 @@ class MlflowSink:
         name, folder = self._to.experiment, self._to.artifacts
         root = None if folder is None else f"{Path(folder).absolute().as_uri()}/{name}"
         try:
-            found = self._client.get_experiment_by_name(name)
-            if found is None:
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is None:
                 return str(self._client.create_experiment(name, root, _experiment_tags(name)))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            return self._experiment_id()  # another sweep of the task was faster
-        if found.lifecycle_stage == "deleted":
-            _log.warning("the experiment %s was deleted; it is restored for %s", name, self._to.sweep_id)
-            self._client.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
+            return self._experiment_id()  # another sweep of the task created it meanwhile
+        if experiment.lifecycle_stage == "deleted":
+            _log.warning("Restored the deleted experiment %s for %s", name, self._to.sweep_id)
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
 
 
 def _experiment_tags(task: str) -> dict[str, str]:
-    """Return what makes MLflow's pages open on curves instead of on traces of chats."""
     note = f"Sweeps of the task `{task}`: one run a sweep, its trials below it."
-    return {"mlflow.experimentKind": "custom_model_development", _NOTE: note}
+    return {**EXPERIMENT_KIND, _NOTE: note}
 
 
-def _dataset(said: Mapping[str, str]) -> DatasetInput:
-    """Return the examples of a sweep as MLflow's input; a digest there has 36 characters at most."""
-    source = json.dumps({"source": said["source"], "sha256": said["digest"]})
+def _dataset(examples: Mapping[str, str]) -> DatasetInput:
+    """Return the examples of a sweep as MLflow's input, whose digest has 36 characters at most."""
+    source = json.dumps({"source": examples["source"], "sha256": examples["digest"]})
     return DatasetInput(
-        Dataset(said["name"], said["digest"][:36], source_type="local", source=source),
+        Dataset(examples["name"], examples["digest"][:36], source_type="local", source=source),
         [InputTag("mlflow.data.context", "training, validation and test")],
     )
-
-
-def connect(uri: str) -> MlflowClient:
-    """Return a client whose store exists in the present schema.
-
-    MLflow migrates on first use without a lock, and two first users destroy each other's work: for SQLite the
-    migration runs under a file lock. The file is put in WAL mode, or a reader in the UI stops the writer.
-    """
-    path = sqlite_path(uri)
-    if path is None:
-        return MlflowClient(uri)
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with locked(migration_of(file)):
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
-        with sqlite3.connect(file) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-        connection.close()
-    return client
 
 
 def _quotable(value: str) -> str:

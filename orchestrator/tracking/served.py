@@ -1,6 +1,6 @@
-"""The file that MLflow stores in a model and runs to serve it; beside it stands the package `trainables`.
+"""The file that MLflow stores in a model and runs to serve it, beside the package `trainables`.
 
-It imports nothing of the service, which a serving machine does not have.
+It imports nothing of the service, which is not installed on a serving machine.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from trainables.errors import Refusal
 
 
 class Served(PythonModel):
-    """A checkpoint behind MLflow's `predict`; what is no example of the task is answered with code 400."""
+    """Answers MLflow's `predict` from a checkpoint; answers other input than examples with code 400."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the checkpoint."""
-        # Here and not above: MLflow also runs this file where a model is logged, which needs no JAX.
+        # Imported here because MLflow also runs this file where a model is logged, and that process needs no
+        # JAX.
         from trainables.inference import Predictor
 
         self.predictor = Predictor(Path(context.artifacts["checkpoint"]))
 
-    # Without annotations, which MLflow would read as a schema.
+    # Without annotations, because MLflow would read them as a schema.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         """Answer a frame of texts, one column a text, or an array of examples.
 
         Raises:
-            MlflowException: INVALID_PARAMETER_VALUE, with what must hold and what was given.
+            MlflowException: INVALID_PARAMETER_VALUE, which says what must hold and what was given.
         """
         try:
             return DataFrame(self.predictor.predict(_examples(model_input)))

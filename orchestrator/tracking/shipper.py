@@ -1,9 +1,9 @@
-"""Ships the ledger's outbox to MLflow without anybody waiting for MLflow.
+"""Ships the ledger's outbox to MLflow, without the driver waiting for MLflow.
 
 A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
-acknowledges what it has written; only then are the rows marked delivered. Delivery is at least once, its
-application idempotent: every point arrives exactly once. A child that dies, hangs or reports an error is
-replaced, ever more slowly; what is pending stays in the ledger, for the next driver if need be.
+acknowledges what it has written; only then are the rows marked as delivered. Events are delivered at least
+once and applied idempotently, so every point arrives exactly once. A child that dies, hangs or reports an
+error is replaced after a growing wait. What is pending stays in the ledger, for the next driver if need be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,20 +24,21 @@ from orchestrator.tracking.child import Child
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
-"""How often the outbox is read without a nudge."""
+"""Longest time between two looks at the outbox."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How patient the shipper is, in seconds.
+    """The time limits of the shipper, in seconds.
 
     Attributes:
-        gather: least time between two batches that are not full, so that a batch is worth its transactions.
-        awake: longest wait for a child to import MLflow, migrate its database and find the sweep's runs.
+        gather: shortest time between two batches that are not full, so that a batch is worth its
+            transactions.
+        awake: longest time for a child to import MLflow, migrate its database and look up the sweep's runs.
         silence: longest wait for an acknowledgement.
         first_retry: wait before the first replacement of a child; doubled for each further one.
         longest_retry: longest wait before a replacement.
-        goodbye: how long a child may take to end by itself.
+        goodbye: longest time for a child to end by itself.
     """
 
     gather: float = 1.0
@@ -50,7 +50,7 @@ class Pace:
 
 
 class Shipper:
-    """The driver's end of the line to MLflow. No method raises; only `drain` and `close` wait."""
+    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait."""
 
     def __init__(
         self,
@@ -73,38 +73,25 @@ class Shipper:
         self._changed = threading.Condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._lag, self._failures = 0, 0
-        self._trouble: str | None = None
-        self._refused: list[dict[str, str]] = []
-
-    # ------------------------------------------------------------------ the driver's side
+        self._last_error: str | None = None
 
     def start(self) -> None:
-        """Begin to ship, also what an earlier driver has left pending."""
+        """Start shipping, including the events that an earlier driver left pending."""
         self._thread.start()
 
     def nudge(self) -> None:
-        """Say that there is something new in the outbox."""
+        """Announce new events in the outbox."""
         with self._changed:
             self._news, self._idle = True, False
             self._changed.notify_all()
 
     @property
     def lag(self) -> int:
-        """Return how many events were pending when last counted."""
+        """Number of pending events at the last count."""
         return self._lag
 
-    @property
-    def trouble(self) -> str | None:
-        """Return why the last delivery failed, or None if it did not."""
-        return self._trouble
-
-    @property
-    def refused(self) -> Sequence[Mapping[str, str]]:
-        """Return what MLflow has refused for good, with its reasons."""
-        return tuple(self._refused)
-
     def drain(self, seconds: float) -> int:
-        """Ship what is pending for at most `seconds`; return the number of events still pending."""
+        """Ship pending events for at most `seconds`; return the number that is still pending."""
         with self._changed:
             self._draining, self._hurried, self._news, self._idle = True, True, True, False
             self._changed.notify_all()
@@ -113,20 +100,18 @@ class Shipper:
         return self._lag
 
     def close(self) -> None:
-        """End the thread and the child; what is pending stays in the ledger."""
+        """End the thread and the child; pending events stay in the ledger."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(2 * self._pace.goodbye)
 
-    # ------------------------------------------------------------------ the thread
-
     def _run(self) -> None:
         while not self._closing:
             try:
                 self._serve()
-            except Exception as error:  # noqa: BLE001 - a driver outlives its tracking, whatever fails in it
+            except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
                 if not self._closing:
                     self._back_off(error)
         with self._changed:
@@ -134,7 +119,7 @@ class Shipper:
             self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Ship with one child until the driver closes."""
+        """Ship through one child until the shipper is closed."""
         with closing(Ledger.open(self._ledger_url)) as ledger:
             self._lag = ledger.backlog(self._sweep_id)
             child = Child({**self._destination, **_identity(ledger, self._sweep_id)})
@@ -146,7 +131,7 @@ class Shipper:
                 child.end(self._pace.goodbye if self._closing else 0.0)
 
     def _ship(self, ledger: Ledger, child: Child) -> None:
-        """Ship one batch, or wait for something to ship."""
+        """Ship one batch, or wait for new events."""
         with self._changed:
             self._news = False
         began = time.monotonic()
@@ -155,10 +140,9 @@ class Shipper:
             batch = {"batch": rows[-1].seq, "events": [asdict(row.event) for row in rows]}
             answer = child.ask(batch, self._pace.silence, lambda: self._closing)
             for refusal in answer["refused"]:
-                _log.warning("MLflow refuses %(kind)s of %(run)s: %(reason)s", refusal)
-            self._refused += answer["refused"]
+                _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             ledger.delivered([row.seq for row in rows])
-            self._failures, self._trouble = 0, None
+            self._failures, self._last_error = 0, None
         self._lag = ledger.backlog(self._sweep_id)
         if not self._lag:
             self._rest(_POLL_SECONDS)
@@ -167,16 +151,16 @@ class Shipper:
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1
-        told, self._trouble = self._trouble, redacted(f"{type(error).__name__}: {error}")
+        before, self._last_error = self._last_error, redacted(f"{type(error).__name__}: {error}")
         wait = min(self._pace.longest_retry, self._pace.first_retry * 2 ** (self._failures - 1))
-        level = logging.DEBUG if told == self._trouble else logging.WARNING
-        _log.log(level, "MLflow is not reached (%s); next try in %.0f s", self._trouble, wait)
+        level = logging.DEBUG if before == self._last_error else logging.WARNING
+        _log.log(level, "MLflow cannot be reached (%s); next try in %.0f s", self._last_error, wait)
         with self._changed:
             self._hurried = False
             self._changed.wait_for(lambda: self._closing or self._hurried, wait * random.uniform(0.8, 1.2))
 
     def _rest(self, seconds: float) -> None:
-        """Tell those who drain that all is shipped, and wait for news."""
+        """Release callers of `drain`, because everything is shipped, and wait for new events."""
         with self._changed:
             if not self._news:
                 self._idle = True
@@ -189,10 +173,10 @@ class Shipper:
 
 
 def _identity(ledger: Ledger, sweep_id: str) -> dict[str, Any]:
-    """Return what tells the sweep from another of the same file, and where it stands: under its task."""
+    """Return the fields of `Destination` that come from the ledger."""
     record = ledger.sweep(sweep_id)
     if record is None:
-        raise LookupError(f"the ledger knows no sweep {sweep_id}")
+        raise LookupError(f"no sweep {sweep_id} in the ledger")
     return {
         "experiment": record.task,
         "sweep_created": repr(record.created_at),

@@ -1,4 +1,4 @@
-"""Serve MLflow's own UI, on this machine alone."""
+"""Serve MLflow's own UI, to this machine only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import sys
 import time
 from pathlib import Path
 
+from filelock import FileLock
+
 from orchestrator.errors import BadInput
-from orchestrator.tracking.address import is_server, shown, sqlite_path
-from orchestrator.tracking.environment import environment
-from orchestrator.tracking.locks import locked, migration_of
+from orchestrator.tracking.address import environment, is_server, migration_lock, shown, sqlite_path
 
 _GOODBYE_SECONDS = 5.0
 
 
 def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
-    """Return the command of the server: one worker, loopback only, other hosts' names refused."""
+    """Return the command of the server: one worker, on loopback, that refuses other host names."""
     return [
         sys.executable,
         *("-m", "mlflow", "server"),
@@ -33,9 +33,9 @@ def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
 
 
 def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start the server in a process group of its own, for it starts workers that would outlive it."""
-    if not _is_there(tracking_uri):
-        prepare = [sys.executable, "-m", "orchestrator.tracking.prepare", tracking_uri]
+    """Start the server, in a process group of its own because it starts workers that would outlive it."""
+    if not _exists(tracking_uri):
+        prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
     return subprocess.Popen(command(tracking_uri, artifacts, port), env=environment(), start_new_session=True)
 
@@ -46,20 +46,20 @@ def stop(server: subprocess.Popen[bytes]) -> None:
         _signal(server.pid, number)
         deadline = time.monotonic() + _GOODBYE_SECONDS
         while time.monotonic() < deadline:
-            server.poll()  # reaps the server, which would count as a member of its group
+            server.poll()  # reaps the server, which would otherwise count as a member of its group
             if not _signal(server.pid, 0):
                 return
             time.sleep(0.05)
 
 
-def _is_there(tracking_uri: str) -> bool:
-    """Tell whether a database has been made; one that is being made is waited for."""
+def _exists(tracking_uri: str) -> bool:
+    """Return True if the database exists; wait while another process creates it."""
     path = sqlite_path(tracking_uri)
     if path is None:
         return True
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with locked(migration_of(file)):
+    with FileLock(migration_lock(file)):
         return file.exists()
 
 
@@ -74,7 +74,7 @@ def _is_free(port: int) -> bool:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; tell whether there was anyone to send it to."""
+    """Send a signal to a process group; return False if the group has no process."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -83,10 +83,10 @@ def _signal(group: int, number: int) -> bool:
 
 
 def serve(tracking_uri: str, artifacts: Path, port: int) -> int:
-    """Serve until the server ends or a signal asks for its end; return the exit code.
+    """Serve until the server ends, or until SIGINT or SIGTERM; return the exit code.
 
     Raises:
-        BadInput: if the port is taken, or MLflow is a server already.
+        BadInput: the port is taken, or MLflow is already served elsewhere.
     """
     if is_server(tracking_uri):
         where = shown(tracking_uri)

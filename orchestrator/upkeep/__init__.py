@@ -1,1 +1,1 @@
-"""Checking, cleaning and rebuilding what earlier runs have left: `check`, `gc`, `recover`."""
+"""Checking, cleaning and rebuilding what earlier runs left behind: `check`, `gc`, `recover`."""

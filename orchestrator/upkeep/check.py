@@ -1,13 +1,11 @@
-"""The invariants of a sweep that its ledger and its checkpoints keep, whatever happened to it."""
+"""The invariants of a sweep: what its ledger and its checkpoints satisfy whatever happened to it."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
@@ -22,23 +20,23 @@ from orchestrator.ledger.records import (
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    by_trial,
 )
-from orchestrator.upkeep.orphans import leftovers
+from orchestrator.upkeep.orphans import orphans
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
 AtHand = Callable[[str, str], Path]
-"""Brings a trial's checkpoint here, by key and recorded path, and returns its folder."""
-Owned = TypeVar("Owned", AttemptRecord, ReportRecord, CheckpointRecord)
+"""Returns the local folder of a checkpoint, by trial key and recorded path; fetches it if need be."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it must be.
+    """A violated invariant.
 
     Attributes:
         where: the sweep, trial, attempt or folder.
-        problem: what must hold and what is there instead.
+        problem: what must hold, and what was found instead.
     """
 
     where: str
@@ -47,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that the ledger holds of one sweep.
+    """Everything that the ledger holds of one sweep.
 
     Attributes:
         driven: whether a living driver holds its lease.
@@ -64,33 +62,33 @@ class Facts:
 def check(
     ledger: Ledger, sweep_id: str, checkpoints: Path, at_hand: AtHand = lambda _, recorded: Path(recorded)
 ) -> list[Finding]:
-    """Return all that is wrong with a sweep; nothing is changed.
+    """Return every violated invariant of a sweep. Nothing is changed.
 
     Args:
-        ledger: where it is kept.
+        ledger: holds the sweep.
         sweep_id: of the sweep.
-        checkpoints: the folder of its checkpoints, one folder a trial and in it one a step.
-        at_hand: brings a checkpoint here, where it lies elsewhere, and returns its folder.
+        checkpoints: the folder of its checkpoints, with one folder a trial and in it one a step.
+        at_hand: returns the folder of a checkpoint on this machine; fetches it if it is elsewhere.
 
     Raises:
-        KeyError: the ledger knows no such sweep.
+        KeyError: the sweep is not in the ledger.
     """
     try:
-        behind = verify(ledger, sweep_id, mend=False)
+        faults = verify(ledger, sweep_id, repair_backup=False)
         facts = _facts(ledger, sweep_id)
     except Damaged as damage:
         return [Finding(damage.where, f"{damage.must}, got {damage.got}")]
-    # A driver's last line may still be on its way to the backup.
-    found = [Finding(sweep_id, problem) for problem in behind if not facts.driven]
-    found += [*_sweep(facts), *_numbers(facts)]
+    # The last line of a living driver may not have reached the backup yet.
+    findings = [Finding(sweep_id, fault) for fault in faults if not facts.driven]
+    findings += [*_sweep(facts), *_numbers(facts)]
     for trial in facts.trials:
-        found += [
+        findings += [
             *_trial(trial),
             *_attempts(trial, facts),
             *_reports(trial, facts),
             *_kept(trial, facts, at_hand),
         ]
-    return [*found, *_left_over(facts, checkpoints)]
+    return [*findings, *_orphans(facts, checkpoints)]
 
 
 def _facts(ledger: Ledger, sweep_id: str) -> Facts:
@@ -103,17 +101,10 @@ def _facts(ledger: Ledger, sweep_id: str) -> Facts:
         sweep,
         trials,
         driven,
-        _by_trial(ledger.attempts(sweep_id)),
-        _by_trial(ledger.reports(sweep_id)),
-        _by_trial(ledger.checkpoints(sweep_id)),
+        by_trial(ledger.attempts(sweep_id)),
+        by_trial(ledger.reports(sweep_id)),
+        by_trial(ledger.checkpoints(sweep_id)),
     )
-
-
-def _by_trial(records: Iterable[Owned]) -> dict[str, list[Owned]]:
-    grouped: dict[str, list[Owned]] = defaultdict(list)
-    for record in records:
-        grouped[record.trial_key].append(record)
-    return grouped
 
 
 def _sweep(facts: Facts) -> Iterator[Finding]:
@@ -121,9 +112,9 @@ def _sweep(facts: Facts) -> Iterator[Finding]:
     if sweep.state not in STATES["SweepRecord"]:
         yield Finding(sweep.id, f"its state must be a known one, got {sweep.state}")
     if sweep.state in ("RUNNING", "WAITING") and not facts.driven:
-        yield Finding(sweep.id, f"a sweep is {sweep.state} only under a driver, and none is alive")
+        yield Finding(sweep.id, f"a sweep is {sweep.state} only while a driver runs it, and none does")
     unfinished = [trial.key for trial in facts.trials if trial.state not in FINISHED_TRIAL]
-    # One whose hours are spent leaves trials for `--extend`, and says so.
+    # A sweep that ends because its hours are spent has a reason, and leaves trials for `--extend`.
     if sweep.state == "COMPLETE" and sweep.reason is None and unfinished:
         yield Finding(sweep.id, f"a COMPLETE sweep has finished trials only, got {', '.join(unfinished)}")
 
@@ -151,7 +142,7 @@ def _trial(trial: TrialRecord) -> Iterator[Finding]:
     if trial.state == "FAILED" and not trial.cause:
         yield Finding(trial.key, "a FAILED trial has a cause, got none")
     if (trial.state in FINISHED_TRIAL) != (trial.finished_at is not None):
-        yield Finding(trial.key, f"a finished trial, and no other, has an end; it is {trial.state}")
+        yield Finding(trial.key, f"only a finished trial has a time of its end; this one is {trial.state}")
 
 
 def _attempts(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
@@ -163,25 +154,25 @@ def _attempts(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     if len(running) != wanted or any(attempt.number != trial.attempts for attempt in running):
         yield Finding(trial.key, f"a {trial.state} trial has {wanted} running attempt, got {len(running)}")
     if (running or trial.state == "RUNNING") and not facts.driven:
-        yield Finding(trial.key, "nothing is RUNNING without a driver, and none is alive")
+        yield Finding(trial.key, "a trial is RUNNING only while a driver runs its sweep, and none does")
 
 
 def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     reports = facts.reports.get(trial.key, ())
     if any(not 0 <= report.step <= trial.total_steps for report in reports):
-        yield Finding(trial.key, f"reports lie between step 0 and {trial.total_steps}")
+        yield Finding(trial.key, f"reports are between step 0 and {trial.total_steps}")
     if reports and trial.step < reports[-1].step:
         yield Finding(
             trial.key, f"its step is at least its last report's, {reports[-1].step}, got {trial.step}"
         )
-    order = [attempt_number(report.attempt_id) for report in reports]
-    if order != sorted(order):
+    numbers = [attempt_number(report.attempt_id) for report in reports]
+    if numbers != sorted(numbers):
         yield Finding(trial.key, "a later step is reported by the same attempt or a later one")
     metric = str(facts.sweep.facts.get("metric"))
     best = {report.step: report.metrics for report in reports}.get(trial.best_step or -1)
     if trial.state == "COMPLETE" and best is not None and metric in best and best[metric] != trial.value:
         yield Finding(
-            trial.key, f"its value is what it reported at its best step, {best[metric]}, got {trial.value}"
+            trial.key, f"its value is the one it reported at its best step, {best[metric]}, got {trial.value}"
         )
 
 
@@ -201,12 +192,12 @@ def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:
         yield Finding(damage.where, f"{damage.must}, got {damage.got}")
 
 
-def _left_over(facts: Facts, folder: Path) -> Iterator[Finding]:
+def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
     known = {Path(record.path).resolve() for kept in facts.checkpoints.values() for record in kept}
     trials = {trial.key for trial in facts.trials}
     running = {trial.key for trial in facts.trials if trial.state == "RUNNING"} if facts.driven else set()
-    for path in leftovers(folder, trials, known):
+    for path in orphans(folder, trials, known):
         if path.parent == folder:
-            yield Finding(str(path), "belongs to no trial of the ledger")
-        elif path.parent.name not in running:  # a running trial may just be writing one
-            yield Finding(str(path), "is no checkpoint that the ledger knows")
+            yield Finding(str(path), "a checkpoint folder belongs to a trial of the ledger, this one to none")
+        elif path.parent.name not in running:  # a running trial may be writing it at this moment
+            yield Finding(str(path), "a checkpoint has a row in the ledger, this one has none")

@@ -1,6 +1,6 @@
-"""Whether MLflow's own database says what the ledger says: every trial's run once, every point once.
+"""Compare MLflow's database with the ledger: one run for each trial, and each point once.
 
-It is read without MLflow, which takes seconds to import; a server's database is not ours to read.
+The database is read without MLflow. That of an MLflow server is not compared.
 """
 
 from __future__ import annotations
@@ -8,71 +8,61 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import UNFINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.records import UNFINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord, by_trial
 from orchestrator.tracking import events
-from orchestrator.tracking.limits import is_number, legal_name
+from orchestrator.tracking.fold import is_number, legal_name
+from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.upkeep.check import Finding
 
-REMEDY = "`recover --mlflow` tells it again"
-Point = tuple[str, int, float]
-Run = tuple[str, str]
-
-_RUNS = """
-SELECT trial.value, runs.run_uuid, runs.status FROM runs
-JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = 'trial.key'
-JOIN tags AS parent ON parent.run_uuid = runs.run_uuid AND parent.key = 'mlflow.parentRunId'
-JOIN tags AS sweep ON sweep.run_uuid = parent.value AND sweep.key = 'sweep.id' AND sweep.value = ?
-JOIN tags AS began ON began.run_uuid = parent.value AND began.key = 'sweep.created' AND began.value = ?
-"""
+REMEDY = "`recover --mlflow` delivers it again"
 
 
 def disagreements(ledger: Ledger, sweep: SweepRecord, database: Path) -> list[Finding]:
-    """Return what an MLflow of our own says otherwise than the ledger; nothing while it is being told."""
+    """Return the differences between MLflow and the ledger; none while events of the sweep are pending.
+
+    Args:
+        ledger: holds the sweep.
+        sweep: its record.
+        database: SQLite file of MLflow.
+    """
     if ledger.backlog(sweep.id):
         return []
     driven = holder(ledger, sweep.id) is not None
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)) as reader:
-            return [*_compared(ledger, sweep, reader, driven)]
+        with stored_runs(database) as runs:
+            return [*_compared(ledger, sweep, runs, driven)]
     except sqlite3.Error as error:
         return [Finding(str(database), f"must be MLflow's database, got {error}; {REMEDY}")]
 
 
-def _compared(
-    ledger: Ledger, sweep: SweepRecord, reader: sqlite3.Connection, driven: bool
-) -> Iterator[Finding]:
-    runs: dict[str, list[Run]] = {}
-    for key, run, status in reader.execute(_RUNS, (sweep.id, repr(sweep.created_at))):
-        runs.setdefault(key, []).append((run, status))
-    reports: dict[str, list[ReportRecord]] = {}
-    for report in ledger.reports(sweep.id):
-        reports.setdefault(report.trial_key, []).append(report)
+def _compared(ledger: Ledger, sweep: SweepRecord, stored: StoredRuns, driven: bool) -> Iterator[Finding]:
+    runs = stored.of_sweep(sweep.id, repr(sweep.created_at))
+    reports = by_trial(ledger.reports(sweep.id))
     for trial in ledger.trials(sweep.id):
-        own = runs.get(trial.key, [])
-        if len(own) != 1:
-            yield Finding(trial.key, f"MLflow has one run of a trial, got {len(own)}; {REMEDY}")
+        of_trial = runs.get(trial.key, [])
+        if len(of_trial) != 1:
+            yield Finding(trial.key, f"MLflow has one run of a trial, got {len(of_trial)}; {REMEDY}")
             continue
-        [(run, status)] = own
+        [(run_id, status)] = of_trial
         yield from _status(trial, status, driven)
-        drawn = reader.execute("SELECT key, step, value FROM metrics WHERE run_uuid = ?", (run,))
-        yield from _points(trial.key, _told(reports.get(trial.key, [])), drawn.fetchall())
+        yield from _points(trial.key, _reported(reports.get(trial.key, [])), stored.points(run_id))
 
 
 def _status(trial: TrialRecord, status: str, driven: bool) -> Iterator[Finding]:
     if trial.state in UNFINISHED_TRIAL:
         if status == "RUNNING" and not driven:
-            yield Finding(trial.key, "nothing is RUNNING in MLflow without a driver, and none is alive")
-    elif status != (wanted := events.status_of(trial.state)):
-        yield Finding(trial.key, f"a {trial.state} trial is {wanted} in MLflow, got {status}; {REMEDY}")
+            must = "a run is RUNNING in MLflow only while a driver runs its sweep"
+            yield Finding(trial.key, f"{must}, and none does")
+    elif status != (expected := events.status_of(trial.state)):
+        yield Finding(trial.key, f"a {trial.state} trial is {expected} in MLflow, got {status}; {REMEDY}")
 
 
-def _told(reports: Iterable[ReportRecord]) -> set[Point]:
+def _reported(reports: Iterable[ReportRecord]) -> set[Point]:
+    """Return the points that MLflow must have."""
     return {
         (legal_name(name), report.step, float(value))
         for report in reports
@@ -81,9 +71,9 @@ def _told(reports: Iterable[ReportRecord]) -> set[Point]:
     }
 
 
-def _points(key: str, told: set[Point], drawn: Sequence[Point]) -> Iterator[Finding]:
-    if missing := told - set(drawn):
+def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator[Finding]:
+    if missing := reported - set(stored):
         yield Finding(key, f"MLflow has every point that was reported, missing {len(missing)}; {REMEDY}")
-    times = Counter((name, step) for name, step, _ in drawn)
-    if twice := [place for place, count in times.items() if count > 1]:
-        yield Finding(key, f"MLflow has every point once, got {len(twice)} of them more often")
+    counts = Counter((name, step) for name, step, _ in stored)
+    if repeated := [point for point, count in counts.items() if count > 1]:
+        yield Finding(key, f"MLflow has every point once, got {len(repeated)} of them more often")

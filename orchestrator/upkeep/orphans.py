@@ -1,21 +1,65 @@
-"""Checkpoints on disk that no row refers to: a driver died between a commit and the deletion it allowed."""
+"""Files that no row of the ledger refers to: orphaned checkpoints, Ray Tune's state, compiled programs.
+
+A driver that dies between a commit and the deletion that the commit allows leaves an orphaned checkpoint.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
 
 
-def leftovers(folder: Path, trials: Collection[str], known: Collection[Path]) -> Iterator[Path]:
-    """Yield what is left over under the folder of a sweep's checkpoints.
+@dataclass(frozen=True)
+class Garbage:
+    """A file or folder that can be deleted.
+
+    Attributes:
+        path: of the file or folder.
+        why: why it is not needed, in a few words.
+        bytes: total size of its files.
+    """
+
+    path: Path
+    why: str
+    bytes: int
+
+
+def garbage_of(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
+    """Return what a sweep does not need; call it while no driver runs the sweep."""
+    paths_and_reasons = [
+        (path, "a checkpoint that no trial refers to")
+        for path in orphans_of(ledger, sweep_id, paths.checkpoints(sweep_id))
+    ]
+    if (state := paths.ray / sweep_id).is_dir():
+        paths_and_reasons.append((state, "Ray Tune's own state, which is never read"))
+    return [Garbage(path, why, size(path)) for path, why in paths_and_reasons]
+
+
+def compiled_programs(paths: Paths) -> list[Garbage]:
+    """Return the compilation cache, if it is under the root; without it the next sweep compiles again."""
+    folder = paths.compilations
+    is_own = folder.is_dir() and folder.is_relative_to(paths.root)
+    return [Garbage(folder, "compiled programs", size(folder))] if is_own else []
+
+
+def unknown_sweeps(ledger: Ledger, paths: Paths) -> list[Path]:
+    """Return the checkpoint folders of sweeps that are not in this ledger; they may be in another one."""
+    known = {record.id for record in ledger.sweeps()}
+    return [path for path in sorted(paths.checkpoints("").glob("*")) if path.name not in known]
+
+
+def orphans(folder: Path, trials: Collection[str], known: Collection[Path]) -> Iterator[Path]:
+    """Yield the orphans under the checkpoint folder of a sweep.
 
     Args:
-        folder: one folder a trial, and in it one a step; need not be there.
-        trials: keys of the sweep's trials; the folder of any other one is left over whole.
+        folder: holds one folder a trial, and in it one a step; need not exist.
+        trials: keys of the sweep's trials; the whole folder of any other trial is an orphan.
         known: the checkpoints that rows refer to, resolved.
     """
     for trial in sorted(path for path in folder.glob("*") if path.is_dir()):
@@ -29,32 +73,32 @@ def _unknown(trial: Path, known: Collection[Path]) -> list[Path]:
     return [step for step in sorted(trial.glob("*")) if step.resolve() not in known]
 
 
-def of_sweep(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
-    """Return what is left over of a sweep of the ledger, while no worker runs it."""
+def orphans_of(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
+    """Return the orphans of a sweep of the ledger; call it while no worker runs the sweep."""
     trials = {trial.key for trial in ledger.trials(sweep_id)}
     known = {Path(row.path).resolve() for row in ledger.checkpoints(sweep_id)}
-    return list(leftovers(folder, trials, known))
+    return list(orphans(folder, trials, known))
 
 
 def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
-    """Delete what is left over of a sweep that no worker runs; return what was deleted.
+    """Delete the orphans of a sweep that no worker runs; return what was deleted.
 
-    To be called by the driver, under its lease, before it launches anything.
+    The driver calls this under its lease, before it launches anything.
 
     Raises:
-        BadInput: the ledger does not know the sweep, and there are checkpoints: another ledger may.
+        BadInput: the sweep is not in the ledger and has checkpoints, so it may be in another ledger.
     """
     if ledger.sweep(sweep_id) is None:
-        _refuse_strangers(ledger, sweep_id, folder)
+        _refuse_unknown_checkpoints(ledger, sweep_id, folder)
         return []
-    found = of_sweep(ledger, sweep_id, folder)
-    for path in found:
+    deleted = orphans_of(ledger, sweep_id, folder)
+    for path in deleted:
         delete(path)
-    return found
+    return deleted
 
 
 def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
-    """Delete what a worker that died in the middle of a save has left in its trial's folder."""
+    """Delete the files that a worker left in its trial's folder when it died in the middle of a save."""
     known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
     for path in _unknown(folder, known):
         delete(path)
@@ -68,11 +112,18 @@ def delete(path: Path) -> None:
         path.unlink()
 
 
-def _refuse_strangers(ledger: Ledger, sweep_id: str, folder: Path) -> None:
+def size(path: Path) -> int:
+    """Return the bytes of a file, or of all files under a folder; links are not followed."""
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(size(entry) for entry in path.iterdir())
+
+
+def _refuse_unknown_checkpoints(ledger: Ledger, sweep_id: str, folder: Path) -> None:
     if any(path.is_dir() for path in folder.glob("*")):
         raise BadInput(
             str(folder),
-            f"must be empty before {sweep_id} begins in {ledger.where}",
+            f"must be empty before {sweep_id} starts in {ledger.where}",
             "checkpoints of a sweep that this ledger does not know",
             "Name the ledger that does (SWEEP_LEDGER), another --root, or move the folder away.",
         )

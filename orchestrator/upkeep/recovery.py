@@ -1,8 +1,7 @@
-"""Rebuild a damaged SQLite ledger from its backup, exactly up to the last commit that the backup holds."""
+"""Rebuild a damaged SQLite ledger from its backup, up to the last commit that the backup holds."""
 
 from __future__ import annotations
 
-import fcntl
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,22 +13,22 @@ from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.connect import WRITING, connect, database_file, is_file, parse
 from orchestrator.ledger.integrity import replay, starts_whole, tally
+from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
-from orchestrator.ledger.schema import exclusively, lock_folder, make_tables
+from orchestrator.ledger.schema import MIGRATION_LOCK, create_tables, lock_folder, migration_lock
 from orchestrator.ledger.tables import METADATA, TALLY
 
-MIGRATION = "migration"
 PARTS = ("", "-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was done.
+    """The result of a recovery.
 
     Attributes:
-        commits: by sweep, the number of commits that it was brought back to.
+        commits: by sweep, the number of commits in the rebuilt ledger.
         lost: by sweep, the number of commits that only a damaged part of its log holds.
-        damaged: where the damaged database was put aside.
+        damaged: folder that the damaged database was moved to.
     """
 
     commits: dict[str, int]
@@ -38,10 +37,10 @@ class Recovery:
 
 
 def recover(url: str) -> Recovery:
-    """Rebuild the ledger at `url` and put the damaged files aside.
+    """Rebuild the ledger at `url`, and move the damaged files aside.
 
     Raises:
-        BadInput: the address is not a ledger.
+        BadInput: `url` cannot be a ledger.
         Busy: a driver uses the ledger.
         Damaged: there is no backup to rebuild it from.
     """
@@ -52,34 +51,29 @@ def recover(url: str) -> Recovery:
         where = address.render_as_string(hide_password=True)
         remedy = "Restore it from a backup of your own, or start anew."
         raise Damaged(where, "must have a backup beside it to be rebuilt", "none", remedy)
-    with exclusively(lock_folder(address) / MIGRATION):
+    with migration_lock(address):
         _refuse_while_driven(lock_folder(address))
         fresh = file.with_name(f"{file.name}.recovering")
         _remove(fresh)
         engine = connect(address.set(database=str(fresh)))
-        make_tables(engine, fresh)
-        done = {log.stem: _replay(engine, log) for log in logs}
+        create_tables(engine, fresh)
+        replayed = {log.stem: _replay(engine, log) for log in logs}
         engine.dispose()
         aside = _put_aside(file)
         fresh.replace(file)
-    lost = {name: there - brought for name, (brought, there) in done.items() if there > brought}
-    return Recovery({name: brought for name, (brought, _) in done.items()}, lost, aside)
+    lost = {name: known - rebuilt for name, (rebuilt, known) in replayed.items() if known > rebuilt}
+    return Recovery({name: rebuilt for name, (rebuilt, _) in replayed.items()}, lost, aside)
 
 
 def _refuse_while_driven(folder: Path) -> None:
     for path in folder.iterdir():
-        if path.name == MIGRATION:
-            continue
-        with path.open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                remedy = "Stop it first, with `stop`."
-                raise Busy(f"sweep {path.name}", "no driver may run", "a running one", remedy) from None
+        if path.name != MIGRATION_LOCK and is_held(path):
+            remedy = "Stop it first, with `stop`."
+            raise Busy(f"sweep {path.name}", "no driver may run", "a running one", remedy)
 
 
 def _replay(engine: Engine, log: Path) -> tuple[int, int]:
-    """Write what a log leads to; return its last commit and the last one it knows of."""
+    """Write the rows that a log leads to; return the number of their last commit, and of the newest known."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     commits = 0
     for entry in backup.entries(log):
@@ -88,7 +82,7 @@ def _replay(engine: Engine, log: Path) -> tuple[int, int]:
         replay(entry, rows)
         commits = entry.number
     if not rows:
-        remedy = "Remove it, to go on without its sweep."
+        remedy = "Remove the log, to recover the ledger without its sweep."
         raise Damaged(str(log), "must start with its sweep", "a damaged first line", remedy)
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for (name, *_), row in rows.items():

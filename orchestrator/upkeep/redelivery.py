@@ -1,4 +1,4 @@
-"""Tell MLflow again what it has lost: all that it was ever told stands in the ledger."""
+"""Redelivery: send MLflow again what it has lost. Everything that was ever delivered is in the ledger."""
 
 from __future__ import annotations
 
@@ -16,38 +16,45 @@ from orchestrator.tracking.shipper import Shipper
 PARTS = ("", "-wal", "-shm")
 
 
-def retell(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
-    """Deliver every record of a sweep once more; return how many there are, and how many still wait.
+def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
+    """Deliver every event of a sweep once more; return how many there are, and how many are still pending.
+
+    Args:
+        ledger: holds the sweep.
+        sweep_id: of the sweep.
+        paths: where MLflow is.
+        seconds: longest time to deliver.
 
     Raises:
-        Busy: its driver lives, and delivers itself.
+        Busy: a driver runs the sweep, and delivers its events itself.
     """
     with Lease(ledger, sweep_id):
-        told = ledger.redeliver(sweep_id)
+        events = ledger.redeliver(sweep_id)
         shipper = Shipper(paths.ledger_url, sweep_id, paths.tracking_uri, paths.artifacts)
         shipper.start()
-        left = shipper.drain(seconds)
+        pending = shipper.drain(seconds)
         shipper.close()
-    return told, left
+    return events, pending
 
 
 def set_aside(paths: Paths) -> Path | None:
-    """Rename an MLflow database of our own that cannot be read; return its new name, None if it is sound.
+    """Rename an SQLite database of MLflow that cannot be read; return its new name, or None if it is intact.
 
-    The logs of one that is gone go with it: SQLite would write them into the next.
+    Its logs are renamed with it, even if the database itself is gone: SQLite would write them into the next
+    one.
     """
     local = sqlite_path(paths.tracking_uri)
-    if local is None or _sound(file := Path(local)):
+    if local is None or _is_intact(file := Path(local)):
         return None
-    left = [file.with_name(file.name + part) for part in PARTS]
+    parts = [file.with_name(file.name + part) for part in PARTS]
     aside = file.with_name(f"{file.name}.damaged")
-    for part in left:
+    for part in parts:
         if part.exists():
             part.replace(part.with_name(part.name.replace(file.name, aside.name, 1)))
     return aside if aside.exists() else None
 
 
-def _sound(file: Path) -> bool:
+def _is_intact(file: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=30)) as reader:
             return bool(reader.execute("PRAGMA quick_check").fetchone() == ("ok",))

@@ -20,11 +20,11 @@ from mlflow.tracking import MlflowClient
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 
+from orchestrator.driver import publication
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report import report
 from orchestrator.report.figures.curves import layers
 from orchestrator.report.history import History, read
-from orchestrator.report.summary import Row, Summary, summarise
+from orchestrator.report.summary import LeaderboardRow, Summary, summarise
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
@@ -86,7 +86,7 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
     """Write a small sweep to the ledger and tell MLflow of it."""
     ledger = Ledger.open(paths.ledger_url)
     sweeps.fill(ledger, checkpoints)
-    told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
+    told = publication.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
     ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
     to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
@@ -182,7 +182,7 @@ def _follow_the_link_to_the_curves(chrome: Chrome, finished: Finished) -> None:
     chrome.switch_to.window(here)
 
 
-def _as_mlflow_sorts(row: Row) -> tuple[bool, float]:
+def _as_mlflow_sorts(row: LeaderboardRow) -> tuple[bool, float]:
     """Best objective first, trials without one last."""
     return row.value is None, -(row.value or 0.0)
 

@@ -19,7 +19,7 @@ import pytest
 
 from orchestrator.ledger.records import CheckpointRecord
 from orchestrator.tracking import events
-from orchestrator.tracking.environment import environment
+from orchestrator.tracking.address import environment
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables.inference import Predictor

@@ -50,7 +50,7 @@ def test_sweep_from_command_to_report(commands: Commands) -> None:
     code, output = commands.run(*FOUR)
     assert code == 0, output
     assert "is finished" in output
-    assert len(ledger.readings(sweep.id)) == 1
+    assert len(ledger.evaluations(sweep.id)) == 1
     assert all(trial.attempts == 1 for trial in ledger.trials(sweep.id))
 
 
@@ -113,7 +113,7 @@ def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
 
 
 def _read_once(ledger: Ledger, sweep_id: str) -> str:
-    (reading,) = ledger.readings(sweep_id)
+    (reading,) = ledger.evaluations(sweep_id)
     best = max(
         (trial for trial in ledger.trials(sweep_id) if trial.state == "COMPLETE"),
         key=lambda trial: (trial.value or 0, -trial.number),

@@ -19,7 +19,7 @@ from orchestrator.config.yaml_reader import parse_document
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.report.gallery import FIGURES
+from orchestrator.report.figures import FIGURES
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.cli.test_inputs import SPACE

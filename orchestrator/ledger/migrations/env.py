@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection it is handed, inside that transaction."""
+"""Alembic's entry point: runs the revisions on the given connection, inside its transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The searched hyperparameters as axes: which values they may have, and where a value lies on them."""
+"""The searched hyperparameters as axes: the values they may have, and the position of a value on them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Axis:
     """One hyperparameter.
 
     Attributes:
-        name: as the search-space file names it.
-        kind: how its values are spread.
-        low: the end of a range that lies at 0.
-        high: the end that lies at 1.
-        choices: the values of a category, in the file's order.
+        name: its name in the search-space file.
+        kind: scale of its values.
+        low: end of a range that is at position 0.
+        high: end of a range that is at position 1.
+        choices: values of a category, in the order of the file.
     """
 
     name: str
@@ -33,31 +33,31 @@ class Axis:
     high: float = 1.0
     choices: tuple[Any, ...] = ()
 
-    def place(self, value: Any) -> float:
-        """Return where a value lies, from 0 to 1."""
+    def position(self, value: Any) -> float:
+        """Return the position of a value, from 0 to 1."""
         if self.kind == "category":
             return (self.choices.index(value) + 0.5) / len(self.choices)
-        low, high, here = (self._stretched(each) for each in (self.low, self.high, value))
-        return 0.5 if high == low else (here - low) / (high - low)
+        low, high, scaled = (self._scaled(each) for each in (self.low, self.high, value))
+        return 0.5 if high == low else (scaled - low) / (high - low)
 
-    def value(self, place: float) -> float:
-        """Return the value of a range at a place from 0 to 1."""
-        low, high = self._stretched(self.low), self._stretched(self.high)
-        here = low + place * (high - low)
-        return math.exp(here) if self.kind == "log" else here
+    def value(self, position: float) -> float:
+        """Return the value of a range at a position from 0 to 1."""
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        scaled = low + position * (high - low)
+        return math.exp(scaled) if self.kind == "log" else scaled
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return places and texts that describe the axis."""
+        """Return the positions and texts of the axis's ticks."""
         if self.kind == "category":
-            return [(self.place(choice), words.setting(choice)) for choice in self.choices]
-        return [(place, words.setting(self.value(place))) for place in (0.0, 0.5, 1.0)]
+            return [(self.position(choice), words.setting(choice)) for choice in self.choices]
+        return [(position, words.setting(self.value(position))) for position in (0.0, 0.5, 1.0)]
 
-    def _stretched(self, value: float) -> float:
+    def _scaled(self, value: float) -> float:
         return math.log(value) if self.kind == "log" else float(value)
 
 
 def axes(history: History) -> list[Axis]:
-    """Return the searched hyperparameters of a sweep, in the order of its file."""
+    """Return the axes of a sweep's searched hyperparameters, in the order of the file."""
     return [_axis(name, entry) for name, entry in history.sweep.document["search"].items()]
 
 
@@ -70,31 +70,31 @@ def _axis(name: str, entry: Mapping[str, Any]) -> Axis:
 
 
 @dataclass(frozen=True)
-class Valued:
-    """Trials with a value, as arrays.
+class TrialValues:
+    """The trials that have a value, as arrays.
 
     Attributes:
         numbers: of the trials, shape `(n,)`.
         values: best validation values, shape `(n,)`.
-        places: of each hyperparameter on its axis, shape `(n,)`; NaN where a trial has none.
+        positions: by hyperparameter, on its axis, shape `(n,)`; NaN for a trial without that hyperparameter.
         complete: whether a trial ran to its end, shape `(n,)`.
     """
 
     numbers: np.ndarray
     values: np.ndarray
-    places: Mapping[str, np.ndarray]
+    positions: Mapping[str, np.ndarray]
     complete: np.ndarray
 
 
-def valued(history: History, over: Sequence[Axis]) -> Valued:
-    """Return the trials of the search that have a value: the complete and the pruned ones."""
+def valued(history: History, over: Sequence[Axis]) -> TrialValues:
+    """Return the trials of the search that have a value: the complete ones and the pruned ones."""
     trials = [trial for trial in history.search() if trial.value is not None]
-    return Valued(
+    return TrialValues(
         numbers=np.array([trial.number for trial in trials], dtype=int),
         values=np.array([trial.value for trial in trials], dtype=float),
-        places={
+        positions={
             axis.name: np.array(
-                [axis.place(t.params[axis.name]) if axis.name in t.params else math.nan for t in trials],
+                [axis.position(t.params[axis.name]) if axis.name in t.params else math.nan for t in trials],
                 dtype=float,
             )
             for axis in over

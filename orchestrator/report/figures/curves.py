@@ -1,31 +1,32 @@
-"""Curves over training: how the trials learned, and how their hidden states grew."""
+"""Figures over time: the sweep's progress, each trial's curves, and where the time went."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
 from orchestrator.ledger.records import UNFINISHED_TRIAL, TrialRecord
+from orchestrator.ledger.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
+from orchestrator.report.summary import Spending
 
 _NORM = re.compile(r"hidden_norm/layer_(\d+)")
 _MANY = 100
-"""Trials from which on the curves that only make the background are thinned more."""
-
+"""Number of trials above which the curves in the background are thinned more."""
 
 _GOOD = 30
-"""Complete trials that are told apart then."""
+"""Number of the best complete trials that are then drawn in the foreground."""
 
 
 def learning_curves(
     history: History, metric: str, chosen: str | None, chance: float | None = None
 ) -> go.Figure:
-    """Draw a metric over steps for every trial: pruned and failed ones faint, the chosen one on top."""
+    """Draw a metric over the steps of every trial: pruned and failed trials faint, the chosen one on top."""
     trials = [trial for trial in history.search() if trial.key != chosen]
     most = style.MOST_POINTS if len(trials) <= _MANY else 60
     good = {trial.key for trial in _best(history, _GOOD if len(trials) > _MANY else len(trials))}
@@ -69,9 +70,7 @@ def learning_curves(
 
 
 def _best(history: History, count: int) -> list[TrialRecord]:
-    complete = [trial for trial in history.search() if trial.state == "COMPLETE" and trial.value is not None]
-    sign = -1.0 if history.maximize else 1.0
-    return sorted(complete, key=lambda trial: sign * (trial.value or 0.0))[:count]
+    return ranked(history.trials, maximize=history.maximize, violations=history.violations())[:count]
 
 
 def _curves(
@@ -85,7 +84,7 @@ def _curves(
 
 
 def layers(history: History, keys: Sequence[str]) -> list[int]:
-    """Return the layers whose hidden norms the trials report."""
+    """Return the numbers of the layers whose hidden norms the trials report."""
     names = {name for key in keys for row in history.reports.get(key, ()) for name in row.metrics}
     return sorted(int(match[1]) for match in map(_NORM.fullmatch, names) if match)
 
@@ -96,8 +95,8 @@ def hidden_norms(history: History, key: str) -> go.Figure:
     Source: RotRNN, Figure 3.
     """
     figure = go.Figure()
-    found = layers(history, [key])
-    for layer, colour in zip(found, style.shades(len(found)), strict=True):
+    numbers = layers(history, [key])
+    for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
         name = f"hidden_norm/layer_{layer}"
         rows = style.thinned([row for row in history.reports[key] if name in row.metrics])
         figure.add_scatter(
@@ -112,13 +111,13 @@ def hidden_norms(history: History, key: str) -> go.Figure:
 
 
 def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
-    """Draw the hidden-state norm of each layer over steps: mean of the trials, plus and minus one deviation.
+    """Draw the mean hidden-state norm of each layer over steps, with one standard deviation to either side.
 
     Only steps that at least two of the trials report are drawn.
     """
     figure = go.Figure()
-    found = layers(history, keys)
-    for layer, colour in zip(found, style.shades(len(found)), strict=True):
+    numbers = layers(history, keys)
+    for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
         steps, means, deviations = spread(history, keys, f"hidden_norm/layer_{layer}")
         band = {"color": colour, "width": 0}
         edges = np.concatenate([means + deviations, (means - deviations)[::-1]])
@@ -141,7 +140,7 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
 
 
 def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return steps, and over the trials the mean and the sample standard deviation of a metric at each.
+    """Return the steps of a metric, and at each step its mean and sample standard deviation over the trials.
 
     All three have the shape `(steps,)`; a step that fewer than two trials report is left out.
     """
@@ -150,7 +149,94 @@ def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarr
         for row in history.reports.get(key, ()):
             if metric in row.metrics:
                 values[row.step].append(row.metrics[metric])
-    steps = style.thinned(sorted(step for step, seen in values.items() if len(seen) > 1))
+    steps = style.thinned(sorted(step for step, reported in values.items() if len(reported) > 1))
     means = [float(np.mean(values[step])) for step in steps]
     deviations = [float(np.std(values[step], ddof=1)) for step in steps]
     return np.array(steps, dtype=np.int32), np.array(means), np.array(deviations)
+
+
+def optimisation_history(history: History, chosen: str | None) -> go.Figure:
+    """Draw each trial's value over its number, and the best value so far as a staircase."""
+    trials = history.search()
+    figure = go.Figure()
+    for name, state, colour, symbol in (
+        ("complete", "COMPLETE", style.COMPLETE, "circle"),
+        ("pruned", "PRUNED", style.PRUNED, "circle-open"),
+    ):
+        members = [trial for trial in trials if trial.state == state and trial.value is not None]
+        _markers(figure, members, name, colour, symbol, 7)
+    best = best_so_far(trials, maximize=history.maximize, violations=history.violations())
+    if best:
+        numbers, values = zip(*best, strict=True)
+        line = {"color": style.BEST, "width": 2, "shape": "hv"}
+        figure.add_scatter(x=numbers, y=values, name="best so far", mode="lines", line=line)
+    _markers(figure, [trial for trial in trials if trial.key == chosen], "chosen", style.CHOSEN, "star", 14)
+    return style.framed(figure, x="trial", y=history.metric)
+
+
+def best_so_far(
+    trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
+) -> list[tuple[int, float]]:
+    """Return the number of each complete trial with the value of the best trial up to it.
+
+    The last pair repeats the best value at the number of the last trial.
+
+    Args:
+        trials: of the search.
+        maximize: whether a larger value is better.
+        violations: of the constraints, by trial key.
+    """
+    rank = {
+        trial.key: index
+        for index, trial in enumerate(ranked(trials, maximize=maximize, violations=violations))
+    }
+    steps: list[tuple[int, float]] = []
+    best = len(rank)
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.key in rank and trial.value is not None:
+            value = trial.value if rank[trial.key] < best else steps[-1][1]
+            best = min(best, rank[trial.key])
+            steps.append((trial.number, value))
+    if steps:
+        steps.append((max(trial.number for trial in trials), steps[-1][1]))
+    return steps
+
+
+def _markers(
+    figure: go.Figure, trials: Sequence[TrialRecord], name: str, colour: str, symbol: str, size: int
+) -> None:
+    if trials:
+        figure.add_scatter(
+            x=[trial.number for trial in trials],
+            y=[trial.value for trial in trials],
+            name=name,
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": size},
+        )
+
+
+_PARTS = {
+    "train": (style.COMPLETE, "training"),
+    "compile": ("#E69F00", "compiling"),
+    "evaluate": ("#56B4E9", "evaluating"),
+    "other": (style.PRUNED, "starting, saving, waiting"),
+    "lost": (style.FAILED, "lost to faults"),
+}
+
+
+def spending_bar(spending: Spending) -> go.Figure:
+    """Draw the time of all attempts by what it was spent on, as one bar."""
+    figure = go.Figure()
+    unit, length = ("hours", 3600.0) if spending.total > 5400 else ("minutes", 60.0)
+    for name, seconds in spending.parts().items():
+        colour, title = _PARTS[name]
+        figure.add_bar(
+            x=[seconds / length],
+            y=[""],
+            name=title,
+            orientation="h",
+            marker={"color": colour},
+            hoverinfo="x+name",
+        )
+    style.framed(figure, x=f"{unit} of all attempts together", y="", height=170)
+    return figure.update_layout(barmode="stack", legend={"traceorder": "normal"})

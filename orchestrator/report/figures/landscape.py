@@ -1,4 +1,4 @@
-"""How a trial's value depends on each hyperparameter by itself."""
+"""Figures of how a trial's value depends on its hyperparameters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,31 @@ from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from orchestrator.report.figures import style
-from orchestrator.report.figures.axes import Axis, Valued
+from orchestrator.report.figures.axes import Axis, TrialValues
 from orchestrator.report.importance import Importance
+
+_BUCKETS = 12
+"""Number of colours of the lines in parallel coordinates."""
+
+_CROWD = 100
+"""Number of trials above which the lines of the worse trials fade."""
+
+_GRID = 50
+"""Number of grid lines of a surface in each direction."""
+
+_CORE = 0.02
+"""Distance within which two trials count as one, in lengths of an axis."""
+
+_REACH = 0.25
+"""Distance from the nearest trial beyond which nothing is drawn, in lengths of an axis."""
 
 
 def importance_bars(importances: Sequence[Importance]) -> go.Figure:
-    """Draw each hyperparameter's share of the variance, with the interval that resampled trials give."""
+    """Draw the importance of each hyperparameter, with its interval over resampled trials."""
     ordered = sorted(importances, key=lambda each: each.share)
     shares = [each.share for each in ordered]
     figure = go.Figure()
@@ -36,20 +52,20 @@ def importance_bars(importances: Sequence[Importance]) -> go.Figure:
     return figure.update_xaxes(range=[0, 1]).update_yaxes(automargin=True)
 
 
-def slices(over: Sequence[Axis], trials: Valued, metric: str) -> go.Figure:
-    """Draw the value over each hyperparameter by itself; pruned trials faint."""
+def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
+    """Draw the value over each hyperparameter by itself, with pruned trials faint."""
     columns = 2 if len(over) in (2, 4) else min(3, len(over))
     rows = math.ceil(len(over) / columns)
     figure = make_subplots(rows, columns, shared_yaxes=True, vertical_spacing=0.28 / rows)
     for index, axis in enumerate(over):
         row, column = divmod(index, columns)
-        place = {"row": row + 1, "col": column + 1}
+        subplot = {"row": row + 1, "col": column + 1}
         for complete, colour, opacity in ((False, style.PRUNED, 0.5), (True, style.COMPLETE, 0.75)):
-            here = (trials.complete == complete) & ~np.isnan(trials.places[axis.name])
+            drawn = (trials.complete == complete) & ~np.isnan(trials.positions[axis.name])
             figure.add_scatter(
-                x=trials.places[axis.name][here],
-                y=trials.values[here],
-                text=[f"trial {number}" for number in trials.numbers[here]],
+                x=trials.positions[axis.name][drawn],
+                y=trials.values[drawn],
+                text=[f"trial {number}" for number in trials.numbers[drawn]],
                 mode="markers",
                 marker={"color": colour, "size": 7},
                 opacity=opacity,
@@ -57,20 +73,182 @@ def slices(over: Sequence[Axis], trials: Valued, metric: str) -> go.Figure:
                 legendgroup=str(complete),
                 showlegend=index == 0,
                 hoverinfo="text+y",
-                **place,
+                **subplot,
             )
-        _ruled(figure, axis, place)
+        _set_ticks(figure, axis, subplot)
     style.framed(figure, x="", y="", height=90 + 280 * rows)
     for index, axis in enumerate(over):
         figure.update_xaxes(title_text=axis.name, row=index // columns + 1, col=index % columns + 1)
     return figure.update_yaxes(title_text=metric, col=1)
 
 
-def _ruled(figure: go.Figure, axis: Axis, place: dict[str, int]) -> None:
+def _set_ticks(figure: go.Figure, axis: Axis, subplot: dict[str, int]) -> None:
     ticks = axis.ticks()
     figure.update_xaxes(
         tickvals=[tick[0] for tick in ticks],
         ticktext=[tick[1] for tick in ticks],
         range=[-0.05, 1.05],
-        **place,
+        **subplot,
     )
+
+
+def parallel_coordinates(
+    over: Sequence[Axis], trials: TrialValues, metric: str, *, maximize: bool
+) -> go.Figure:
+    """Draw every trial as a line through its hyperparameters, coloured by its value, the best on top.
+
+    Pruned trials are grey, below the others, because their values are of fewer steps.
+    """
+    figure = go.Figure()
+    named = [axis for axis in over if not np.isnan(trials.positions[axis.name]).all()]
+    scale = style.scale(maximize=maximize)
+    pruned = [int(n) for n in np.flatnonzero(~trials.complete)]
+    _through(figure, named, trials, pruned, style.PRUNED, 0.25)
+    buckets = _buckets(trials, maximize=maximize)
+    for index, (members, position) in enumerate(buckets):
+        opacity = 0.9 if len(trials.values) < _CROWD else 0.15 + 0.75 * (index + 1) / len(buckets)
+        _through(figure, named, trials, members, sample_colorscale(scale, [position])[0], opacity)
+    for column, axis in enumerate(named):
+        figure.add_vline(column, line={"color": "#888888", "width": 1})
+        for position, text in axis.ticks():
+            label = {"x": column, "y": position, "text": text, "bgcolor": "rgba(255,255,255,.8)"}
+            figure.add_annotation(**label, showarrow=False, xanchor="left", xshift=4)
+    _colour_bar(figure, trials.values[trials.complete], metric, scale)
+    style.framed(figure, x="", y="", height=440)
+    names = [axis.name for axis in named]
+    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, showgrid=False)
+    figure.update_xaxes(range=[-0.1, len(names) - 0.6])
+    return figure.update_yaxes(visible=False, range=[-0.06, 1.06])
+
+
+def _through(
+    figure: go.Figure,
+    over: Sequence[Axis],
+    trials: TrialValues,
+    members: Sequence[int],
+    colour: str,
+    opacity: float,
+) -> None:
+    columns = list(range(len(over)))
+    curves = [
+        (
+            f"trial {trials.numbers[n]}: {trials.values[n]:.4f}",
+            columns,
+            [float(trials.positions[axis.name][n]) for axis in over],
+        )
+        for n in members
+    ]
+    if curves:
+        line = {"color": colour, "width": 1.5}
+        joined = style.joined(curves)
+        figure.add_scatter(
+            **joined, mode="lines", line=line, opacity=opacity, hoverinfo="text", showlegend=False
+        )
+
+
+def _buckets(trials: TrialValues, *, maximize: bool) -> list[tuple[list[int], float]]:
+    """Return the complete trials by value in a few groups, the best last.
+
+    A group is the indices of its trials in `trials`, and the position of their mean on the scale of values,
+    from 0 to 1.
+    """
+    indices = np.flatnonzero(trials.complete)
+    values = trials.values[indices]
+    if not len(values):
+        return []
+    order = indices[np.argsort(values if maximize else -values, kind="stable")]
+    low, high = float(values.min()), float(values.max())
+    buckets = np.array_split(order, min(_BUCKETS, len(order)))
+    means = [float(np.mean(trials.values[members])) for members in buckets]
+    return [
+        ([int(n) for n in members], 0.5 if high == low else (mean - low) / (high - low))
+        for members, mean in zip(buckets, means, strict=True)
+    ]
+
+
+def _colour_bar(figure: go.Figure, values: np.ndarray, metric: str, scale: str) -> None:
+    if not len(values):
+        return
+    figure.add_scatter(
+        x=[None],
+        y=[None],
+        mode="markers",
+        showlegend=False,
+        marker={
+            "color": [float(values.min())],
+            "cmin": float(values.min()),
+            "cmax": float(values.max()),
+            "colorscale": scale,
+            "showscale": True,
+            "colorbar": {"title": {"text": metric}},
+        },
+    )
+
+
+def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximize: bool) -> go.Figure:
+    """Draw the complete trials over two hyperparameters, on a surface interpolated between their values."""
+    x, y, values, numbers = over_both(across, up, trials)
+    grid = np.linspace(0.0, 1.0, _GRID)
+    bounds = {"colorscale": style.scale(maximize=maximize)}
+    ends = {"min": float(values.min()), "max": float(values.max())}
+    figure = go.Figure()
+    figure.add_contour(
+        x=grid,
+        y=grid,
+        z=between(x, y, values, grid),
+        zmin=ends["min"],
+        zmax=ends["max"],
+        colorbar={"title": {"text": metric}},
+        line={"width": 0.5},
+        hoverinfo="skip",
+        **bounds,
+    )
+    marker = {"size": 9, "line": {"color": "white", "width": 1}, "cmin": ends["min"], "cmax": ends["max"]}
+    figure.add_scatter(
+        x=x,
+        y=y,
+        text=[f"trial {number}: {value:.4f}" for number, value in zip(numbers, values, strict=True)],
+        mode="markers",
+        marker={"color": values, **marker, **bounds},
+        hoverinfo="text",
+        showlegend=False,
+    )
+    style.framed(figure, x=across.name, y=up.name, height=440)
+    for update, axis in ((figure.update_xaxes, across), (figure.update_yaxes, up)):
+        ticks = axis.ticks()
+        update(
+            tickvals=[tick[0] for tick in ticks], ticktext=[tick[1] for tick in ticks], range=[-0.03, 1.03]
+        )
+    return figure
+
+
+def over_both(
+    across: Axis, up: Axis, trials: TrialValues
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the positions on both axes, values and numbers of the complete trials that have both.
+
+    All four have the shape `(n,)`.
+    """
+    x, y = trials.positions[across.name], trials.positions[up.name]
+    has_both = trials.complete & ~np.isnan(x) & ~np.isnan(y)
+    return x[has_both], y[has_both], trials.values[has_both], trials.numbers[has_both]
+
+
+def between(x: np.ndarray, y: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Return `values` interpolated on the square of `grid`, shape `(grid, grid)`; NaN far from all trials.
+
+    The weights are the inverse fourth power of the distance, so the surface has each trial's value at that
+    trial.
+
+    Args:
+        x: positions of the trials on the horizontal axis, shape `(n,)`.
+        y: positions on the vertical axis, shape `(n,)`.
+        values: of the trials, shape `(n,)`.
+        grid: positions of the grid lines, shape `(grid,)`.
+
+    Source: D. Shepard, "A two-dimensional interpolation function for irregularly-spaced data", 1968.
+    """
+    squares = (grid[None, :, None] - x) ** 2 + (grid[:, None, None] - y) ** 2
+    weights = 1.0 / (squares + _CORE**2) ** 2
+    surface = (weights @ values) / weights.sum(axis=-1)
+    return np.where(squares.min(axis=-1) < _REACH**2, surface, np.nan)

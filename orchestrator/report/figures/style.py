@@ -1,4 +1,4 @@
-"""How all pictures look: one frame, colours that the colour-blind tell apart, curves of a bearable length."""
+"""The common style of all figures: frame, colours that the colour-blind can distinguish, thinned curves."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CHANCE = "#555555"
 SCALE = "Viridis"
 
 MOST_POINTS = 200
-"""Points of a curve that is looked at by itself; more cannot be told apart on a screen."""
+"""Points of a curve that is drawn by itself; a screen does not show more."""
 
 _Item = TypeVar("_Item")
 
 
 def framed(figure: go.Figure, *, x: str, y: str, height: int = 400) -> go.Figure:
-    """Give a picture its axes' titles, its size and the common look."""
+    """Give a figure the titles of its axes, its height in pixels and the common style."""
     figure.update_layout(
         template="plotly_white",
         height=height,
@@ -39,24 +39,24 @@ def framed(figure: go.Figure, *, x: str, y: str, height: int = 400) -> go.Figure
 
 
 def shades(count: int) -> list[str]:
-    """Return `count` colours from dark to light, for things that have an order, such as layers."""
-    places = [0.0] if count == 1 else [0.9 * k / (count - 1) for k in range(count)]
-    return list(sample_colorscale(SCALE, places))
+    """Return `count` colours from dark to light, for ordered things such as layers."""
+    positions = [0.0] if count == 1 else [0.9 * k / (count - 1) for k in range(count)]
+    return list(sample_colorscale(SCALE, positions))
 
 
 def thinned(items: Sequence[_Item], most: int = MOST_POINTS) -> list[_Item]:
-    """Return at most `most` items, evenly spread, the first and the last among them."""
+    """Return at most `most` items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
-    places = np.linspace(0, len(items) - 1, most).round().astype(int)
-    return [items[place] for place in places]
+    indices = np.linspace(0, len(items) - 1, most).round().astype(int)
+    return [items[index] for index in indices]
 
 
 def joined(curves: Iterable[tuple[str, Sequence[int], Sequence[float]]]) -> dict[str, Any]:
-    """Join curves into one trace with gaps between them: a thousand traces would stall a browser.
+    """Join curves into one trace with gaps between them, because a thousand traces would stall a browser.
 
     Args:
-        curves: a name, steps and values each.
+        curves: name, steps and values of each curve.
     """
     x: list[int] = []
     y: list[float] = []
@@ -69,5 +69,5 @@ def joined(curves: Iterable[tuple[str, Sequence[int], Sequence[float]]]) -> dict
 
 
 def scale(*, maximize: bool) -> str:
-    """Return the scale on which better is brighter."""
+    """Return the colour scale on which a better value is brighter."""
     return SCALE if maximize else f"{SCALE}_r"

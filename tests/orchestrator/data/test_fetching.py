@@ -124,7 +124,7 @@ def test_progress_is_reported_in_bytes(site: Site, tmp_path: Path) -> None:
 
 def test_an_interrupted_download_goes_on(site: Site, tmp_path: Path) -> None:
     site.cut = 100
-    with pytest.raises(BadData, match="run it again to go on"):
+    with pytest.raises(BadData, match="run it again to resume"):
         got(remote(site), tmp_path)
     assert (tmp_path / "downloads/set.tar.gz.part").stat().st_size == 100
     site.cut = None
@@ -266,8 +266,8 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         (("set/../../a.txt", b"x"), "must stay inside"),
         (("../set/a.txt", b"x"), "must stay inside"),
         (("set/..\\a.txt", b"x"), "must stay inside"),
-        (("set/a.txt", b"again"), "must be there once"),
-        (("set/a.txt/b.txt", b"x"), "must be there once"),
+        (("set/a.txt", b"again"), "must occur once"),
+        (("set/a.txt/b.txt", b"x"), "must occur once"),
         (("set/big", b"x" * 101), "at most 10 members and 100 bytes, got more at set/big"),
     ],
 )

@@ -71,7 +71,7 @@ def test_the_script_finds_the_code_that_it_brings(root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([TRIAL, "--to", "{root}"], "must not be there yet"),
+        ([TRIAL, "--to", "{root}"], "must not exist"),
         ([f"{sweeps.SWEEP_ID}-99"], "must be the key of a trial"),
     ],
 )

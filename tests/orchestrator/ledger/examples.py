@@ -85,6 +85,6 @@ def everything(ledger: Ledger) -> tuple[Any, ...]:
         ledger.attempts(SWEEP_ID),
         ledger.reports(SWEEP_ID),
         ledger.checkpoints(SWEEP_ID),
-        ledger.readings(SWEEP_ID),
+        ledger.evaluations(SWEEP_ID),
         ledger.pending(SWEEP_ID, 10**6),
     )

@@ -68,7 +68,7 @@ def test_a_ledger_is_made_only_where_it_may_be(sqlite_url: str) -> None:
 def test_a_full_disk_is_named_and_changes_nothing(sqlite_url: str) -> None:
     """Where the file cannot grow the change is refused whole; it succeeds once there is room."""
     ledger = Ledger.open(sqlite_url)
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         pages = connection.execute(text("PRAGMA page_count")).scalar_one()
         connection.execute(text(f"PRAGMA max_page_count={pages}"))
         connection.commit()
@@ -76,7 +76,7 @@ def test_a_full_disk_is_named_and_changes_nothing(sqlite_url: str) -> None:
     with pytest.raises(NoSpace, match="space"):
         ledger.create_sweep(large)
     assert ledger.sweeps() == []
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         connection.execute(text(f"PRAGMA max_page_count={10 * pages}"))
         connection.commit()
     ledger.create_sweep(large)

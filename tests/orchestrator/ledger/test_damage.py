@@ -195,8 +195,10 @@ def test_a_backup_that_is_behind_is_written_anew(held: Ledger, sqlite_url: str, 
     lines = log.read_bytes().splitlines(keepends=True)
     for kept in (lines[:-2], [*lines[:4], *lines[5:]], [*lines[:-1], lines[-1][:20]], []):
         log.write_bytes(b"".join(kept))
-        assert verify(held, SWEEP_ID, mend=False) == verify(held, SWEEP_ID, mend=False) != []
-        assert "written anew" in verify(held, SWEEP_ID)[0]
+        assert (
+            verify(held, SWEEP_ID, repair_backup=False) == verify(held, SWEEP_ID, repair_backup=False) != []
+        )
+        assert "rewritten" in verify(held, SWEEP_ID)[0]
         assert verify(held, SWEEP_ID) == []
     complete(held, 2)
     assert verify(held, SWEEP_ID) == []
@@ -243,11 +245,11 @@ def test_a_backup_that_cannot_be_written_costs_nothing(
         held.add_trial(trial_record(2))
     assert "falls behind" in caplog.text
     assert held.trial(trial_record(2).key) == trial_record(2)
-    assert "written anew" in verify(held, SWEEP_ID)[0]
+    assert "rewritten" in verify(held, SWEEP_ID)[0]
 
 
 def _change(ledger: Ledger, statement: str) -> None:
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         if statement.startswith("PRAGMA"):
             connection.exec_driver_sql("COMMIT")
         connection.execute(text(statement))

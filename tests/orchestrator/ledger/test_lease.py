@@ -11,11 +11,9 @@ import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.file_lease import GLANCE_SECONDS
-from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
+from orchestrator.ledger.lease_backends import PROBE_SECONDS, Holder, RowLease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.row_lease import RowLease
 from orchestrator.ledger.tables import LEASE
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
@@ -97,7 +95,7 @@ def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
         began = time.monotonic()
         with pytest.raises(Busy), Lease(ledger, SWEEP_ID):
             pass
-        assert time.monotonic() - began < 5 * GLANCE_SECONDS
+        assert time.monotonic() - began < 5 * PROBE_SECONDS
 
 
 def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
@@ -143,7 +141,7 @@ def test_the_lease_of_a_lost_machine_is_outwaited(postgres_url: str, monkeypatch
             pass
         assert time.monotonic() - began < 3.0
         assert not told
-    with ledger.writing() as connection, connection.begin():
+    with ledger.writer() as connection, connection.begin():
         ends = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
     _set(ledger, holder=elsewhere, expires_at=float(ends) + 3.0)
     with pytest.raises(Busy), Lease(other, SWEEP_ID):
@@ -152,17 +150,17 @@ def test_the_lease_of_a_lost_machine_is_outwaited(postgres_url: str, monkeypatch
         mine = holder(other, SWEEP_ID)
         assert mine is not None
         assert mine.pid == os.getpid()
-    assert told == ["process 1 on far-away is silent: waiting until its lease ends, 45 s at most."]
+    assert told == ["process 1 on far-away is silent: waiting until its lease expires, 45 s at most."]
     ledger.close()
     other.close()
 
 
 def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row is kept alive while it is held; a driver whose row was taken learns of it."""
-    monkeypatch.setattr("orchestrator.ledger.row_lease.LIFE_SECONDS", 1.0)
-    monkeypatch.setattr("orchestrator.ledger.row_lease.RENEW_SECONDS", 0.2)
+    monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
+    monkeypatch.setattr("orchestrator.ledger.lease_backends.RENEW_SECONDS", 0.2)
     ledger = Ledger.open(postgres_url)
-    lease = RowLease(ledger.writing, SWEEP_ID)
+    lease = RowLease(ledger.writer, SWEEP_ID)
     lease.take()
     time.sleep(1.5)
     assert holder(ledger, SWEEP_ID) is not None
@@ -184,6 +182,6 @@ def test_a_reused_process_number_is_not_a_holder() -> None:
 
 
 def _set(ledger: Ledger, **columns: object) -> None:
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         connection.execute(update(LEASE).values(**columns))
         connection.commit()

@@ -40,7 +40,7 @@ def test_records_come_back_as_they_went_in(url: str) -> None:
     ledger.add_trial(trial_record(1))
     key = complete(ledger, 0)
     reading = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
-    ledger.add_reading(reading)
+    ledger.add_evaluation(reading)
     ledger.close()
 
     again = Ledger.open(url)
@@ -63,7 +63,7 @@ def test_records_come_back_as_they_went_in(url: str) -> None:
         ("last", 20),
     ]
     assert again.checkpoints(key)[0] == saved(key, 30, "best")
-    assert again.readings(SWEEP_ID) == [reading]
+    assert again.evaluations(SWEEP_ID) == [reading]
     again.close()
 
 
@@ -73,10 +73,10 @@ def test_what_is_there_is_not_added_again(ledger: Ledger) -> None:
     for turn in range(2):
         ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
         ledger.add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
-        ledger.add_reading(reading, [event(KEY, 3)])
+        ledger.add_evaluation(reading, [event(KEY, 3)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
     assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
-    assert ledger.readings(SWEEP_ID) == [reading]
+    assert ledger.evaluations(SWEEP_ID) == [reading]
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
 
 

@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.migrations.upgrade import head
-from orchestrator.ledger.schema import HEAD, VERSION_TABLE
+from orchestrator.ledger.schema import HEAD, MIGRATIONS, VERSION_TABLE
 from orchestrator.ledger.tables import METADATA
 from tests.orchestrator.ledger.examples import sweep_record
 
 
 def test_the_newest_revision_is_the_one_asked_for() -> None:
     """A forgotten number would keep the newest tables from ever being made."""
-    assert head() == HEAD
+    assert ScriptDirectory(MIGRATIONS).get_current_head() == HEAD
 
 
 def test_migrations_make_the_tables(ledger: Ledger) -> None:
     """Alembic finds no difference between what it made and what the code declares."""
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
         )
@@ -33,7 +33,7 @@ def test_migrations_make_the_tables(ledger: Ledger) -> None:
 
 def test_a_later_version_is_refused(ledger: Ledger, url: str) -> None:
     """A database of a later version is left alone, and said so."""
-    with ledger.writing() as connection:
+    with ledger.writer() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
         connection.commit()
     with pytest.raises(BadInput, match="Install the version"):

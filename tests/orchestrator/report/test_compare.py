@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.report.compare import comparison, measured
 from orchestrator.report.published import FIGURES, figures
-from orchestrator.report.summary import Row, Summary, summarise
+from orchestrator.report.summary import LeaderboardRow, Summary, summarise
 from tests import sweeps
 from trainables.layers import LAYERS
 from trainables.tasks import TASKS
@@ -56,13 +56,13 @@ def test_side_by_side() -> None:
     assert "0.6359 *; published 0.899 [3]" in rotrnn
     assert "–; published 0.611 [1]" in rotrnn
     assert "0.6359; published 0.602 (0.0080) [8]" in lru
-    assert "not to be held against the papers" in text
+    assert "which cannot be compared" in text
     assert "[3] RotRNN, Table 1" in text
     assert "LRU, Table 6" not in text
 
 
 def test_fresh_seeds_count_before_one_reading() -> None:
-    def fresh(test: float) -> Row:
+    def fresh(test: float) -> LeaderboardRow:
         return replace(_summary().rows[0], test=test)
 
     summary = _summary(confirmations=tuple(fresh(0.62 + 0.01 * k) for k in range(3)))

@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 
 from orchestrator.report import html
 from orchestrator.report.importance import Importance
-from orchestrator.report.page import Section, page, table
 from orchestrator.report.summary import summarise
 from tests import sweeps
 
@@ -71,7 +70,7 @@ def test_contours_need_enough_complete_trials() -> None:
 def test_a_sweep_that_has_just_begun_has_a_report() -> None:
     history = sweeps.history(state="RUNNING")
     trials = (sweeps.trial(0, "RUNNING", value=None, best_step=None),)
-    history = replace(history, trials=trials, reports={}, attempts={}, checkpoints={}, readings={})
+    history = replace(history, trials=trials, reports={}, attempts={}, checkpoints={}, evaluations={})
     text = html.report(history, summarise(history), [])
     assert "No trial is complete" in text
     assert html.hidden_norms_page(history, summarise(history)) == ""
@@ -98,13 +97,15 @@ def test_texts_of_the_ledger_stay_texts() -> None:
     assert "<script>alert" not in text
     assert "<img" not in text
     figure = go.Figure(go.Scatter(x=[1], y=[2], name=attack))
-    drawn = page("t", "", [Section(attack, attack, figures=(figure,))])
+    drawn = html.page(attack, None, [html.ReportSection(attack, attack, listing=attack, figures=(figure,))])
     assert "<script>alert" not in drawn
     (found,) = figures_of(drawn)
     assert found["data"][0]["name"] == attack  # type: ignore[index]
 
 
 def test_cells_sort_by_their_value() -> None:
-    text = table(["a"], [[("82 s", 82.0)], [("1.7 min", 102.0)], [("–", None)]])
+    cells = [html.Cell("82 s", 82.0), html.Cell("1.7 min", 102.0), html.Cell("–", None)]
+    table = html.Table(("a",), tuple(html.TableRow((cell,)) for cell in cells))
+    text = html.page("t", None, [html.ReportSection("s", tables=(table,))])
     assert 'data-v="82.0">82 s<' in text
     assert 'data-v="">–<' in text

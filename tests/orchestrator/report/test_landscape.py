@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.report.figures import landscape, parallel, style, surface
+from orchestrator.report.figures import landscape, style
 from orchestrator.report.figures.axes import Axis, axes, valued
 from orchestrator.report.importance import Importance
 from tests import sweeps
@@ -23,13 +23,13 @@ def test_axes_come_from_the_file() -> None:
 
 def test_places_run_from_0_to_1_and_back() -> None:
     rate, gamma, theta = axes(sweeps.history())
-    assert rate.place(1e-4) == 0.0
-    assert rate.place(10**-2.5) == pytest.approx(0.5)
+    assert rate.position(1e-4) == 0.0
+    assert rate.position(10**-2.5) == pytest.approx(0.5)
     assert rate.value(0.5) == pytest.approx(10**-2.5)
-    assert gamma.place(0.9) == pytest.approx(1.0)
-    assert [theta.place(choice) for choice in theta.choices] == pytest.approx([1 / 6, 0.5, 5 / 6])
+    assert gamma.position(0.9) == pytest.approx(1.0)
+    assert [theta.position(choice) for choice in theta.choices] == pytest.approx([1 / 6, 0.5, 5 / 6])
     assert [text for _, text in theta.ticks()] == ["0.1", "1", "6.283"]
-    assert Axis("constant", "linear", 3.0, 3.0).place(3.0) == 0.5
+    assert Axis("constant", "linear", 3.0, 3.0).position(3.0) == 0.5
 
 
 def test_slices_draw_every_trial_with_a_value() -> None:
@@ -38,7 +38,7 @@ def test_slices_draw_every_trial_with_a_value() -> None:
     figure = landscape.slices(over, valued(history, over), "val/accuracy")
     pruned, complete = figure.data[0], figure.data[1]
     assert list(complete.y) == [sweeps.trial(n).value for n in (0, 2, 4, 6, 7)]
-    assert list(complete.x) == [over[0].place(1e-3 * (1 + n)) for n in (0, 2, 4, 6, 7)]
+    assert list(complete.x) == [over[0].position(1e-3 * (1 + n)) for n in (0, 2, 4, 6, 7)]
     assert list(pruned.y) == [sweeps.trial(n, "PRUNED").value for n in (1, 5)]
     assert len(figure.data) == 2 * len(over)
 
@@ -46,11 +46,11 @@ def test_slices_draw_every_trial_with_a_value() -> None:
 def test_parallel_coordinates_pass_through_the_hyperparameters() -> None:
     history = sweeps.history()
     over = axes(history)
-    figure = parallel.parallel_coordinates(over, valued(history, over), "val/accuracy", maximize=True)
+    figure = landscape.parallel_coordinates(over, valued(history, over), "val/accuracy", maximize=True)
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     best = sweeps.trial(7)
     assert lines[-1].text[0] == f"trial 7: {best.value:.4f}"
-    assert list(lines[-1].y)[:3] == [axis.place(best.params[axis.name]) for axis in over]
+    assert list(lines[-1].y)[:3] == [axis.position(best.params[axis.name]) for axis in over]
     assert lines[0].line.color == style.PRUNED
     assert len([y for y in lines[0].y if np.isnan(y)]) == 2
 
@@ -60,7 +60,7 @@ def test_the_best_line_is_on_top_and_brightest_either_way() -> None:
     over = axes(history)
     ends = {}
     for maximize in (True, False):
-        figure = parallel.parallel_coordinates(over, valued(history, over), "m", maximize=maximize)
+        figure = landscape.parallel_coordinates(over, valued(history, over), "m", maximize=maximize)
         lines = [trace for trace in figure.data if trace.mode == "lines"]
         ends[maximize] = (lines[-1].text[0].partition(":")[0], lines[-1].line.color)
     assert ends[True][0] == "trial 7"
@@ -74,16 +74,16 @@ def test_a_conditional_hyperparameter_may_be_absent() -> None:
     history = replace(history, trials=(cut, *history.trials[1:]))
     over = axes(history)
     trials = valued(history, over)
-    assert np.isnan(trials.places["gamma_init.min"][0])
+    assert np.isnan(trials.positions["gamma_init.min"][0])
     landscape.slices(over, trials, "m")
-    parallel.parallel_coordinates(over, trials, "m", maximize=True)
-    assert len(surface.over_both(over[0], over[1], trials)[0]) == 4
+    landscape.parallel_coordinates(over, trials, "m", maximize=True)
+    assert len(landscape.over_both(over[0], over[1], trials)[0]) == 4
 
 
 def test_the_surface_has_at_a_trial_its_value_and_ends_far_from_all() -> None:
     grid = np.linspace(0, 1, 51)
     x, y, values = np.array([0.2, 0.4]), np.array([0.2, 0.6]), np.array([0.5, 0.9])
-    drawn = surface.between(x, y, values, grid)
+    drawn = landscape.between(x, y, values, grid)
     assert drawn[10, 10] == pytest.approx(0.5, abs=1e-3)
     assert drawn[30, 20] == pytest.approx(0.9, abs=1e-3)
     assert drawn[20, 15] == pytest.approx(0.7, abs=1e-3)
@@ -95,7 +95,7 @@ def test_the_surface_has_at_a_trial_its_value_and_ends_far_from_all() -> None:
 def test_contours_use_complete_trials_alone() -> None:
     history = sweeps.history()
     over = axes(history)
-    figure = surface.contour(over[0], over[1], valued(history, over), "val/accuracy", maximize=True)
+    figure = landscape.contour(over[0], over[1], valued(history, over), "val/accuracy", maximize=True)
     assert list(figure.data[1].marker.color) == [sweeps.trial(n).value for n in (0, 2, 4, 6, 7)]
 
 

@@ -32,6 +32,29 @@ def test_a_cell_cannot_break_the_table() -> None:
     assert len(leaderboard(summary, rows).splitlines()) == 3
 
 
+HOSTILE = "a|b\n\n# heading `code` <img src=x onerror=alert(1)> [text](//x) \\"
+SAFE = r"a\|b # heading \`code\` \<img src=x onerror=alert(1)> [text]\(//x) \\"
+
+
+def test_no_text_of_a_trial_or_of_its_data_changes_the_document() -> None:
+    """Neither a name nor a cause starts a line, a cell, code, HTML or a link."""
+    facts = {**sweeps.sweep_record().facts, "note": HOSTILE}
+    published = {**sweeps.sweep_record().document, "published": {"source": HOSTILE, "test/accuracy": 0.9}}
+    history = sweeps.history(facts=facts, data_source=HOSTILE, document=published)
+    trials = tuple(replace(trial, cause=HOSTILE, params={HOSTILE: HOSTILE}) for trial in history.trials)
+    text = markdown(summarise(replace(history, trials=trials)))
+    before = markdown(summarise(sweeps.history()))
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in before.splitlines() if line.startswith("#")
+    ]
+    assert text.replace(SAFE, "").count("heading") == 0
+    assert f"Data: {SAFE}." in text
+    assert f"| {SAFE} | 1 |" in text
+    lines = text.splitlines()
+    rows = lines[lines.index("## Leaderboard") + 2 : lines.index("## Failures") - 1]
+    assert {row.replace(SAFE, "").count("|") for row in rows} == {8}
+
+
 def test_csv_keeps_every_digit() -> None:
     rows = list(csv.DictReader(io.StringIO(leaderboard_csv(summarise(sweeps.history())))))
     assert len(rows) == 8

@@ -1,4 +1,4 @@
-"""Reports of a real ledger: written as a whole, at any time, and told to MLflow at the end."""
+"""Reports of a real ledger can be written at any time, and are written as a whole."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_read_is_what_was_written(ledger: Ledger) -> None:
         assert [row.metrics for row in history.reports[found.key]] == [
             row.metrics for row in sweeps.reports(expected)
         ]
-    assert set(history.readings) == {sweeps.trial(7).key}
+    assert set(history.evaluations) == {sweeps.trial(7).key}
 
 
 def test_an_unknown_sweep_is_refused_with_those_that_are_known(ledger: Ledger) -> None:
@@ -52,33 +52,6 @@ def test_write_leaves_whole_files_only(ledger: Ledger, tmp_path: Path) -> None:
         *("report.html", "report.md", "leaderboard.csv", "hidden_norms.html")
     }
     assert all(file.stat().st_size for file in files.all())
-
-
-def test_the_end_is_told_with_everything_to_keep(ledger: Ledger, paths: Paths) -> None:
-    told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
-    ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
-    kept = {Path(event.payload["path"]).name for event in told if event.kind == "artifact"}
-    assert kept == {"report.html", "report.md", "leaderboard.csv", "hidden_norms.html"}
-    (model,) = [event for event in told if event.kind == "model"]
-    assert Path(model.payload["checkpoint"]).name == "step-000000200"
-    (end,) = [event for event in told if event.kind == "end"]
-    assert end.payload["status"] == "FINISHED"
-    assert end.payload["values"] == {
-        "objective": sweeps.trial(7).value,
-        **sweeps.reading(sweeps.trial(7)).metrics,
-    }
-    assert "COMPLETE" not in (paths.report(sweeps.SWEEP_ID) / "report.md").read_text()
-    (note,) = [
-        event.payload["tags"] for event in told if "mlflow.note.content" in event.payload.get("tags", {})
-    ]
-    assert note["mlflow.note.content"].startswith("Trial 7 reaches **0.6469** val/accuracy")
-
-
-def test_an_interrupted_sweep_is_told_as_killed(ledger: Ledger, paths: Paths) -> None:
-    told = report.conclude(ledger, sweeps.SWEEP_ID, paths, "INTERRUPTED", "SIGTERM")
-    assert told[-1].payload["values"] == {}, "its figures come once, at the end"
-    assert told[-1].payload["status"] == "KILLED"
-    assert told[-1].payload["tags"] == {"sweep.state": "INTERRUPTED", "sweep.reason": "SIGTERM"}
 
 
 def test_a_thousand_trials_make_a_report_that_can_be_sent_around(tmp_path: Path) -> None:

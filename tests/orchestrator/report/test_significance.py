@@ -51,7 +51,7 @@ def _with_confirmations(comparable: bool) -> History:
         each.key: [EvaluationRecord(each.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * each.number}, 0.0)]
         for each in fresh
     }
-    return replace(history, trials=(*history.trials, *fresh), readings={**history.readings, **readings})
+    return replace(history, trials=(*history.trials, *fresh), evaluations={**history.evaluations, **readings})
 
 
 def test_confirmations_are_told_as_mean_and_spread() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.summary import choose, summarise
+from orchestrator.report.summary import Spending, spending, summarise
 from tests import sweeps
 
 
@@ -16,7 +16,7 @@ def test_the_answer_of_a_sweep() -> None:
     assert summary.chosen is not None
     assert summary.chosen.row.key == best.key
     assert summary.chosen.row.value == best.value
-    assert summary.chosen.test == sweeps.reading(best).metrics
+    assert summary.chosen.test == sweeps.evaluation(best).metrics
     assert summary.chosen.validation == sweeps.reports(best)[-1].metrics
     assert summary.chosen.checkpoint == f"checkpoints/{best.key}"
     assert (summary.metric, summary.test_metric) == ("val/accuracy", "test/accuracy")
@@ -44,20 +44,6 @@ def test_less_is_better_when_minimising() -> None:
     assert summary.chosen.row.number == 0
 
 
-def test_a_pruned_or_confirming_or_lost_trial_is_never_chosen() -> None:
-    trials = [
-        sweeps.trial(0, value=0.6),
-        sweeps.trial(1, "PRUNED", value=0.9),
-        sweeps.trial(2, value=0.9, role="confirmation"),
-        sweeps.trial(3, value=0.9),
-    ]
-    kept = {each.key: [sweeps.checkpoint(each, "x")] for each in trials[:3]}
-    chosen = choose(trials, kept, maximize=True)
-    assert chosen is not None
-    assert chosen.number == 0
-    assert choose(trials, {}, maximize=True) is None
-
-
 def test_the_checkpoint_is_the_one_of_the_best_step() -> None:
     history = sweeps.history()
     best = sweeps.trial(7)
@@ -66,14 +52,6 @@ def test_the_checkpoint_is_the_one_of_the_best_step() -> None:
     summary = summarise(replace(history, checkpoints={**history.checkpoints, best.key: [older, last, kept]}))
     assert summary.chosen is not None
     assert summary.chosen.checkpoint == kept.path
-
-
-def test_the_first_wins_a_tie() -> None:
-    trials = [sweeps.trial(number, value=0.7) for number in (5, 3, 4)]
-    kept = {each.key: [sweeps.checkpoint(each, "x")] for each in trials}
-    chosen = choose(trials, kept, maximize=True)
-    assert chosen is not None
-    assert chosen.number == 3
 
 
 @pytest.mark.parametrize("cause", [None, "hung: no report for 600 s", "hung"])
@@ -89,3 +67,43 @@ def test_a_sweep_without_a_complete_trial_has_no_answer() -> None:
     summary = summarise(replace(history, trials=running))
     assert summary.chosen is None
     assert [row.rank for row in summary.rows] == [None, None]
+
+
+def test_parts_of_one_trial_add_up_to_its_attempt() -> None:
+    history = sweeps.history()
+    key = sweeps.trial(0).key
+    spent = spending(history, key)
+    assert spent == Spending(train=15.0, compile=4.0, evaluate=2.5, other=0.0, lost=0.0)
+    spent = spending(history, sweeps.trial(2).key)
+    assert spent.total == pytest.approx(20.0)
+    assert spent.other == pytest.approx(2.5)
+
+
+def test_what_came_after_the_last_report_of_a_lost_attempt_is_lost() -> None:
+    trial = sweeps.trial(2)
+    history = sweeps.history([trial])
+    (attempt,) = history.attempts[trial.key]
+    assert attempt.ended_at is not None
+    lost = replace(attempt, state="LOST", ended_at=attempt.ended_at + 7.0)
+    again = replace(
+        attempt, id=f"{trial.key}.2", number=2, started_at=lost.ended_at, ended_at=lost.ended_at + 1.0
+    )
+    spent = spending(replace(history, attempts={trial.key: [lost, again]}), trial.key)
+    assert spent.lost == pytest.approx(7.0)
+    assert spent.other == pytest.approx(3.5)
+
+
+def test_a_running_attempt_counts_up_to_its_last_report() -> None:
+    trial = sweeps.trial(2)
+    history = sweeps.history([trial])
+    (attempt,) = history.attempts[trial.key]
+    running = replace(attempt, state="RUNNING", ended_at=None)
+    spent = spending(replace(history, attempts={trial.key: [running]}), trial.key)
+    assert spent.total == pytest.approx(20.0)
+
+
+def test_the_sweep_is_the_sum_of_its_trials() -> None:
+    history = sweeps.history()
+    parts = [spending(history, trial.key) for trial in history.trials]
+    assert spending(history).total == pytest.approx(sum(part.total for part in parts))
+    assert spending(history).train == pytest.approx(sum(part.train for part in parts))

@@ -12,12 +12,14 @@ from orchestrator.report import terminal
 from orchestrator.report.summary import Summary, summarise
 from tests import sweeps
 
-PLACES = terminal.Places("sweep ui, then http://127.0.0.1:5000", "reports/report.html", "sweep evaluate x")
+DIRECTIONS = terminal.Directions(
+    "sweep ui, then http://127.0.0.1:5000", "reports/report.html", "sweep evaluate x"
+)
 
 
 def shown(summary: Summary, **options: object) -> str:
     out = io.StringIO()
-    terminal.show(summary, PLACES, Console(file=out, **options))  # type: ignore[arg-type]
+    terminal.show(summary, DIRECTIONS, Console(file=out, **options))  # type: ignore[arg-type]
     return out.getvalue()
 
 

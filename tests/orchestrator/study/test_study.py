@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from orchestrator.config.sweep_config import Constraint, Objective
-from orchestrator.study.history import BEST as BEST_SHOWN
+from orchestrator.study.observations import BEST as BEST_SHOWN
 from orchestrator.study.samplers import Tpe, trial_seed
 from orchestrator.study.study import Study
 from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, METRIC, SPACE, STEPS, Run, objective, sweep
@@ -52,7 +52,6 @@ def test_asking_again_gives_the_same() -> None:
     assert first is not None
     study.ask(1)
     assert study.ask(0) == first
-    assert study.sampler_attrs(0) == first.system_attrs
     with pytest.raises(AssertionError, match="trial 5 asked, 2 is next"):
         study.ask(5)
 
@@ -191,7 +190,7 @@ def test_an_ask_stays_fast() -> None:
         study = Study(
             chosen, trials[:count], [report for report in reports if int(report.trial_key[6:]) < count]
         )
-        shown = study._history.shown()
+        shown = study._window.shown()
         assert shown is not None
         assert limit - BEST_SHOWN <= len(shown) <= limit
         laps = []

@@ -16,7 +16,7 @@ from mlflow.tracking import MlflowClient
 from orchestrator.ledger.records import Event
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.links import trial_curves
+from orchestrator.tracking.mlflow_private import trial_curves
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.tracking import ui
-from orchestrator.tracking.environment import environment
+from orchestrator.tracking.address import environment
 
 
 def test_the_server_stays_on_this_machine() -> None:

@@ -175,7 +175,7 @@ def _stop_driving(site: Site) -> None:
 
 
 def _change_a_row(site: Site) -> None:
-    with site.ledger.writing() as connection:
+    with site.ledger.writer() as connection:
         connection.execute(text("UPDATE trial SET value = 2 WHERE number = 0"))
         connection.commit()
 
@@ -186,8 +186,8 @@ def _change_a_row(site: Site) -> None:
         (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
         (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
         (_remove_checkpoint, "step-10/manifest.json: must exist"),
-        (_leave_folders, "step-5: is no checkpoint that the ledger knows"),
-        (_leave_folders, "stranger: belongs to no trial"),
+        (_leave_folders, "step-5: a checkpoint has a row in the ledger, this one has none"),
+        (_leave_folders, "stranger: a checkpoint folder belongs to a trial of the ledger, this one to none"),
         (_forget_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
         (_leave_a_gap, r"without gaps, missing \[3\]"),
         (_leave_a_gap, f"a COMPLETE sweep has finished trials only, got {SWEEP_ID}-4"),
@@ -195,12 +195,12 @@ def _change_a_row(site: Site) -> None:
         (_finish_without_training, f"a COMPLETE trial has {STEPS} steps, got 0"),
         (_prune_at_the_end, f"a PRUNED trial ends before step {STEPS}"),
         (_fail_without_a_cause, "a FAILED trial has a cause"),
-        (_end_without_a_time, "a finished trial, and no other, has an end"),
+        (_end_without_a_time, "only a finished trial has a time of its end"),
         (_miscount_attempts, "attempts are numbered 1 to 2, got 0"),
-        (_report_beyond_the_end, f"reports lie between step 0 and {STEPS}"),
+        (_report_beyond_the_end, f"reports are between step 0 and {STEPS}"),
         (_report_backwards, "a later step is reported by the same attempt or a later one"),
-        (_value_that_was_not_reported, "its value is what it reported at its best step, 0.5, got 0.9"),
-        (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only under a driver"),
+        (_value_that_was_not_reported, "its value is the one it reported at its best step, 0.5, got 0.9"),
+        (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only while a driver runs it"),
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.mlflow_agreement import disagreements
-from orchestrator.upkeep.redelivery import retell, set_aside
+from orchestrator.upkeep.redelivery import redeliver, set_aside
 from tests import sweeps
 
 
@@ -22,7 +22,7 @@ def told_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a root whose MLflow was told of a sweep of three trials."""
     paths = sweeps.filled(tmp_path_factory.mktemp("told"), [sweeps.trial(number) for number in range(3)])
     with closing(Ledger.open(paths.ledger_url)) as ledger:
-        assert retell(ledger, sweeps.SWEEP_ID, paths, 120.0) == (0, 0)
+        assert redeliver(ledger, sweeps.SWEEP_ID, paths, 120.0) == (0, 0)
     return paths.root
 
 
@@ -78,5 +78,5 @@ def test_what_is_damaged_is_put_aside_and_told_again(told: Paths) -> None:
     assert aside is not None
     assert aside.read_bytes() == content
     with closing(Ledger.open(told.ledger_url)) as ledger:
-        assert retell(ledger, sweeps.SWEEP_ID, told, 120.0) == (23, 0)
+        assert redeliver(ledger, sweeps.SWEEP_ID, told, 120.0) == (23, 0)
     assert found(told) == []

@@ -15,10 +15,10 @@ SEQUENCE = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make every table of the ledger."""
+    """Create every table of the ledger."""
     _sweeps_and_trials()
-    _what_trials_leave()
-    _what_drivers_need()
+    _results_of_trials()
+    _state_of_drivers()
 
 
 def _sweeps_and_trials() -> None:
@@ -66,7 +66,7 @@ def _sweeps_and_trials() -> None:
     op.create_index("attempt_of_trial", "attempt", ["trial_key", "number"], unique=True)
 
 
-def _what_trials_leave() -> None:
+def _results_of_trials() -> None:
     op.create_table(
         "report",
         sa.Column("trial_key", sa.Text, sa.ForeignKey("trial.key"), primary_key=True),
@@ -101,7 +101,7 @@ def _what_trials_leave() -> None:
     )
 
 
-def _what_drivers_need() -> None:
+def _state_of_drivers() -> None:
     op.create_table(
         "outbox",
         sa.Column("seq", SEQUENCE, primary_key=True, autoincrement=True),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import random
 
-from orchestrator.study.history import BEST, History
+from orchestrator.study.observations import BEST, Window
 
 LIMIT = 250
 
 
-def _told(order: list[int], count: int = 1000) -> History:
-    history = History(LIMIT)
+def _told(order: list[int], count: int = 1000) -> Window:
+    window = Window(LIMIT)
     for number in range(count):
-        history.begin(number)
+        window.begin(number)
     for number in order:
-        history.settle(number, (0.0, float((number * 37) % 1009)))
-    return history
+        window.settle(number, (0.0, float((number * 37) % 1009)))
+    return window
 
 
 def test_a_short_past_is_shown_whole() -> None:
     """Up to the limit, and without one, nothing is left out."""
     assert _told([], LIMIT).shown() is None
-    unlimited = History(None)
+    unlimited = Window(None)
     for number in range(1000):
         unlimited.begin(number)
     assert unlimited.shown() is None
@@ -44,16 +44,16 @@ def test_the_order_of_the_ends_does_not_matter() -> None:
 
 def test_failures_are_not_among_the_best() -> None:
     """They are finished, and there is nothing to learn from them."""
-    history = _told([])
+    window = _told([])
     for number in range(1000):
-        history.settle(number, None)
-    assert list(history.shown() or ()) == list(range(1000 - (LIMIT - BEST), 1000))
+        window.settle(number, None)
+    assert list(window.shown() or ()) == list(range(1000 - (LIMIT - BEST), 1000))
 
 
 def test_an_unbeaten_compromise_stays_in_sight() -> None:
     """With several objectives a trial that no other beats in all of them is shown, if it leads in none."""
-    history = _told([])
+    window = _told([])
     for number in range(1000):
         objectives = (float(number), float(-number)) if number != 3 else (2.5, -900.0)
-        history.settle(number, (0.0, objectives[0] + 5000 * (number == 3)), objectives)
-    assert 3 in (history.shown() or ())
+        window.settle(number, (0.0, objectives[0] + 5000 * (number == 3)), objectives)
+    assert 3 in (window.shown() or ())

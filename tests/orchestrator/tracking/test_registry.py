@@ -9,9 +9,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import CheckpointRecord, Event
-from orchestrator.tracking import events, registered
-from orchestrator.tracking.champion import succeeds
+from orchestrator.tracking import events, registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+from orchestrator.tracking.registry import succeeds
 from tests import sweeps
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables.data.task import Signature
@@ -60,13 +60,13 @@ def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination)
     assert sorted(version.tags["value"] for version in versions) == ["0.4", "0.5"]
     experiment = client.get_experiment_by_name("listops")
     assert len(client.search_logged_models([experiment.experiment_id])) == 2
-    champion = client.get_model_version_by_alias(NAME, registered.ALIAS)
+    champion = client.get_model_version_by_alias(NAME, registry.ALIAS)
     assert champion.tags["checkpoint.digest"] == "1" * 64
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
     MlflowSink(destination).apply([told(stored, 3, 0.6, at_ms=3)])
-    assert client.get_model_version_by_alias(NAME, registered.ALIAS).tags["value"] == "0.6"
+    assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
 
 
 def test_its_files_need_nothing_of_ours_and_hold_no_pickle(stored: Path, destination: Destination) -> None:
@@ -136,7 +136,7 @@ def test_what_it_takes_and_gives(
     signature: Signature, texts: tuple[str, ...], takes: list[str], gives: list[str]
 ) -> None:
     """Texts by the column, numbers by the array."""
-    found = registered.model_signature(signature, texts)
+    found = registry.model_signature(signature, texts)
     assert [
         f"{each.type} {each.shape}" if found.inputs.is_tensor_spec() else each.type.name
         for each in found.inputs.inputs

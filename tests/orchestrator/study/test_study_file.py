@@ -7,8 +7,7 @@ from pathlib import Path
 import optuna
 
 from orchestrator.config.sweep_config import Objective
-from orchestrator.study.storage import store
-from orchestrator.study.study import Study
+from orchestrator.study.study import Study, store
 from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, sweep
 
 

@@ -1,8 +1,10 @@
-"""A checkpoint as a version of a model in MLflow's registry, made once however often it is told.
+"""A checkpoint as a version of a model in MLflow's registry, created once however often its event is applied.
 
-A version holds the checkpoint as it is (arrays without pickle), the code that reads it (`served`, as models
-from code are kept, and the package `trainables`), and the versions of the packages that both import: a
-machine that serves it needs Python, pip, and nothing of ours.
+A version holds the unchanged checkpoint (arrays without pickle), the code that reads it (`served`, stored as
+MLflow stores models from code, and the package `trainables`), and the versions of the packages that both
+import. A machine that serves it needs Python and pip, and nothing of this service.
+
+The alias `champion` of a model names the version to use.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 from pandas import DataFrame
 
-from orchestrator.tracking.champion import succeeds
+from orchestrator.ledger.selection import order
 from trainables import checkpoint
 from trainables.data.task import Output, Signature
 from trainables.errors import DamagedCheckpoint
@@ -36,7 +38,7 @@ _DIGEST = "checkpoint.digest"
 _SERVED = Path(__file__).with_name("served.py")
 _PACKAGE = Path(checkpoint.__file__).parent
 _PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow")
-"""What `served` and `trainables` import."""
+"""The packages that `served` and `trainables` import."""
 
 _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
     "class": {"answer": DataType.long, "probabilities": Array(DataType.double)},
@@ -47,24 +49,46 @@ _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
 
 
 def register(client: MlflowClient, experiment: str, run_id: str, payload: Mapping[str, Any]) -> None:
-    """Make a version of what a `model` event tells, unless it is there, and the champion if it is to be it.
+    """Create the version of a `model` event, unless it exists; make it the champion if it comes before the
+    present one.
 
     Raises:
-        MlflowException: INVALID_PARAMETER_VALUE if the checkpoint is not, or no longer, whole.
+        MlflowException: INVALID_PARAMETER_VALUE if the checkpoint is missing or damaged.
     """
     name, tags = payload["name"], {**payload["tags"], _DIGEST: payload["digest"]}
     tags["ended_ms"] = str(payload["ended_ms"])
-    _make_name(client, name)
-    found = client.search_model_versions(f"name = '{name}' and tags.`{_DIGEST}` = '{payload['digest']}'")
-    made = (
-        found[0] if found else _version(client, _logged(client, experiment, run_id, payload), tags, payload)
+    _create_name(client, name)
+    known = client.search_model_versions(f"name = '{name}' and tags.`{_DIGEST}` = '{payload['digest']}'")
+    registered = (
+        known[0] if known else _version(client, _logged(client, experiment, run_id, payload), tags, payload)
     )
     champion = _champion(client, name)
     if champion is None or succeeds(tags, champion.tags):
-        client.set_registered_model_alias(name, ALIAS, made.version)
+        client.set_registered_model_alias(name, ALIAS, registered.version)
 
 
-def _make_name(client: MlflowClient, name: str) -> None:
+def succeeds(new: Mapping[str, str], present: Mapping[str, str]) -> bool:
+    """Return True if a version takes over the alias `champion` from the present one.
+
+    A version that was trained on published data comes before one that was not, so that a laptop's stand-in
+    never replaces a real model. On the same data and by the same metric the better value comes first. Of two
+    versions that cannot be compared, or have the same value, the later one comes first.
+
+    Args:
+        new: tags of the version.
+        present: tags of the present champion.
+    """
+    if new["data.comparable"] != present["data.comparable"]:
+        return new["data.comparable"] == "True"
+    comparable = all(new[name] == present[name] for name in ("data.digest", "metric"))
+    if comparable and new["value"] != present["value"]:
+        maximize = new["direction"] == "maximize"
+        ahead, behind = (order(float(each["value"]), 0, maximize=maximize) for each in (new, present))
+        return ahead < behind
+    return int(new["ended_ms"]) >= int(present["ended_ms"])
+
+
+def _create_name(client: MlflowClient, name: str) -> None:
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -80,7 +104,8 @@ def _champion(client: MlflowClient, name: str) -> ModelVersion | None:
 def _version(
     client: MlflowClient, logged: LoggedModel, tags: Mapping[str, str], payload: Mapping[str, Any]
 ) -> ModelVersion:
-    # By its place, for of `models:/<id>` MLflow asks the tracking server of the process, not of the client.
+    # By location: MLflow would look `models:/<id>` up on the tracking server of the process, not of the
+    # client.
     return client.create_model_version(
         payload["name"],
         logged.artifact_location,
@@ -92,11 +117,11 @@ def _version(
 
 
 def _logged(client: MlflowClient, experiment: str, run_id: str, payload: Mapping[str, Any]) -> LoggedModel:
-    """Return the files of a version in MLflow; those of an earlier delivery that was cut off are finished."""
+    """Return the files of a version in MLflow; complete those that an interrupted delivery left."""
     wanted = f"tags.`{_DIGEST}` = '{payload['digest']}'"
-    found = client.search_logged_models([experiment], filter_string=wanted)
+    known = client.search_logged_models([experiment], filter_string=wanted)
     tags = {_DIGEST: payload["digest"]}
-    logged = found[0] if found else client.create_logged_model(experiment, payload["name"], run_id, tags)
+    logged = known[0] if known else client.create_logged_model(experiment, payload["name"], run_id, tags)
     if logged.status != LoggedModelStatus.READY:
         with TemporaryDirectory() as folder:
             _save(Path(folder) / "model", logged, Path(payload["checkpoint"]))
@@ -107,7 +132,7 @@ def _logged(client: MlflowClient, experiment: str, run_id: str, payload: Mapping
 
 
 def _save(folder: Path, logged: LoggedModel, stored: Path) -> None:
-    """Write a model's files as MLflow wants them."""
+    """Write the files of a model in MLflow's format."""
     try:
         facts = checkpoint.load(stored)[1]
     except DamagedCheckpoint as damage:
@@ -134,11 +159,11 @@ def _save(folder: Path, logged: LoggedModel, stored: Path) -> None:
 
 
 def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignature:
-    """Return what a model takes and gives, in MLflow's words.
+    """Return the schemas of a model's inputs and outputs.
 
     Args:
-        signature: of its task's arrays.
-        texts: an example in words, or nothing if examples are numbers.
+        signature: of the task's arrays.
+        texts: an example as texts, or empty if examples are numbers.
     """
     outputs = Schema([ColSpec(each, name) for name, each in _ANSWERS[signature.output].items()])
     if texts:
@@ -159,6 +184,6 @@ def _width(signature: Signature) -> tuple[int, ...]:
 
 
 def _requirements(settings: TrialSettings) -> list[str]:
-    """Return what to install beside the model's own code, other people's layers and tasks included."""
-    foreign = (LAYERS.package(settings.model.layer), TASKS.package(settings.task))
-    return [*(f"{name}=={version(name)}" for name in _PINNED), *(each for each in foreign if each)]
+    """Return the packages to install, including those of a third-party layer or task."""
+    third_party = (LAYERS.package(settings.model.layer), TASKS.package(settings.task))
+    return [*(f"{name}=={version(name)}" for name in _PINNED), *(each for each in third_party if each)]

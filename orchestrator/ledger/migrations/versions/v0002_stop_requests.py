@@ -1,4 +1,4 @@
-"""A wish that a sweep be stopped, from any machine that shares the ledger."""
+"""Requests to stop a sweep, from any machine that shares the ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table of wishes."""
+    """Create the table of stop requests."""
     op.create_table(
         "wish",
         sa.Column("sweep_id", sa.Text, primary_key=True),

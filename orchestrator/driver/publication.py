@@ -1,0 +1,180 @@
+"""The end of a sweep in MLflow: its results, its report, and the chosen trial as a registered model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP, Event, SweepState
+from orchestrator.ledger.selection import best_checkpoint
+from orchestrator.report import report, words
+from orchestrator.report.answer import answer, caveats, findings, notes
+from orchestrator.report.history import History, read
+from orchestrator.report.markdown import bullets, plain, table
+from orchestrator.report.summary import Chosen, Summary, summarise
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events
+from trainables.tasks import TASKS
+
+
+def conclude(
+    ledger: Ledger, sweep_id: str, paths: Paths, state: SweepState, reason: str | None = None
+) -> list[Event]:
+    """Write the report of a sweep that is about to get its last `state`, and return the events for MLflow."""
+    history = read(ledger, sweep_id)
+    now = time.time()
+    ended = replace(history.sweep, state=state, reason=reason, finished_at=now)
+    history = replace(history, sweep=ended)
+    files = report.write_history(history, paths.report(sweep_id))
+    return publication(history, summarise(history), files.all(), events.milliseconds(now))
+
+
+def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:
+    """Return the events that close a sweep's run in MLflow.
+
+    Args:
+        history: of the sweep in its last state.
+        summary: of the same history.
+        files: kept with the run, at the root of its artifacts.
+        at_ms: end of the sweep, in milliseconds since 1970.
+    """
+    run = summary.sweep_id
+    note = "\n\n".join([answer(summary), bullets(notes(summary))])
+    published = [
+        events.tags(run, {"mlflow.note.content": note, "sweep.trials": _states(summary)}, at_ms),
+        *(events.artifact(run, file, "", at_ms) for file in files),
+    ]
+    if summary.chosen is not None:
+        key = summary.chosen.row.key
+        published.append(events.tags(run, {"chosen.trial": key}, at_ms))
+        published.append(events.tags(key, {"trial.chosen": "yes"}, at_ms))
+    model = model_of(history, summary, at_ms)
+    if model is not None:
+        published.append(model)
+    ended = events.sweep_ended(run, summary.state, at_ms, reason=summary.reason, results=_results(summary))
+    return [*published, *events.trials_left(history.trials, at_ms), ended]
+
+
+def _states(summary: Summary) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in sorted(summary.states.items()))
+
+
+def _results(summary: Summary) -> dict[str, float]:
+    """Return the final metrics of a sweep; none if it can be resumed, because it would get them twice."""
+    chosen = summary.chosen
+    if chosen is None or summary.state not in FINISHED_SWEEP:
+        return {}
+    metrics = {events.OBJECTIVE: chosen.row.value, **chosen.test}
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
+    """Return the event that registers the chosen checkpoint, or None while the choice can still change."""
+    chosen = summary.chosen
+    if chosen is None or summary.state != "COMPLETE":
+        return None
+    key = chosen.row.key
+    (trial,) = (each for each in history.trials if each.key == key)
+    checkpoint = best_checkpoint(trial, history.checkpoints[key])
+    assert checkpoint is not None, "a chosen trial has a checkpoint"
+    name = f"{_layer(summary, chosen)}-{summary.task}"
+    facts = {
+        "sweep.id": summary.sweep_id,
+        "sweep.profile": summary.profile or "none",
+        "trial.key": key,
+        "data.source": summary.data_source,
+        "data.digest": history.sweep.data_digest,
+        "data.comparable": summary.comparable,
+        "metric": summary.metric,
+        "direction": "maximize" if summary.maximize else "minimize",
+        "value": chosen.row.value,
+        "git.commit": history.sweep.facts.get("git_commit", "unknown"),
+    }
+    return events.model(key, name, checkpoint, card(history, summary, name), facts, at_ms)
+
+
+def card(history: History, summary: Summary, name: str) -> str:
+    """Return the model card in Markdown: what the model is, its data, its metrics and its limits."""
+    chosen = summary.chosen
+    assert chosen is not None, "a card is of a chosen trial"
+    model = {**history.sweep.document["model"], **_drawn(history, chosen)}
+    size = f"{model['depth']} blocks of width {model['d_model']}, state {model['d_state']}"
+    direction = "bidirectional" if model.get("bidirectional") else "looks back only"
+    title = plain(TASKS[summary.task].title)
+    data = f"{summary.data_source}; SHA-256 {history.sweep.data_digest}."
+    trained = {**chosen.row.params, "step": chosen.row.best_step}
+    parts = [
+        f"# {name}",
+        f"{title}. {model['layer']}, {size}; {direction}. Trial `{chosen.row.key}`.",
+        f"```python\n{_usage(name, summary.task)}\n```",
+        "## Data and splits",
+        bullets([data, *_splits(history)]),
+        "## Metrics",
+        answer(summary),
+        _metrics(chosen),
+        bullets(findings(summary)),
+        "## Training",
+        table(["hyperparameter", "value"], [[key, words.setting(value)] for key, value in trained.items()]),
+        "## Limits",
+        _limits(summary, bool(model.get("bidirectional"))),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _layer(summary: Summary, chosen: Chosen) -> str:
+    return str(chosen.row.params.get("layer", summary.layer))
+
+
+def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:
+    """Return the settings of the network that the trial drew instead of using the file's."""
+    return {
+        name: value for name, value in chosen.row.params.items() if name in history.sweep.document["model"]
+    }
+
+
+def _usage(name: str, task: str) -> str:
+    texts = TASKS[task].texts
+    example = repr(list(texts) if len(texts) == 1 else [list(texts)]) if texts else "examples"
+    loaded = f'mlflow.pyfunc.load_model("models:/{name}@champion")'
+    return f"import mlflow\n\n{loaded}.predict({example})"
+
+
+def _splits(history: History) -> list[str]:
+    sizes = history.sweep.facts.get("examples", {})
+    uses = {
+        "train": "gradients",
+        "validation": "every comparison between trials, and the choice of the checkpoint",
+        "test": "evaluated once, after the choice",
+    }
+    return [
+        f"{split}{f' ({sizes[split]:,} examples)' if split in sizes else ''}: {use}."
+        for split, use in uses.items()
+    ]
+
+
+def _metrics(chosen: Chosen) -> str:
+    validation = {name: value for name, value in chosen.validation.items() if name.startswith("val/")}
+    rows = [[name, words.number(value)] for name, value in {**validation, **chosen.test}.items()]
+    return table(["metric", "value"], rows)
+
+
+def _limits(summary: Summary, bidirectional: bool) -> str:
+    complete = summary.states.get("COMPLETE", 0)
+    needs_whole_sequences = bidirectional or len(TASKS[summary.task].texts) > 1
+    streaming = (
+        "It needs whole sequences: streaming, step by step, is refused."
+        if needs_whole_sequences
+        else "It can read a sequence step by step: `trainables.inference.Predictor.stream`."
+    )
+    lines = [
+        *(plain(line) for line in caveats(summary)),
+        f"Chosen among {complete} complete trials by validation, so its validation result is too optimistic; "
+        "its test result is not.",
+        "It answers every input of the right form, and does not notice inputs unlike its training data.",
+        streaming,
+    ]
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,1 +1,0 @@
-"""The revisions, in order; each names the one before it."""

@@ -1,0 +1,148 @@
+"""What the service relies on in Optuna beyond its documented interface; checked with Optuna 5.0.0.
+
+- Storage methods that address a study or a trial by id, which Optuna's documentation calls internal.
+  `Study.tell` is public and is used; but a running trial of a rebuilt study has no `Trial` object, whose
+  `report` also refuses several objectives, and the attributes of a study can be read and written through its
+  storage only.
+- Every sampler reads the past through `get_all_trials` of the storage: `WindowedStorage` overrides it.
+- The attributes in which CMA-ES keeps its state between generations. Optuna pickles that state, and unpickles
+  whatever the attributes hold. Nothing pickled is ever read from disk here: a state that this process has
+  pickled becomes plain JSON before it is stored, and is pickled again when a study is rebuilt. A stored
+  attribute that Optuna would unpickle is refused.
+
+`tests/orchestrator/study/test_optuna_private.py` fails when one of these changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import re
+from collections.abc import Container, Mapping
+from typing import Any
+
+import numpy as np
+from optuna.storages import InMemoryStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from orchestrator.errors import Damaged
+from orchestrator.ledger.connect import RECOVER
+from orchestrator.study.observations import Window
+
+CHECKED_VERSION = "5.0.0"
+
+_PIECE = re.compile(r"(?:cma|cmawm):optimizer:(\d+)")
+_STORED = "optimizer"
+_CLASSES = ("CMA", "CMAwM")
+_DTYPES = ("float64", "int64", "bool")
+
+
+class WindowedStorage(InMemoryStorage):
+    """Optuna's storage in memory, which lists only the trials in a window."""
+
+    def __init__(self, window: Window) -> None:
+        super().__init__()
+        self._window = window
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials in the window that are in the given states."""
+        shown = self._window.shown()
+        if shown is None or states == (TrialState.WAITING,):
+            return super().get_all_trials(study_id, deepcopy, states)
+        every: list[Any] = super().get_all_trials(study_id, deepcopy=False)
+        trials = [every[number] for number in shown]
+        return [trial for trial in trials if states is None or trial.state in states]
+
+
+class StoredStudy:
+    """The trials and attributes of one study in its storage, with trials addressed by number."""
+
+    def __init__(self, storage: InMemoryStorage, study: Study) -> None:
+        self._storage = storage
+        self._study_id = storage.get_study_id_from_name(study.study_name)
+
+    def trial(self, number: int) -> FrozenTrial:
+        """Return one trial."""
+        return self._storage.get_trial(self._trial_id(number))
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return every trial, inside and outside the window."""
+        return InMemoryStorage.get_all_trials(self._storage, self._study_id)
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """Set the first objective of a running trial at a step."""
+        self._storage.set_trial_intermediate_value(self._trial_id(number), step, value)
+
+    def set_attributes(self, number: int, attributes: Mapping[str, Any]) -> None:
+        """Set system attributes of a running trial."""
+        for name, value in attributes.items():
+            self._storage.set_trial_system_attr(self._trial_id(number), name, value)
+
+    def study_attributes(self) -> dict[str, Any]:
+        """Return the system attributes of the study."""
+        return dict(self._storage.get_study_system_attrs(self._study_id))
+
+    def set_study_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Set system attributes of the study."""
+        for name, value in attributes.items():
+            self._storage.set_study_system_attr(self._study_id, name, value)
+
+    def _trial_id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's attributes, which this process has just written, with any optimizer as plain JSON."""
+    pieces = {int(match[1]): name for name in attributes if (match := _PIECE.fullmatch(name))}
+    plain = {name: value for name, value in attributes.items() if name not in pieces.values()}
+    if pieces:
+        pickled = bytes.fromhex("".join(attributes[pieces[index]] for index in sorted(pieces)))
+        plain[_STORED] = {"key": pieces[0].rpartition(":")[0], "state": _encode(pickle.loads(pickled))}
+    return plain
+
+
+def from_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored attributes in the form that Optuna expects.
+
+    Raises:
+        Damaged: an attribute is a pickled optimizer, which this service never stores.
+    """
+    full = {name: value for name, value in attributes.items() if name != _STORED}
+    if pickles := [name for name in full if f":{_STORED}" in name]:
+        raise Damaged("ledger, attributes of a trial", "must be plain JSON, no pickle", pickles[0], RECOVER)
+    if _STORED in attributes:
+        stored = attributes[_STORED]
+        full[f"{stored['key']}:0"] = pickle.dumps(_decode(stored["state"])).hex()
+    return full
+
+
+def _encode(value: Any) -> Any:
+    if type(value).__name__ in _CLASSES:
+        return {"class": type(value).__name__, "state": _encode(value.__getstate__())}
+    if isinstance(value, np.ndarray | np.generic):
+        return {"dtype": value.dtype.name, "shape": list(value.shape), "values": value.ravel().tolist()}
+    if isinstance(value, dict):
+        return {"fields": {name: _encode(field) for name, field in value.items()}}
+    assert value is None or isinstance(value, bool | int | float), f"{type(value)} in an optimizer's state"
+    return value
+
+
+def _decode(plain: Any) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    if "class" in plain:
+        # The package cmaes is an extra: only a sweep with this sampler needs it.
+        kind = getattr(importlib.import_module("cmaes"), _CLASSES[_CLASSES.index(plain["class"])])
+        optimizer = kind.__new__(kind)
+        # As pickle does: without a __setstate__ the state becomes the attributes.
+        restore = getattr(optimizer, "__setstate__", optimizer.__dict__.update)
+        restore(_decode(plain["state"]))
+        return optimizer
+    if "fields" in plain:
+        return {name: _decode(field) for name, field in plain["fields"].items()}
+    dtype = np.dtype(_DTYPES[_DTYPES.index(plain["dtype"])])
+    array = np.array(plain["values"], dtype).reshape(plain["shape"])
+    return array if plain["shape"] else array[()]

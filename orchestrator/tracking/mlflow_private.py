@@ -1,0 +1,88 @@
+"""What the service relies on in MLflow beyond its documented interface; checked with MLflow 3.17.2.
+
+- The tables `runs`, `tags` and `metrics` of MLflow's SQLite database. `check` compares every point, and must
+  change nothing. `MlflowClient` needs one call a curve: 29 s for 200 runs of 12 curves with 100 points, where
+  one query a run takes 0.3 s. It also creates a missing database, and takes 2.6 s to import.
+- The addresses of MLflow's pages: no link to a set of charts is documented.
+- The tag `mlflow.experimentKind`: without it the pages of an experiment open on traces of chats.
+
+`tests/orchestrator/tracking/test_mlflow_private.py` fails when one of these changes. This module does not
+import MLflow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+CHECKED_VERSION = "3.17.2"
+
+EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag of an experiment whose pages open on curves."""
+
+Point = tuple[str, int, float]
+"""Name, step and value of a point of a curve."""
+
+_RUNS = """
+SELECT trial.value, runs.run_uuid, runs.status FROM runs
+JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = 'trial.key'
+JOIN tags AS parent ON parent.run_uuid = runs.run_uuid AND parent.key = 'mlflow.parentRunId'
+JOIN tags AS sweep ON sweep.run_uuid = parent.value AND sweep.key = 'sweep.id' AND sweep.value = ?
+JOIN tags AS began ON began.run_uuid = parent.value AND began.key = 'sweep.created' AND began.value = ?
+"""
+_POINTS = "SELECT key, step, value FROM metrics WHERE run_uuid = ?"
+
+
+class StoredRuns:
+    """The runs in an SQLite database of MLflow, read without MLflow."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def of_sweep(self, sweep_id: str, created: str) -> dict[str, list[tuple[str, str]]]:
+        """Return the run ids and statuses of each trial of a sweep, by trial key.
+
+        Args:
+            sweep_id: tag `sweep.id` of the parent run.
+            created: tag `sweep.created` of the parent run.
+        """
+        runs: dict[str, list[tuple[str, str]]] = {}
+        for key, run_id, status in self._connection.execute(_RUNS, (sweep_id, created)):
+            runs.setdefault(key, []).append((run_id, status))
+        return runs
+
+    def points(self, run_id: str) -> list[Point]:
+        """Return every stored point of a run."""
+        return self._connection.execute(_POINTS, (run_id,)).fetchall()
+
+
+@contextmanager
+def stored_runs(database: Path) -> Iterator[StoredRuns]:
+    """Open an SQLite database of MLflow for reading.
+
+    Raises:
+        sqlite3.Error: the file does not exist, or is no database of MLflow.
+    """
+    connection = sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)
+    try:
+        yield StoredRuns(connection)
+    finally:
+        connection.close()
+
+
+def trial_curves(experiment_id: str, sweep_id: str, *, minimize: bool) -> str:
+    """Return the address of the charts of a sweep's trials, best trial first, relative to the server's.
+
+    Without the filter MLflow folds the trials under their sweep, and a chart shows the folded run alone.
+    """
+    query = {
+        "workflowType": "machine_learning",
+        "compareRunsMode": "CHART",
+        "searchFilter": f"tags.`sweep.id` = '{sweep_id}' and tags.`trial.role` = 'search'",
+        "orderByKey": "metrics.`objective`",
+        "orderByAsc": str(minimize).lower(),
+    }
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"

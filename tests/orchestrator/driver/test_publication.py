@@ -1,0 +1,92 @@
+"""The end of a sweep in MLflow: events for its results and files, and a model with a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orchestrator.driver.publication import card, conclude, model_of
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.summary import summarise
+from orchestrator.storage.paths import Paths
+from tests import sweeps
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return sweeps.filled(tmp_path / "mlruns")
+
+
+@pytest.fixture
+def ledger(paths: Paths) -> Iterator[Ledger]:
+    with closing(Ledger.open(paths.ledger_url)) as ledger:
+        yield ledger
+
+
+def test_the_card_states_data_splits_metrics_and_limits() -> None:
+    history = sweeps.history(
+        facts={**sweeps.sweep_record().facts, "examples": {"train": 4000, "validation": 512}}
+    )
+    summary = summarise(history)
+    text = card(history, summary, "rotrnn-retrieval")
+    assert summary.chosen is not None
+    for part in (
+        "# rotrnn-retrieval",
+        "Retrieval: are two documents related?",
+        f"`{summary.chosen.row.key}`",
+        "embedded English passages",
+        "train (4,000 examples): gradients.",
+        f"| test/accuracy | {summary.chosen.test['test/accuracy']:.4f} |",
+        "Not comparable with published figures",
+        "Chosen among 5 complete trials",
+        "streaming, step by step, is refused",
+        'load_model("models:/rotrnn-retrieval@champion")',
+    ):
+        assert part in text, part
+    assert "\n\n\n" not in text
+
+
+def test_the_model_is_the_chosen_checkpoint() -> None:
+    """One event, with what decides between two versions; none before the sweep has chosen for good."""
+    history = sweeps.history()
+    summary = summarise(history)
+    event = model_of(history, summary, 7)
+    assert event is not None
+    assert summary.chosen is not None
+    assert (event.kind, event.run, event.at_ms) == ("model", summary.chosen.row.key, 7)
+    assert event.payload["name"] == "rotrnn-retrieval"
+    assert event.payload["digest"] == "beef" * 16
+    assert event.payload["checkpoint"].endswith(summary.chosen.checkpoint)
+    assert event.payload["tags"]["value"] == repr(summary.chosen.row.value)
+    running = sweeps.history(state="INTERRUPTED")
+    assert model_of(running, summarise(running), 7) is None
+
+
+def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledger, paths: Paths) -> None:
+    published = conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
+    ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=published)
+    kept = {Path(event.payload["path"]).name for event in published if event.kind == "artifact"}
+    assert kept == {"report.html", "report.md", "leaderboard.csv", "hidden_norms.html"}
+    (model,) = [event for event in published if event.kind == "model"]
+    assert Path(model.payload["checkpoint"]).name == "step-000000200"
+    (end,) = [event for event in published if event.kind == "end"]
+    assert end.payload["status"] == "FINISHED"
+    assert end.payload["values"] == {
+        "objective": sweeps.trial(7).value,
+        **sweeps.evaluation(sweeps.trial(7)).metrics,
+    }
+    assert "COMPLETE" not in (paths.report(sweeps.SWEEP_ID) / "report.md").read_text()
+    (note,) = [
+        event.payload["tags"] for event in published if "mlflow.note.content" in event.payload.get("tags", {})
+    ]
+    assert note["mlflow.note.content"].startswith("Trial 7 reaches **0.6469** val/accuracy")
+
+
+def test_an_interrupted_sweep_is_killed_in_mlflow(ledger: Ledger, paths: Paths) -> None:
+    published = conclude(ledger, sweeps.SWEEP_ID, paths, "INTERRUPTED", "SIGTERM")
+    assert published[-1].payload["values"] == {}, "its results come once, at the end"
+    assert published[-1].payload["status"] == "KILLED"
+    assert published[-1].payload["tags"] == {"sweep.state": "INTERRUPTED", "sweep.reason": "SIGTERM"}
