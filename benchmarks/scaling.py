@@ -136,7 +136,7 @@ def _seconds(process: psutil.Process) -> float:
 
 def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     """Return the processor time of a report, and of a look around, with so many trials at once."""
-    from orchestrator.machines.nodes import Node, fitting
+    from orchestrator.machines.hardware import Node, fitting
     from tests.orchestrator.session.desk import Desk, outcome
 
     desk = Desk(folder)

@@ -13,8 +13,8 @@ from orchestrator.config.document import parse_document
 from orchestrator.config.source import read_text
 from orchestrator.driver.preflight import check as check_place
 from orchestrator.exits import Exit
-from orchestrator.machines import cluster_file, token
-from orchestrator.machines import drain as surrender
+from orchestrator.machines import cluster_file, drain
+from orchestrator.machines.token import ensure_token
 
 cluster_app = typer.Typer(help="A token, a look at a cluster file, and leaving a machine that is taken away.")
 
@@ -46,7 +46,7 @@ def make_token(root: Root = DEFAULT_ROOT) -> None:
     """Make the token of your clusters, unless there is one; the cluster files bring it to every node."""
     where = paths(root)
     check_place(where)
-    token.made(where.token)
+    ensure_token(where.token)
     Console(soft_wrap=True, highlight=False).print(str(where.token), markup=False)
 
 
@@ -56,8 +56,8 @@ def leave(
 ) -> None:
     """Give this machine up: nothing new begins on it, and its trials are saved to go on elsewhere."""
     console = Console(soft_wrap=True, highlight=False)
-    console.print(surrender.drain(seconds), markup=False)
-    console.print(f"{surrender.tell_workers()} workers save their trials")
+    console.print(drain.drain(seconds), markup=False)
+    console.print(f"{drain.terminate_workers()} workers save their trials")
 
 
 def _mode_of(path: str) -> int | None:

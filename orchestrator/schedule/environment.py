@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from orchestrator.machines.hardware import host_devices
-from orchestrator.machines.token import made
+from orchestrator.machines.token import ensure_token
 
 TUNE_ENVIRONMENT = {
     # Our reports go to the ledger; Tune's own CSV, JSON and TensorBoard files would only repeat them.
@@ -59,7 +59,7 @@ def prepare(gpu_share: float, token: Path) -> None:
     os.environ.update({**TUNE_ENVIRONMENT, "RAY_AUTH_MODE": "token"})
     joins = "RAY_ADDRESS" in os.environ
     if not (joins and os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}):
-        os.environ["RAY_AUTH_TOKEN_PATH"] = str(made(token).absolute())
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(ensure_token(token).absolute())
     if not joins:
         # A Ray of our own inherits the environment: a runtime environment would cost a second at the start.
         os.environ.update(worker_environment(gpu_share))

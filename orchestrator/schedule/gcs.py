@@ -21,8 +21,7 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig  # type: ignore[attr
 from ray.exceptions import AuthenticationError, RpcError
 
 from orchestrator.errors import BadInput, NoCluster
-from orchestrator.machines.hardware import Hardware
-from orchestrator.machines.nodes import Node
+from orchestrator.machines.hardware import Hardware, Node
 from orchestrator.schedule.view import kinds
 
 CONNECT_SECONDS = 5.0

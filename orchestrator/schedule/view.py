@@ -10,7 +10,7 @@ import ray
 from ray._private.state import state
 from ray.autoscaler.sdk import request_resources
 
-from orchestrator.machines.nodes import Node, fitting, why_none
+from orchestrator.machines.hardware import Node, fitting, why_none
 
 LOOK_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests.end_to_end.commands import SMALL, Commands, finish
 from tests.end_to_end.network import NetworkHost, Switch, marks
 
@@ -56,7 +56,7 @@ def start_head(host: NetworkHost, commands: Commands, **changes: str) -> None:
 
 
 def with_token(commands: Commands) -> dict[str, str]:
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token.made(commands.root / "ray-token"))}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(ensure_token(commands.root / "ray-token"))}
 
 
 def test_nobody_there_is_said_at_once(head: NetworkHost, commands: Commands) -> None:
@@ -81,7 +81,7 @@ def test_another_token_is_refused_and_several_hosts_need_shared_stores(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    theirs = str(token.made(tmp_path / "another-token"))
+    theirs = str(ensure_token(tmp_path / "another-token"))
     start_head(head, commands, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=theirs)
     code, output = finish(sweep(head, commands))
     assert code == 2, output
