@@ -11,7 +11,7 @@ from rich.console import Console
 from orchestrator.cli.options import DEFAULT_ROOT, Root, paths
 from orchestrator.config.document import parse_document
 from orchestrator.config.source import read_text
-from orchestrator.driver.preflight import check as check_place
+from orchestrator.driver import preflight
 from orchestrator.exits import Exit
 from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.token import ensure_token
@@ -45,7 +45,7 @@ def check(
 def make_token(root: Root = DEFAULT_ROOT) -> None:
     """Make the token of your clusters, unless there is one; the cluster files bring it to every node."""
     where = paths(root)
-    check_place(where)
+    preflight.check(where)
     ensure_token(where.token)
     Console(soft_wrap=True, highlight=False).print(str(where.token), markup=False)
 

@@ -47,7 +47,7 @@ def evaluate(
 
 def _in_own_process(folder: str, data: str, split: str, compilations: str) -> dict[str, Any]:
     """Evaluate under the very environment of a worker: XLA's threads change the last digits."""
-    from orchestrator.schedule.environment import worker_environment
+    from orchestrator.training.process import worker_environment
 
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator.training.evaluation", folder, data, split, compilations],

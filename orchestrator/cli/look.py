@@ -20,7 +20,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, ReportRecord, SweepRecord, TrialRecord
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 _WATCH_SECONDS = 2.0
 

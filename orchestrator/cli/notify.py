@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.driver.run import Watcher
 from orchestrator.errors import BadInput
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 _TIMEOUT_SECONDS = 10.0
 _AT_THE_END_SECONDS = 15.0

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 _LINE_EVERY_SECONDS = 30.0
 _ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")

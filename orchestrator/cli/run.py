@@ -19,9 +19,7 @@ from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience,
 from orchestrator.cli.progress import Watch
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission
-from orchestrator.driver.available import offered, wait_for_nodes
-from orchestrator.driver.preflight import check as check_place
+from orchestrator.driver import admission, feasibility, preflight
 from orchestrator.driver.run import Run, drive
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -95,13 +93,13 @@ def run(
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
     """
-    here = offered(paths(root))
+    here = feasibility.available_hardware(paths(root))
     wanted = [*(overrides or ()), *_extension(extend)]
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
     if detach:
-        admission.check(sweep, here, data)
+        feasibility.check(sweep, here, data)
         return run_detached(sys.argv[1:], _identified(sweep, paths(root), new=new), paths(root))
     place = _Place(paths(root), data, here, quiet, notify, deadline, patience, wait)
     why = here.phrase if profile is None else "asked for"
@@ -121,7 +119,16 @@ def resume(
     detach: Detach = False,
 ) -> int:
     """Go on with a sweep of the ledger, without its file."""
-    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
+    place = _Place(
+        paths(root),
+        data,
+        feasibility.available_hardware(paths(root)),
+        quiet,
+        notify,
+        deadline,
+        patience,
+        wait,
+    )
     record = sweep_named(Ledger.open(place.paths.ledger_url), sweep)
     if detach:
         return run_detached(sys.argv[1:], record.id, place.paths)
@@ -140,7 +147,16 @@ def retry_failed(
     detach: Detach = False,
 ) -> int:
     """Run the failed trials of a sweep once more, each from its last checkpoint."""
-    place = _Place(paths(root), data, offered(paths(root)), quiet, notify, deadline, patience, wait)
+    place = _Place(
+        paths(root),
+        data,
+        feasibility.available_hardware(paths(root)),
+        quiet,
+        notify,
+        deadline,
+        patience,
+        wait,
+    )
     ledger = Ledger.open(place.paths.ledger_url)
     record = sweep_named(ledger, sweep)
     failed = [trial.key for trial in ledger.trials(record.id) if trial.state == "FAILED"]
@@ -160,7 +176,7 @@ def _go(
     new: bool = False,
     reopen: Sequence[str] = (),
 ) -> int:
-    admission.check(sweep, place.hardware, place.data)
+    feasibility.check(sweep, place.hardware, place.data)
     watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
     if sweep.profile:
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
@@ -175,7 +191,7 @@ def _go(
         tuple(reopen),
         deadline=place.deadline,
         tracking_patience=place.patience,
-        wait=wait_for_nodes(place.wait),
+        wait=feasibility.node_wait(place.wait),
     )
     sweep_id, code = drive(sweep, begun, watcher)
     if notifier:
@@ -190,7 +206,7 @@ def _go(
 
 def _identified(sweep: SweepConfig, where: Paths, *, new: bool) -> str:
     """Return the id under which a driver that starts now would run a sweep."""
-    check_place(where)
+    preflight.check(where)
     where.create()
     with closing(Ledger.open(where.ledger_url)) as ledger:
         return admission.identify(sweep, ledger, new=new).id

@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestrator.cli.notify import Notified, Notifier, changes
 from orchestrator.cli.progress import Watch
 from orchestrator.errors import BadInput
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 from tests.orchestrator.cli.test_progress import progress
 
 

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from orchestrator.cli.progress import Watch, describe
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 
 def progress(done: int, **changes: object) -> Progress:

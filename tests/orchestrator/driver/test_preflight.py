@@ -1,4 +1,4 @@
-"""A sweep writes where it says, and only where nobody else can."""
+"""A sweep writes only to paths that no other user can change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver import preflight as place
+from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.storage.paths import Paths
 
@@ -24,45 +24,45 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
-def test_an_ordinary_root_is_taken(paths: Paths, tmp_path: Path) -> None:
-    """So is one that is not there yet, and a link to a larger disk."""
-    place.check(paths, SWEEP)
-    place.check(Paths(tmp_path / "nowhere"), SWEEP)
+def test_an_ordinary_root_is_accepted(paths: Paths, tmp_path: Path) -> None:
+    """So is one that does not exist yet, and a link to a larger disk."""
+    preflight.check(paths, SWEEP)
+    preflight.check(Paths(tmp_path / "nowhere"), SWEEP)
     (tmp_path / "link").symlink_to(paths.root)
-    place.check(Paths(tmp_path / "link"), SWEEP)
+    preflight.check(Paths(tmp_path / "link"), SWEEP)
 
 
-def _lead_elsewhere(path: Path) -> None:
+def _replace_by_link(path: Path) -> None:
     if path.exists():
         path.rmdir()
     path.symlink_to("/")
 
 
 HARM: dict[str, Callable[[Paths], None]] = {
-    "must be a folder under its root, got a symbolic link to /": lambda paths: _lead_elsewhere(
+    "must be a folder under its root, got a symbolic link to /": lambda paths: _replace_by_link(
         paths.artifacts
     ),
-    f"{SWEEP}-0: must be a folder under": lambda paths: _lead_elsewhere(
+    f"{SWEEP}-0: must be a folder under": lambda paths: _replace_by_link(
         paths.trial_checkpoints(SWEEP, f"{SWEEP}-0")
     ),
-    "must not be writable for everybody, got mode 777": lambda paths: paths.root.chmod(0o777),
-    "must be a file for its owner's eyes only, got mode 644": lambda paths: paths.token.chmod(0o644),
+    "must not be writable by other users, got mode 777": lambda paths: paths.root.chmod(0o777),
+    "must be a file readable by its owner alone, got mode 644": lambda paths: paths.token.chmod(0o644),
 }
 
 
-@pytest.mark.parametrize("said", HARM)
-def test_what_others_could_change_is_refused(paths: Paths, said: str) -> None:
-    HARM[said](paths)
+@pytest.mark.parametrize("message", HARM)
+def test_a_path_that_others_could_change_is_refused(paths: Paths, message: str) -> None:
+    HARM[message](paths)
     with pytest.raises(BadInput) as refusal:
-        place.check(paths, SWEEP)
-    assert said in str(refusal.value)
+        preflight.check(paths, SWEEP)
+    assert message in str(refusal.value)
 
 
 def test_another_users_root_is_refused(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root gives the folder away; whoever cannot becomes somebody else."""
+    """The superuser gives the folder away; any other user pretends to be a third one."""
     if os.geteuid() == 0:
         os.chown(paths.root, 12345, 12345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(BadInput, match="the folder of user"):
-        place.check(paths)
+        preflight.check(paths)

@@ -1,4 +1,4 @@
-"""The schedulers that files may name, and those that run."""
+"""The schedulers that a file may name, and those that can be built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load
-from orchestrator.driver import admission
+from orchestrator.config.schedulers import SCHEDULERS as DECLARED
+from orchestrator.driver import feasibility
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import SCHEDULERS, build
 
@@ -33,12 +34,12 @@ def sweep(folder: Path, name: str, options: str = ""):
     return load(file, profile=None, gpus=0)
 
 
-def test_admission_knows_what_runs() -> None:
-    assert set(admission.SCHEDULERS) == set(SCHEDULERS)
+def test_every_scheduler_that_a_file_may_name_can_be_built() -> None:
+    assert set(DECLARED) == set(SCHEDULERS)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_every_scheduler_can_be_built_with_its_defaults(tmp_path: Path, name: str) -> None:
-    made = sweep(tmp_path, name, "mutations: [learning_rate]" if name == "pbt" else "")
-    admission.check(made, HERE, tmp_path)
-    assert build(made, []).metric in ("val/accuracy", None)
+    specification = sweep(tmp_path, name, "mutations: [learning_rate]" if name == "pbt" else "")
+    feasibility.check(specification, HERE, tmp_path)
+    assert build(specification, []).metric in ("val/accuracy", None)

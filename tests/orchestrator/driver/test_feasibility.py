@@ -1,4 +1,4 @@
-"""The cost of a sweep is what trials of the same program cost before, or is said to be unknown."""
+"""The cost of a sweep is that of earlier trials of the same program, or unknown."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
 
 
 def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = validated(file, capsys, "--set", "training.steps=600", "--set", "resources.concurrent=1")
-    assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in told
-    assert "memory: 3.0 MB a trial" in told
+    printed = validated(file, capsys, "--set", "training.steps=600", "--set", "resources.concurrent=1")
+    assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in printed
+    assert "memory: 3.0 MB a trial" in printed
 
 
-def test_a_budget_that_ends_before_the_first_report_is_warned_of(
+def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = validated(file, capsys, "--set", "budget.hours=0.0005")
-    assert "warning: budget.hours ends before the first report, which takes 2 s" in told
+    printed = validated(file, capsys, "--set", "budget.hours=0.0005")
+    assert "warning: budget.hours ends before the first report, which takes 2 s" in printed
     assert "warning" not in validated(file, capsys, "--set", "budget.hours=1")
 
 
-def test_another_program_is_not_known(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
     assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
