@@ -23,7 +23,7 @@ from orchestrator.cli.progress import Watch
 from orchestrator.config import from_document
 from orchestrator.config import load as load_specification
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission, feasibility
+from orchestrator.driver import admission, preflight
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.history import History, read
@@ -70,7 +70,7 @@ class Sweep:
             BadInput: as `sweep FILE` would say, with file, line and key.
         """
         here = _root(root)
-        gpus = feasibility.available_hardware(here).gpus
+        gpus = preflight.available_hardware(here).gpus
         found = load_specification(Path(path), profile=profile, overrides=tuple(overrides), gpus=gpus)
         latest = _latest(found, here)
         return cls(latest.id, latest, here, _data(data))
@@ -110,14 +110,15 @@ class Sweep:
             BadInput: if it cannot run here.
             Busy: if another process runs it.
         """
-        here = feasibility.available_hardware(self._paths)
-        feasibility.check(self.specification, here, self._data)
+        here = preflight.available_hardware(self._paths)
+        preflight.check_sweep(self.specification, here, self._data)
         # Ray, Optuna and MLflow take seconds to import: not for looking at a sweep that is finished.
-        from orchestrator.driver.run import Run, drive
+        from orchestrator.driver.admission import Run
+        from orchestrator.driver.run import drive
 
         known = self.id if self._is_known() else None
         watch = Watch(Console(soft_wrap=True), self.specification.metric, quiet)
-        run = Run(self._paths, self._data, here, known=known, wait=feasibility.node_wait(None))
+        run = Run(self._paths, self._data, here, known=known, wait=preflight.node_wait(None))
         drive(self.specification, run, watch)
         return self
 

@@ -45,7 +45,7 @@ def check(
 def make_token(root: Root = DEFAULT_ROOT) -> None:
     """Make the token of your clusters, unless there is one; the cluster files bring it to every node."""
     where = paths(root)
-    preflight.check(where)
+    preflight.check_paths(where)
     ensure_token(where.token)
     Console(soft_wrap=True, highlight=False).print(str(where.token), markup=False)
 

@@ -27,8 +27,8 @@ from orchestrator.cli.options import (
 )
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import feasibility
-from orchestrator.driver.feasibility import Estimate, estimate, phrases
+from orchestrator.driver import preflight
+from orchestrator.driver.preflight import Estimate, estimate, phrases
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
 from orchestrator.ledger.lease import holder
@@ -133,7 +133,7 @@ def validate(
     """Check a file and say what would run; starts nothing and writes nothing."""
     here = hardware.detect()
     sweep = load(file, profile=profile or "auto", overrides=tuple(overrides or ()), gpus=here.gpus)
-    source = feasibility.check(sweep, here, data)
+    source = preflight.check_sweep(sweep, here, data)
     console, taken = Console(soft_wrap=True, highlight=False), _taken(sweep, paths(root))
     if as_json:
         told = {"id": sweep.id, "data": source.phrase, "specification": sweep.document()}

@@ -14,7 +14,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.driver.run import Watcher
+from orchestrator.driver.admission import Watcher
 from orchestrator.errors import BadInput
 from orchestrator.session.board import Progress
 

@@ -19,8 +19,9 @@ from orchestrator.cli.options import DEFAULT_DATA, DEFAULT_ROOT, Data, Patience,
 from orchestrator.cli.progress import Watch
 from orchestrator.config import from_document, load
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission, feasibility, preflight
-from orchestrator.driver.run import Run, drive
+from orchestrator.driver import admission, preflight
+from orchestrator.driver.admission import Run
+from orchestrator.driver.run import drive
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
@@ -93,13 +94,13 @@ def run(
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
     """
-    here = feasibility.available_hardware(paths(root))
+    here = preflight.available_hardware(paths(root))
     wanted = [*(overrides or ()), *_extension(extend)]
     sweep = load(file, profile=profile or "auto", overrides=tuple(wanted), gpus=here.gpus)
     if profile is None:
         hardware.require_gpu_jax(here)
     if detach:
-        feasibility.check(sweep, here, data)
+        preflight.check_sweep(sweep, here, data)
         return run_detached(sys.argv[1:], _identified(sweep, paths(root), new=new), paths(root))
     place = _Place(paths(root), data, here, quiet, notify, deadline, patience, wait)
     why = here.phrase if profile is None else "asked for"
@@ -122,7 +123,7 @@ def resume(
     place = _Place(
         paths(root),
         data,
-        feasibility.available_hardware(paths(root)),
+        preflight.available_hardware(paths(root)),
         quiet,
         notify,
         deadline,
@@ -150,7 +151,7 @@ def retry_failed(
     place = _Place(
         paths(root),
         data,
-        feasibility.available_hardware(paths(root)),
+        preflight.available_hardware(paths(root)),
         quiet,
         notify,
         deadline,
@@ -176,7 +177,7 @@ def _go(
     new: bool = False,
     reopen: Sequence[str] = (),
 ) -> int:
-    feasibility.check(sweep, place.hardware, place.data)
+    preflight.check_sweep(sweep, place.hardware, place.data)
     watch = Watch(Console(soft_wrap=True), sweep.metric, place.quiet)
     if sweep.profile:
         watch.say(f"Profile `{sweep.profile}` ({why}): smaller than the paper's; `--profile full` insists.")
@@ -191,7 +192,7 @@ def _go(
         tuple(reopen),
         deadline=place.deadline,
         tracking_patience=place.patience,
-        wait=feasibility.node_wait(place.wait),
+        wait=preflight.node_wait(place.wait),
     )
     sweep_id, code = drive(sweep, begun, watcher)
     if notifier:
@@ -206,7 +207,7 @@ def _go(
 
 def _identified(sweep: SweepConfig, where: Paths, *, new: bool) -> str:
     """Return the id under which a driver that starts now would run a sweep."""
-    preflight.check(where)
+    preflight.check_paths(where)
     where.create()
     with closing(Ledger.open(where.ledger_url)) as ledger:
         return admission.identify(sweep, ledger, new=new).id

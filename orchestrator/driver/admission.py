@@ -1,29 +1,110 @@
-"""Which sweep of the ledger a file is, how the ledger records its start, and what is left to do."""
+"""Which sweep a driver runs, and the right to run it."""
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
-from orchestrator.exits import Exit
+from orchestrator.ledger import stop_requests
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import (
-    FINISHED_SWEEP,
-    UNFINISHED_TRIAL,
-    CheckpointRecord,
-    SweepRecord,
-    TrialRecord,
-)
-from orchestrator.ledger.selection import best_checkpoint, best_trial
-from orchestrator.tracking import events
-from trainables.data.task import TaskData
+from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.machines.hardware import Hardware
+from orchestrator.session.board import Progress
+from orchestrator.storage.paths import Paths
+
+
+class Watcher(Protocol):
+    """Displays the progress of a sweep."""
+
+    def say(self, line: str) -> None:
+        """Show one line that stays."""
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Show how much of the data set is prepared."""
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress of the sweep; called twice a second."""
+
+    def close(self) -> None:
+        """Stop redrawing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one invocation adds to a specification.
+
+    Attributes:
+        paths: where everything is written.
+        data: folder of the data sets.
+        hardware: what trials can run on.
+        known: id of the sweep of the ledger to resume, or None to find it by its file.
+        new: start another sweep even if the ledger knows one of this file.
+        reopen: keys of failed trials to run again.
+        deadline: seconds that a running attempt may stay silent.
+        tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
+        wait: seconds to wait while no node has room for a trial.
+    """
+
+    paths: Paths
+    data: Path
+    hardware: Hardware
+    known: str | None = None
+    new: bool = False
+    reopen: tuple[str, ...] = ()
+    deadline: float = 600.0
+    tracking_patience: float = 60.0
+    wait: float = 10.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sweep that this driver may run, because it holds its lease.
+
+    Attributes:
+        sweep: under its id in the ledger.
+        run: this invocation.
+        ledger: of the sweep.
+        lease: of the sweep, held.
+        watcher: shows the progress.
+    """
+
+    sweep: SweepConfig
+    run: Run
+    ledger: Ledger
+    lease: Lease
+    watcher: Watcher
+
+
+@contextmanager
+def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
+    """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
+
+    Args:
+        sweep: as the file describes it.
+        run: this invocation.
+        watcher: shows why a lease takes long.
+
+    Raises:
+        BadInput: if a path or the file is wrong, or checkpoints are missing.
+        Busy: if another driver holds the sweep.
+    """
+    preflight.check_paths(run.paths)
+    run.paths.create()
+    with closing(Ledger.open(run.paths.ledger_url)) as ledger:
+        sweep = identify(sweep, ledger, known=run.known, new=run.new)
+        preflight.check_paths(run.paths, sweep.id)
+        with Lease(ledger, sweep.id, watcher.say) as lease:
+            preflight.check_checkpoints(run.paths, ledger, sweep.id)
+            stop_requests.forget(ledger, sweep.id)
+            yield Claim(sweep, run, ledger, lease, watcher)
 
 
 def identify(
@@ -113,110 +194,3 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-# ------------------------------------------------------------------ the start, in the ledger
-
-
-def enter(
-    sweep: SweepConfig, ledger: Ledger, data: TaskData, reopen: Sequence[str], say: Callable[[str], None]
-) -> None:
-    """Create the row of a new sweep, or prepare the rows of a known one for another run.
-
-    Args:
-        sweep: under its id.
-        ledger: in which this driver holds the lease.
-        data: of its task.
-        reopen: keys of failed trials to run again.
-        say: shows one line.
-    """
-    known = ledger.sweep(sweep.id)
-    if known is None:
-        record = _new_record(sweep, data)
-        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
-        return
-    for key in reopen:
-        ledger.reopen_trial(key)
-    if lost := ledger.lose_attempts(sweep.id):
-        say(f"Ended {lost} attempts of a dead driver at their last report.")
-    if changed := differences(known.document, sweep.document()):
-        say(f"Changed: {'; '.join(changed)}.")
-        ledger.amend_sweep(sweep.id, sweep.document(), sweep.digest, known.facts)
-
-
-def _new_record(sweep: SweepConfig, data: TaskData) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it."""
-    facts: dict[str, Any] = {
-        "git_commit": provenance.git_commit(),
-        "versions": provenance.versions(),
-        "command": provenance.command(),
-        "sampler_seed": sweep.sampler.seed,
-        "comparable": data.comparable,
-        "note": data.note,
-        "examples": {"train": len(data.train), "validation": len(data.validation)},
-        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
-        "metric": sweep.metric,
-        "direction": sweep.direction,
-        "specification": sweep.source_text,
-    }
-    return SweepRecord(
-        id=sweep.id,
-        name=sweep.name,
-        profile=sweep.profile,
-        task=sweep.task,
-        document=sweep.document(),
-        digest=sweep.digest,
-        state="RUNNING",
-        reason=None,
-        data_source=data.source,
-        data_digest=data.digest,
-        facts=facts,
-        created_at=time.time(),
-    )
-
-
-# ------------------------------------------------------------------ what is left to do
-
-
-def is_finished(sweep: SweepConfig, ledger: Ledger) -> bool:
-    """Return True if an earlier driver has finished a sweep and its budget has not grown since."""
-    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
-    if record is None or not record.finished_at or len(trials) < sweep.budget.trials + sweep.confirm.seeds:
-        return False
-    unfinished = any(trial.state in UNFINISHED_TRIAL for trial in trials)
-    return not unfinished and not without_test(sweep, ledger)
-
-
-def resume(sweep: SweepConfig, ledger: Ledger, say: Callable[[str], None]) -> None:
-    """Open a sweep that has trials again, in the ledger and in MLflow."""
-    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
-    if record is None or not trials:
-        return
-    unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
-    say(f"Resuming {sweep.id}: {len(trials) - len(unfinished)} trials done, {len(unfinished)} to go on.")
-    opened = events.trials_resumed(unfinished, events.milliseconds(time.time()))
-    ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(record, sweep), *opened])
-
-
-def without_test(sweep: SweepConfig, ledger: Ledger) -> list[tuple[TrialRecord, CheckpointRecord]]:
-    """Return the best trial and the complete confirmations that test was not evaluated for.
-
-    Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out.
-    """
-    trials, checkpoints = ledger.trials(sweep.id), defaultdict(list)
-    for row in ledger.checkpoints(sweep.id):
-        checkpoints[row.trial_key].append(row)
-    best = best_trial(trials, maximize=sweep.direction == "maximize", checkpoints=checkpoints)
-    confirmed = [trial for trial in trials if trial.role == "confirmation" and trial.state == "COMPLETE"]
-    evaluated = {evaluation.trial_key for evaluation in ledger.readings(sweep.id)}
-    missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
-    rows = [(trial, best_checkpoint(trial, checkpoints[trial.key])) for trial in missing]
-    return [(trial, row) for trial, row in rows if row is not None]
-
-
-def exit_code(sweep: SweepConfig, ledger: Ledger) -> Exit:
-    """Return the exit code of a finished sweep."""
-    trials = ledger.trials(sweep.id)
-    best = best_trial(trials, maximize=sweep.direction == "maximize")
-    failed = best is None or any(trial.state == "FAILED" for trial in trials)
-    return Exit.SOME_FAILED if failed else Exit.COMPLETE

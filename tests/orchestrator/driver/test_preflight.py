@@ -1,4 +1,4 @@
-"""A sweep writes only to paths that no other user can change."""
+"""Paths that others could change are refused; the cost of a sweep is that of earlier trials, or unknown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.app import run_command
+from orchestrator.config import load
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
+from tests.orchestrator.cli.test_inputs import SPACE
+from tests.orchestrator.ledger.examples import trial_record
 
 SWEEP = "copy-0123abcd"
 
@@ -26,10 +32,10 @@ def paths(tmp_path: Path) -> Paths:
 
 def test_an_ordinary_root_is_accepted(paths: Paths, tmp_path: Path) -> None:
     """So is one that does not exist yet, and a link to a larger disk."""
-    preflight.check(paths, SWEEP)
-    preflight.check(Paths(tmp_path / "nowhere"), SWEEP)
+    preflight.check_paths(paths, SWEEP)
+    preflight.check_paths(Paths(tmp_path / "nowhere"), SWEEP)
     (tmp_path / "link").symlink_to(paths.root)
-    preflight.check(Paths(tmp_path / "link"), SWEEP)
+    preflight.check_paths(Paths(tmp_path / "link"), SWEEP)
 
 
 def _replace_by_link(path: Path) -> None:
@@ -54,7 +60,7 @@ HARM: dict[str, Callable[[Paths], None]] = {
 def test_a_path_that_others_could_change_is_refused(paths: Paths, message: str) -> None:
     HARM[message](paths)
     with pytest.raises(BadInput) as refusal:
-        preflight.check(paths, SWEEP)
+        preflight.check_paths(paths, SWEEP)
     assert message in str(refusal.value)
 
 
@@ -65,4 +71,53 @@ def test_another_users_root_is_refused(paths: Paths, monkeypatch: pytest.MonkeyP
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(BadInput, match="the folder of user"):
-        preflight.check(paths)
+        preflight.check_paths(paths)
+
+
+# ------------------------------------------------------------------ cost
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file whose sweep has run one trial: 2 s an interval of 10 steps, but for the first."""
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(tmp_path / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    ledger.create_sweep(SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
+    trial = trial_record(sweep_id=sweep.id)
+    ledger.add_trial(trial)
+    attempt = ledger.start_attempt(trial.key)
+    for step, seconds in ((10, 90.0), (20, 1.5), (30, 1.5)):
+        saved = CheckpointRecord(trial.key, step, "last", f"/step-{step}", "ab", 3_000_000, {})
+        ledger.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
+    ledger.close()
+    return file
+
+
+def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return what `validate` prints."""
+    words = ["validate", str(file), "--root", str(file.parent / "mlruns"), *options]
+    assert run_command(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = validated(file, capsys, "--set", "training.steps=600", "--set", "resources.concurrent=1")
+    assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in printed
+    assert "memory: 3.0 MB a trial" in printed
+
+
+def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = validated(file, capsys, "--set", "budget.hours=0.0005")
+    assert "warning: budget.hours ends before the first report, which takes 2 s" in printed
+    assert "warning" not in validated(file, capsys, "--set", "budget.hours=1")
+
+
+def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
+    assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.config import load
 from orchestrator.config.schedulers import SCHEDULERS as DECLARED
-from orchestrator.driver import feasibility
+from orchestrator.driver import preflight
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import SCHEDULERS, build
 
@@ -41,5 +41,5 @@ def test_every_scheduler_that_a_file_may_name_can_be_built() -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_every_scheduler_can_be_built_with_its_defaults(tmp_path: Path, name: str) -> None:
     specification = sweep(tmp_path, name, "mutations: [learning_rate]" if name == "pbt" else "")
-    feasibility.check(specification, HERE, tmp_path)
+    preflight.check_sweep(specification, HERE, tmp_path)
     assert build(specification, []).metric in ("val/accuracy", None)
