@@ -82,14 +82,14 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
         """Reports as a trial does, and trains nothing."""
 
         def step(self) -> dict[str, Any]:
-            told = self._assignment
+            assignment = self._assignment
             self._at = getattr(self, "_at", 0) % REPORTS + 1
-            rate = told.settings.training.learning_rate
-            saved = SavedCheckpoint(f"{told.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
+            rate = assignment.settings.training.learning_rate
+            saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
             done = self._at == REPORTS
             return Outcome(self._at, done, metrics_of(rate, self._at), saved).to_result()
 
-    sweep, ledger, session, shipper = begin(SPACE.format(trials=trials), folder)
+    sweep, ledger, session, resources, shipper = begin(SPACE.format(trials=trials), folder)
     grown = Growth()
 
     def tick(_: Any) -> None:
@@ -98,7 +98,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
 
     with cluster.connected(hardware.detect(), 0.0):
         began = time.perf_counter()
-        tuner.run(session, [], deadline=600, tick=tick, trainable=Idle)
+        tuner.run(session, resources, [], deadline=600, tick=tick, trainable=Idle)
         searched = time.perf_counter() - began
         left = shipper.drain(600)
         seconds = time.perf_counter() - began

@@ -49,14 +49,14 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
         def step(self) -> dict[str, Any]:
             time.sleep(pause)
-            told = self._assignment
+            assignment = self._assignment
             self._at = getattr(self, "_at", 0) + 1
-            saved = SavedCheckpoint(f"{told.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
-            rate = told.settings.training.learning_rate
+            saved = SavedCheckpoint(f"{assignment.checkpoints}/step-{self._at}", self._at, "0" * 64, 1)
+            rate = assignment.settings.training.learning_rate
             return Outcome(self._at, False, metrics_of(rate, 1), saved).to_result()
 
     endless = SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},")
-    sweep, ledger, session, shipper = begin(endless, folder)
+    sweep, ledger, session, resources, shipper = begin(endless, folder)
     head = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(nodes):
         head.add_node(num_cpus=1, object_store_memory=80 * 1024 * 1024, wait=False)
@@ -70,7 +70,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
     try:
         with cluster.connected(Hardware(1, 0), 0.0):
-            tuner.run(session, [], deadline=600, tick=tick, trainable=Reporting)
+            tuner.run(session, resources, [], deadline=600, tick=tick, trainable=Reporting)
     finally:
         shipper.close()
         head.shutdown()
@@ -136,22 +136,24 @@ def _seconds(process: psutil.Process) -> float:
 
 def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
     """Return the processor time of a report, and of a look around, with so many trials at once."""
-    from orchestrator.machines.nodes import Node, fitting
-    from tests.orchestrator.session.desk import Desk, outcome
+    from orchestrator.machines.hardware import Node, fitting
+    from tests.orchestrator.session.sessions import Sessions, outcome
 
-    desk = Desk(folder)
-    session = desk.open(desk.sweep(running), capacity=running)
-    told = [session.next_assignment() for _ in range(running)]
+    sessions = Sessions(folder)
+    session = sessions.open(sessions.sweep(running), capacity=running)
+    assignments = [session.next_assignment() for _ in range(running)]
     metrics = {**metrics_of(1e-3, 1), **{f"hidden_norm/layer_{k}": 1.0 for k in range(6)}}
     rounds, began = max(1, reports // running), time.process_time()
     for step in range(1, rounds + 1):
-        for each in told:
-            assert each is not None
-            session.reported(each.attempt_id, outcome(each, step, 0.5, metrics=metrics, done=False))
+        for assignment in assignments:
+            assert assignment is not None
+            session.reported(
+                assignment.attempt_id, outcome(assignment, step, 0.5, metrics=metrics, done=False)
+            )
     took, began = time.process_time() - began, time.process_time()
     nodes = [Node(8, 1, 8, 1)] * 100
     for _ in range(100):
-        session.look_around(), session.next_assignment(), session.progress(), session.silent(600)
+        session.check_limits(), session.next_assignment(), session.progress(), session.silent(600)
         fitting(nodes, 1, 1 / 8)
     return {
         "trials_at_once": running,

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
     from orchestrator.ledger.ledger import Ledger
+    from orchestrator.schedule.resources import AvailableResources
     from orchestrator.session.session import Session
     from orchestrator.tracking.shipper import Shipper
 
 
 class Service(NamedTuple):
-    """A sweep that has begun: its decisions, its ledger, and who tells MLflow."""
+    """A sweep that has begun: its ledger, its decisions, the cluster, and the shipper to MLflow."""
 
     sweep: SweepConfig
     ledger: Ledger
     session: Session
+    resources: AvailableResources
     shipper: Shipper
 
 
@@ -32,6 +34,7 @@ def begin(text: str, folder: Path) -> Service:
     from orchestrator.config import load
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
+    from orchestrator.schedule.resources import AvailableResources
     from orchestrator.session.session import Session
     from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
@@ -43,10 +46,12 @@ def begin(text: str, folder: Path) -> Service:
     sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
-    told = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    record = SweepRecord(*told, "RUNNING", None, "none", "", {}, time.time())
+    about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    record = SweepRecord(*about, "RUNNING", None, "none", "", {}, time.time())
     ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
-    session = Session(sweep, ledger, Study(sweep), paths, folder)
+    resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
+    study = Study(sweep)
+    session = Session(sweep, ledger, study, paths, folder, resources=resources, node_wait=10.0)
     shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
     shipper.start()
-    return Service(sweep, ledger, session, shipper)
+    return Service(sweep, ledger, session, resources, shipper)

@@ -1,4 +1,4 @@
-"""What a driver tells a worker, and what a worker tells back: plain data that crosses processes."""
+"""The messages between a driver and its workers: plain data that crosses processes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ class Assignment:
         attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
         trial_key: `<sweep>-<number>`.
         number: the trial's number in its sweep.
-        settings: what is trained.
+        settings: of the trial.
         cpu: processors of the attempt.
         gpu: share of a GPU of the attempt.
         data: folder of the data sets.
         checkpoints: folder of this trial's checkpoints.
         resume: checkpoint folder to go on from, or None to start at step 0.
-        resume_digest: SHA-256 of that checkpoint's manifest, as the ledger has it.
-        stop_wish: file whose presence means: save and leave.
-        log: file to which the attempt appends what it does.
+        resume_digest: SHA-256 of that checkpoint's manifest, as recorded in the ledger.
+        log: file to which the attempt appends its events.
         compilations: folder of JAX's persistent compilation cache.
-        store: URL of this trial's checkpoints where every node reaches them, or None if the folder is enough.
+        store: URL of this trial's checkpoints in the shared store, or None without one.
     """
 
     attempt_id: str
@@ -40,19 +39,18 @@ class Assignment:
     checkpoints: str
     resume: str | None
     resume_digest: str | None
-    stop_wish: str
     log: str
     compilations: str
     store: str | None = None
 
     @property
     def sweep_id(self) -> str:
-        """Return the sweep that the trial belongs to."""
+        """Return the id of the sweep that the trial belongs to."""
         return sweep_id_of(self.trial_key)
 
     @property
     def slots(self) -> int:
-        """Return how many trials share a device, each in a slot of its one engine; 1 without a share."""
+        """Return how many trials share a device, each in a slot of its engine; 1 if the trial has its own."""
         return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
 
     def to_config(self) -> dict[str, Any]:
@@ -73,7 +71,7 @@ class SavedCheckpoint:
 
     Attributes:
         path: its folder.
-        step: the trial's step it holds.
+        step: the trial's step that it holds.
         digest: SHA-256 of its manifest.
         size: bytes of all its files.
     """
@@ -86,20 +84,20 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker reports after an interval, or instead of one.
+    """A worker's report of an interval, or of its failure to train one.
 
     Attributes:
         step: optimiser updates done so far.
-        done: whether nothing more comes from this attempt.
+        done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
             `seconds/...`.
         checkpoint: the checkpoint at `step`, or None when nothing could be saved.
-        interrupted: whether the attempt left because it was asked to.
+        interrupted: True if the attempt ended because a stop was requested.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
         message: one line about the failure.
-        engine: name of the engine that held the trial, where several share one.
-        node: name of the machine that the trial runs on.
-        waiting: whether this is only a sign of life: the engine has no slot for the trial yet.
+        engine: name of the shared engine that trained the interval, if any.
+        node: name of the machine that the attempt runs on.
+        queued: True if the shared engine has no slot for the attempt yet: a sign of life, not a report.
     """
 
     step: int
@@ -111,12 +109,12 @@ class Outcome:
     message: str | None = None
     engine: str | None = None
     node: str | None = None
-    waiting: bool = False
+    queued: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""
-        told = {"step": self.step, "done": self.done, "waiting": self.waiting}
-        return {**told, **self.metrics, "outcome": asdict(self)}
+        flat = {"step": self.step, "done": self.done, "queued": self.queued}
+        return {**flat, **self.metrics, "outcome": asdict(self)}
 
     @staticmethod
     def from_result(result: dict[str, Any]) -> Outcome:

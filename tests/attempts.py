@@ -1,4 +1,4 @@
-"""Attempts of tiny trials, for the tests of those who run them."""
+"""Assignments of tiny trials, for the tests of what runs them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ STEPS, INTERVAL = 30, 10
 
 
 def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -> Assignment:
-    """Return a trial of the adding task that compiles in a second."""
+    """Return an attempt of a trial of the adding task, which compiles in a second."""
     model = ModelSettings("rotrnn", depth=1, d_model=8, d_state=8, options={"heads": 2})
     training = TrainingSettings(
         STEPS, INTERVAL, batch_size=4, learning_rate=1e-3 * (1 + number), recurrent_learning_rate=1e-3
     )
     options = {"length": 16, "examples": 64, "held_out": 16}
     settings = TrialSettings("adding", model, training, seed=number, task_options=options)
-    told = Assignment(
+    first = Assignment(
         attempt_id=f"s-{number}.{attempt}",
         trial_key=f"s-{number}",
         number=number,
@@ -31,8 +31,7 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
         checkpoints=str(folder / f"checkpoints-{number}"),
         resume=None,
         resume_digest=None,
-        stop_wish=str(folder / "stop-wish"),
         log=str(folder / f"{number}.log"),
         compilations=str(folder / "compilations"),
     )
-    return replace(told, **changes)
+    return replace(first, **changes)

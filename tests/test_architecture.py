@@ -26,6 +26,7 @@ DOORS = {
     "flax": ("trainables/",),
     "optax": ("trainables/",),
 }
+RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 WITHOUT_JAX = (
     "trainables/settings.py",
     "trainables/trial.py",
@@ -80,6 +81,16 @@ def test_vendor_doors(path: Path) -> None:
         assert relative.startswith(DOORS[vendor]), f"{relative} imports {vendor}"
     if relative.startswith(WITHOUT_JAX):
         assert not used & {"jax", "flax", "optax"}, f"{relative} must stay free of JAX"
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_interfaces_of_ray_are_in_one_file(path: Path) -> None:
+    """No other file imports a private or generated module of Ray, or a private name."""
+    if str(path.relative_to(ROOT)) == RAY_PRIVATE:
+        return
+    names = [name for name in _imports(ast.parse(path.read_text())) if name.split(".")[0] == "ray"]
+    private = [name for name in names if re.search(r"\._|\.internal_kv|\.generated", name)]
+    assert not private, f"{path} imports {private}"
 
 
 def test_science_does_not_know_the_service() -> None:

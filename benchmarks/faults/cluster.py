@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.faults.site import Site, until
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests import postgres
 from tests.end_to_end.network import NetworkHost, Switch
 
@@ -41,7 +41,7 @@ class ClusterSite(Site):
         self.switch, self.hosts = Switch(), dict[int, NetworkHost]()
         for each in ("mlruns/checkpoints", "shared"):
             (self.folder / each).mkdir(parents=True)
-        secret = token.made(self.root / "ray-token")
+        secret = ensure_token(self.root / "ray-token")
         self.environment = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(secret),

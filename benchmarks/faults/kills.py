@@ -90,7 +90,7 @@ def replayed(site: Site) -> tuple[list[str], int]:
     from ray.tune.schedulers import TrialScheduler
 
     from orchestrator.config import load
-    from orchestrator.schedule.keyed import _NOBODY, _Known
+    from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
     from orchestrator.schedule.schedulers import Asha
 
     sweep = load(site.file, profile=None, gpus=0)
@@ -98,11 +98,11 @@ def replayed(site: Site) -> tuple[list[str], int]:
     states = {trial.key: trial for trial in site.trials()}
     reports = sorted(site.ledger.reports(site.id), key=lambda report: report.at)
     for report in reports:
-        told: Any = _Known(report.trial_key)
+        shown: Any = KeyedTrial(report.trial_key)
         if report.trial_key not in seen:
             seen.add(report.trial_key)
-            rule.on_trial_add(_NOBODY, told)
-        decision = rule.on_trial_result(_NOBODY, told, {"step": report.step, **report.metrics})
+            rule.on_trial_add(NO_CONTROLLER, shown)
+        decision = rule.on_trial_result(NO_CONTROLLER, shown, {"step": report.step, **report.metrics})
         trial = states[report.trial_key]
         stopped = trial.state == "PRUNED" and trial.step == report.step
         if report.step < trial.total_steps and stopped != (decision == TrialScheduler.STOP):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
 from orchestrator.config.yaml_reader import parse_document, read_text
-from orchestrator.driver.available import offered
-from orchestrator.driver.preflight import check as check_folders
+from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
-from orchestrator.machines import cluster_file, drain, token
+from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.hardware import Hardware, detect
+from orchestrator.machines.token import ensure_token
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def available(*, root: str | Path | None = None) -> Hardware:
         BadInput: the cluster is open to everybody, or refuses the token.
         NoCluster: the cluster does not answer, or has no nodes.
     """
-    return offered(Workspace.at(root).paths)
+    return preflight.available_hardware(Workspace.at(root).paths)
 
 
 def this_machine() -> Hardware:
@@ -76,8 +76,8 @@ def make_token(*, root: str | Path | None = None) -> Path:
         BadInput: others can change the root.
     """
     paths = Workspace.at(root).paths
-    check_folders(paths)
-    return token.made(paths.token)
+    preflight.check_paths(paths)
+    return ensure_token(paths.token)
 
 
 def leave(seconds: float) -> Leaving:
@@ -86,7 +86,7 @@ def leave(seconds: float) -> Leaving:
     Args:
         seconds: how long the machine will still run.
     """
-    return Leaving(drain.drain(seconds), drain.tell_workers())
+    return Leaving(drain.drain(seconds), drain.terminate_workers())
 
 
 def _mode_of(path: str) -> int | None:

@@ -61,7 +61,7 @@ def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
         NoCluster: as `Sweep.run`.
     """
     sweep.admit()
-    preflight.check(sweep.workspace.paths)
+    preflight.check_paths(sweep.workspace.paths)
     log = sweep.workspace.paths.driver_log(sweep.id)
     position = detached.end_of(log)
     return DetachedDriver(detached.begin(arguments, log), log, position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 __all__ = ["Observer", "Progress"]
 

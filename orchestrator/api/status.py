@@ -15,7 +15,7 @@ from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
-from orchestrator.session.progress import Progress
+from orchestrator.session.board import Progress
 
 
 @dataclass(frozen=True)

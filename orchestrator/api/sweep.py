@@ -23,9 +23,9 @@ from orchestrator.config import from_dict, from_document
 from orchestrator.config import load as load_file
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight
-from orchestrator.driver.available import cluster_address, offered, wait_for_nodes
-from orchestrator.driver.estimate import Estimate, estimate
-from orchestrator.driver.run import Run, drive
+from orchestrator.driver.admission import Run
+from orchestrator.driver.preflight import Estimate
+from orchestrator.driver.run import drive
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
 from orchestrator.ledger.lease import holder
@@ -191,12 +191,10 @@ class Sweep:
     def _of(cls, specification: SweepConfig, workspace: Workspace, request: _Request) -> Sweep:
         """Return the newest sweep of a specification that the ledger knows, or a new one."""
         if workspace.has_ledger():
-            preflight.check(workspace.paths)
+            preflight.check_paths(workspace.paths)
             with workspace.ledger() as ledger:
-                if request.new:
-                    specification = admission.identify(specification, ledger, new=True)
-                else:
-                    specification = admission.newest(specification, ledger.sweeps())
+                choose = admission.unused if request.new else admission.newest
+                specification = choose(specification, ledger.sweeps())
         return cls(specification.id, workspace, specification, request)
 
     def __repr__(self) -> str:
@@ -210,7 +208,7 @@ class Sweep:
         with self.workspace.ledger() as ledger:
             record = self._record(ledger)
         text = str(record.facts.get("specification", ""))
-        return admission.under(from_document(record.document, text), self.id)
+        return admission.with_id(from_document(record.document, text), self.id)
 
     @property
     def state(self) -> str:
@@ -236,11 +234,11 @@ class Sweep:
             BadData: the files of the data set are missing or wrong.
         """
         hardware = self._request.hardware or detect()
-        source = admission.check(self.specification, hardware, self.workspace.data)
+        source = preflight.check_sweep(self.specification, hardware, self.workspace.data)
         measured = None
         if self.workspace.has_ledger():
             with self.workspace.ledger() as ledger:
-                measured = estimate(self.specification, ledger)
+                measured = preflight.estimate(self.specification, ledger)
         return Plan(source, hardware, _at_once(self.specification, hardware), measured)
 
     def admit(self) -> Hardware:
@@ -255,10 +253,10 @@ class Sweep:
             BadData: the files of the data set are missing or wrong.
             NoCluster: the cluster does not answer.
         """
-        hardware = self._request.hardware or offered(self.workspace.paths)
+        hardware = self._request.hardware or preflight.available_hardware(self.workspace.paths)
         if self._request.automatic:
             require_gpu_jax(hardware)
-        admission.check(self.specification, hardware, self.workspace.data)
+        preflight.check_sweep(self.specification, hardware, self.workspace.data)
         if self.workspace.has_ledger() and not self._is_known():
             with self.workspace.ledger() as ledger:
                 admission.identify(self.specification, ledger, new=self._request.new)
@@ -483,7 +481,7 @@ class Sweep:
             reopen,
             deadline=deadline,
             tracking_patience=tracking_patience,
-            wait=wait_for_nodes(wait),
+            wait=preflight.node_wait(wait),
         )
         self.id, code = drive(self.specification, run, observer)
         return code
@@ -516,7 +514,7 @@ def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None
     """Return the profile to apply, and the number of GPUs that decides "auto"."""
     if hardware is not None:
         return profile, hardware.gpus
-    if profile == "auto" and cluster_address() is not None:
+    if profile == "auto" and preflight.cluster_address() is not None:
         return None, 0
     return profile, detect().gpus
 

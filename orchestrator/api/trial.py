@@ -18,8 +18,8 @@ from orchestrator.export import folder as export_folder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
-from orchestrator.schedule.environment import worker_environment
 from orchestrator.storage import store
+from orchestrator.training.process import worker_environment
 
 if TYPE_CHECKING:
     from trainables.inference import Predictor

@@ -1,1 +1,1 @@
-"""The process that runs a sweep, from what is settled before it starts to its report."""
+"""The process that runs a sweep, from the checks before it starts to its report."""

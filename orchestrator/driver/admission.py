@@ -1,119 +1,174 @@
-"""What is settled before a sweep starts: can it run here, and which sweep of the ledger is it."""
+"""Which sweep a driver runs, and the right to run it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.config.sweep_config import SweepConfig, current, identity
-from orchestrator.driver import provenance
+from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
+from orchestrator.ledger import stop_requests
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.machines.hardware import Hardware
-from trainables.data.task import Source, TaskData
-from trainables.tasks import TASKS
+from orchestrator.session.board import Progress
+from orchestrator.storage.paths import Paths
 
 
-def check(sweep: SweepConfig, there: Hardware, data: Path) -> Source:
-    """Check, before anything starts or is written, that a sweep can run here; return its data's source.
+class Watcher(Protocol):
+    """Displays the progress of a sweep."""
 
-    Raises:
-        BadInput: if the resources of one trial are not to be had.
-        BadData: if the task's files are missing or wrong.
+    def say(self, line: str) -> None:
+        """Show one line that stays."""
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Show how much of the data set is prepared."""
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress of the sweep; called twice a second."""
+
+    def close(self) -> None:
+        """Stop redrawing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one invocation adds to a specification.
+
+    Attributes:
+        paths: where everything is written.
+        data: folder of the data sets.
+        hardware: what trials can run on.
+        known: id of the sweep of the ledger to resume, or None to find it by its file.
+        new: start another sweep even if the ledger knows one of this file.
+        reopen: keys of failed trials to run again.
+        deadline: seconds that a running attempt may stay silent.
+        tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
+        wait: seconds to wait while no node has room for a trial.
     """
-    check_resources(sweep, there)
-    return TASKS[sweep.task].check(sweep.task_options, data)
+
+    paths: Paths
+    data: Path
+    hardware: Hardware
+    known: str | None = None
+    new: bool = False
+    reopen: tuple[str, ...] = ()
+    deadline: float = 600.0
+    tracking_patience: float = 60.0
+    wait: float = 10.0
 
 
-def check_resources(sweep: SweepConfig, there: Hardware) -> None:
-    """Check that one trial fits on this machine, or on a node of the cluster.
+@dataclass(frozen=True)
+class Claim:
+    """A sweep that this driver may run, because it holds its lease.
 
-    Raises:
-        BadInput: if a trial asks for more than there is.
+    Attributes:
+        sweep: under its id in the ledger.
+        run: this invocation.
+        ledger: of the sweep.
+        lease: of the sweep, held.
+        watcher: shows the progress.
     """
-    asked = sweep.resources
-    if asked.gpu > there.gpus:
-        raise BadInput(
-            f"{sweep.name}: resources.gpu",
-            f"a trial's GPU share must be at hand; {there.phrase}",
-            f"{asked.gpu:g}",
-            "Use `--profile laptop`, or submit to a cluster that has GPUs.",
-        )
-    if asked.cpu > there.cpus:
-        raise BadInput(
-            f"{sweep.name}: resources.cpu",
-            f"a trial's processors must be at hand; {there.phrase}",
-            f"{asked.cpu:g}",
-            f"Ask for at most {there.cpus}.",
-        )
-    if not there.holds(asked.cpu, asked.gpu):
-        raise BadInput(
-            f"{sweep.name}: resources",
-            "one node must have both the processors and the GPU share of a trial",
-            f"{asked.cpu:g} CPU and {asked.gpu:g} GPU",
-            "Ask for fewer processors.",
-        )
+
+    sweep: SweepConfig
+    run: Run
+    ledger: Ledger
+    lease: Lease
+    watcher: Watcher
 
 
-def identify(sweep: SweepConfig, ledger: Ledger, *, new: bool) -> SweepConfig:
-    """Return the sweep under the id it has, or will have, in the ledger.
+@contextmanager
+def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
+    """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
-    The same file finds the same sweep. A changed file is another sweep, which must not start by mistake while
-    the one before it is unfinished.
+    Args:
+        sweep: as the file describes it.
+        run: this invocation.
+        watcher: shows why a lease takes long.
 
     Raises:
-        BadInput: if the file differs from that of its unfinished sweep.
+        BadInput: if a path or the file is wrong, or checkpoints are missing.
+        Busy: if another driver holds the sweep.
+    """
+    preflight.check_paths(run.paths)
+    run.paths.create()
+    with closing(Ledger.open(run.paths.ledger_url)) as ledger:
+        sweep = identify(sweep, ledger, known=run.known, new=run.new)
+        preflight.check_paths(run.paths, sweep.id)
+        with Lease(ledger, sweep.id, watcher.say) as lease:
+            preflight.check_checkpoints(run.paths, ledger, sweep.id)
+            stop_requests.forget(ledger, sweep.id)
+            yield Claim(sweep, run, ledger, lease, watcher)
+
+
+def identify(
+    sweep: SweepConfig, ledger: Ledger, *, known: str | None = None, new: bool = False
+) -> SweepConfig:
+    """Return the sweep under the id that it has, or will have, in the ledger.
+
+    The same file is the same sweep. A changed file is another sweep, which must not start by mistake while
+    the sweep of the unchanged file is unfinished.
+
+    Args:
+        sweep: as the file describes it.
+        ledger: of all sweeps.
+        known: id of the sweep to resume, which need not match the file; None to find it by the file.
+        new: start another sweep even if the ledger knows one of this file.
+
+    Raises:
+        BadInput: if the file differs from that of its unfinished sweep, or names a sweep to learn from that
+            is missing or has another objective.
     """
     records = ledger.sweeps()
+    _check_warm_start(sweep, records)
+    if known is not None:
+        return with_id(sweep, known)
     if new:
-        return _unused(sweep, records)
-    found = newest(sweep, records)
-    if found.recorded_id is None:
+        return unused(sweep, records)
+    latest = newest(sweep, records)
+    if latest.recorded_id is None:
         _refuse_change(sweep, records)
-    return found
-
-
-def check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
-    """Check that the sweeps to learn from are there, and were after the same thing.
-
-    Raises:
-        BadInput: if one is not in this ledger, or pursued another objective.
-    """
-    for name in sweep.warm_start:
-        record = ledger.sweep(name)
-        if record is None:
-            known = ", ".join(get_close_matches(name, [each.id for each in ledger.sweeps()], cutoff=0.4))
-            remedy = f"Known: {known}." if known else "`list` shows the sweeps that there are."
-            must = "must name sweeps of this ledger"
-            raise BadInput(f"{sweep.name}: warm_start", must, f"`{name}`", remedy)
-        pursued = f"{record.facts['direction']} {record.facts['metric']}"
-        if pursued != (wanted := f"{sweep.direction} {sweep.metric}"):
-            must = f"must name sweeps that pursued the same: {wanted}"
-            raise BadInput(f"{sweep.name}: warm_start", must, f"{pursued} in `{name}`", "Leave it out.")
+    return latest
 
 
 def newest(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
-    """Return a sweep under the id of the newest recorded one of the same file, or as it is if none is."""
+    """Return a sweep under the id of the newest record of the same file, or as it is if there is none."""
     same = [record.id for record in records if identity(record.document) == sweep.digest]
-    return under(sweep, same[-1]) if same else sweep
+    return with_id(sweep, same[-1]) if same else sweep
 
 
-def under(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
+def with_id(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
     """Return a sweep under the id that it has in the ledger."""
     return replace(sweep, recorded_id=sweep_id)
 
 
-def _unused(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
-    """Return a sweep in the first edition whose id no recorded sweep has."""
+def unused(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
+    """Return the first edition of a sweep whose id no record has."""
     used = {record.id for record in records}
     while sweep.id in used:
         sweep = replace(sweep, edition=sweep.edition + 1)
     return sweep
+
+
+def _check_warm_start(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
+    known = {record.id: record for record in records}
+    for name in sweep.warm_start:
+        record = known.get(name)
+        if record is None:
+            similar = ", ".join(get_close_matches(name, known, cutoff=0.4))
+            remedy = f"Known: {similar}." if similar else "`list` shows the sweeps of this ledger."
+            must = "must name sweeps of this ledger"
+            raise BadInput(f"{sweep.name}: warm_start", must, f"`{name}`", remedy)
+        objective = f"{record.facts['direction']} {record.facts['metric']}"
+        if objective != (own := f"{sweep.direction} {sweep.metric}"):
+            must = f"must name sweeps with the same objective: {own}"
+            raise BadInput(f"{sweep.name}: warm_start", must, f"{objective} in `{name}`", "Leave it out.")
 
 
 def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
@@ -129,7 +184,7 @@ def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return one phrase a field that differs, such as `training.steps 600 -> 800`."""
+    """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
     old, new = dict(_leaves(current(before))), dict(_leaves(now))
     keys = [*old, *(key for key in new if key not in old)]
     return [
@@ -145,34 +200,3 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def record_of(sweep: SweepConfig, data: TaskData) -> SweepRecord:
-    """Return the ledger's row of a sweep that begins now, with all that is needed to run it again."""
-    facts: dict[str, Any] = {
-        "git_commit": provenance.git_commit(),
-        "versions": provenance.versions(),
-        "command": provenance.command(),
-        "sampler_seed": sweep.sampler.seed,
-        "comparable": data.comparable,
-        "note": data.note,
-        "examples": {"train": len(data.train), "validation": len(data.validation)},
-        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
-        "metric": sweep.metric,
-        "direction": sweep.direction,
-        "specification": sweep.source_text,
-    }
-    return SweepRecord(
-        id=sweep.id,
-        name=sweep.name,
-        profile=sweep.profile,
-        task=sweep.task,
-        document=sweep.document(),
-        digest=sweep.digest,
-        state="RUNNING",
-        reason=None,
-        data_source=data.source,
-        data_digest=data.digest,
-        facts=facts,
-        created_at=time.time(),
-    )

@@ -1,4 +1,4 @@
-"""A driver as a process of its own, and who follows it: a lost terminal ends only the following."""
+"""A driver in a session of its own, whose log a terminal follows; closing the terminal ends only that."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 DETACH = "SWEEP_DETACH"
-"""Environment variable: whether the verbs that run a sweep start a driver of its own and follow it."""
+"""Environment variable: if set, the verbs that run a sweep start a detached driver and follow it."""
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 LAST_BYTES = 4000
+"""How much of an existing log `last_lines` shows at most."""
 
 Show = Callable[[str], None]
 
 
 def begin(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a driver in a session of its own; whatever it prints is appended to its log.
+    """Start a driver in a session of its own; its output is appended to its log.
 
     Args:
-        arguments: of this command line; the driver is given the same ones.
-        log: of the sweep's drivers; made if need be.
+        arguments: of this command line, which are the driver's too.
+        log: of the sweep's drivers; created if it is missing.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
@@ -40,12 +41,12 @@ def begin(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def end_of(log: Path) -> int:
-    """Return where what a driver prints from now on begins, in bytes."""
+    """Return the size of a log in bytes, where the next output begins; 0 if it does not exist."""
     return log.stat().st_size if log.exists() else 0
 
 
 def last_lines(log: Path) -> int:
-    """Return where the last lines of a log begin, in bytes: enough to see where a sweep stands."""
+    """Return the offset of the last whole lines of a log, in bytes."""
     start = max(0, end_of(log) - LAST_BYTES)
     if start == 0:
         return 0
@@ -55,12 +56,19 @@ def last_lines(log: Path) -> int:
 
 
 def follow(log: Path, start: int, over: Callable[[], bool], show: Show) -> None:
-    """Show what a driver prints until it is over, and then the rest of it."""
+    """Show the output of a driver until it ends, and then the rest.
+
+    Args:
+        log: of the driver.
+        start: offset in bytes.
+        over: returns True once the driver has ended.
+        show: receives each piece of output.
+    """
     with log.open("rb") as file:
         file.seek(start)
         while True:
-            last = over()  # asked first, so that nothing printed before the end is missed
+            ended = over()  # before reading, so that nothing printed before the end is missed
             show(file.read().decode(errors="replace"))
-            if last:
+            if ended:
                 return
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)

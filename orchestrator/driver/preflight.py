@@ -1,32 +1,132 @@
-"""Where a sweep writes must be ours: no link that leads elsewhere, no folder that others can change."""
+"""Everything that is checked or estimated before a sweep starts: resources, paths, checkpoints, cost.
+
+Imports neither JAX nor, unless a cluster is to be joined, Ray.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_TRIAL
+from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
+from orchestrator.machines import hardware
+from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule import environment
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import address
+from trainables.data.task import Source
+from trainables.tasks import TASKS
+
+LOCAL_NODE_WAIT, CLUSTER_NODE_WAIT = 10.0, 3600.0
+"""Default seconds to wait while no node has room for a trial; a cluster may still grow."""
+
+_COSTS = ("seconds/train", "seconds/evaluate")
+_PROGRAM = ("task", "data", "model", "evaluate")
+"""Sections of a sweep that, with the batch size, decide what a step costs."""
 
 
-def check(paths: Paths, sweep_id: str | None = None) -> None:
-    """Refuse addresses that cannot be, folders that others can change, and links; nothing is made.
+# ------------------------------------------------------------------ resources
 
-    The root itself may be a link, for that is how a large disk is named.
+
+def cluster_address() -> str | None:
+    """Return the address of the cluster to run on, or None for this machine."""
+    return os.environ.get("RAY_ADDRESS") or None
+
+
+def available_hardware(paths: Paths) -> Hardware:
+    """Return the hardware that trials can run on: this machine's, or that of the cluster of RAY_ADDRESS.
+
+    Args:
+        paths: where sweeps write. A cluster of several hosts must share them.
+
+    Raises:
+        BadInput: if the cluster answers without a token, or refuses ours.
+        NoCluster: if it does not answer.
+    """
+    address = cluster_address()
+    if address is None:
+        return hardware.detect()
+    environment.prepare(0.0, paths.token)
+    # Ray takes a second to import, and reads the environment above when it is imported.
+    from orchestrator.schedule import resources
+
+    available = resources.cluster_hardware(address)
+    if available.hosts > 1:
+        check_shared_paths(paths)
+    return available
+
+
+def node_wait(seconds: float | None) -> float:
+    """Return how many seconds to wait while no node has room for a trial; None means the default."""
+    if seconds is not None:
+        return seconds
+    return LOCAL_NODE_WAIT if cluster_address() is None else CLUSTER_NODE_WAIT
+
+
+def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source:
+    """Check, before anything starts or is written, that a sweep can run; return the source of its data.
+
+    Args:
+        sweep: to be run.
+        available: hardware that its trials can use.
+        data: folder of the data sets.
+
+    Raises:
+        BadInput: if one trial needs more resources than are available.
+        BadData: if files of the task are missing or wrong.
+    """
+    _check_resources(sweep, available)
+    return TASKS[sweep.task].check(sweep.task_options, data)
+
+
+def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
+    trial = sweep.resources
+    if trial.gpu > available.gpus:
+        raise BadInput(
+            f"{sweep.name}: resources.gpu",
+            f"a trial's GPU share must be available; {available.phrase}",
+            f"{trial.gpu:g}",
+            "Use `--profile laptop`, or submit to a cluster that has GPUs.",
+        )
+    if trial.cpu > available.cpus:
+        raise BadInput(
+            f"{sweep.name}: resources.cpu",
+            f"a trial's processors must be available; {available.phrase}",
+            f"{trial.cpu:g}",
+            f"Use at most {available.cpus}.",
+        )
+    if not available.holds(trial.cpu, trial.gpu):
+        raise BadInput(
+            f"{sweep.name}: resources",
+            "one node must have both the processors and the GPU share of a trial",
+            f"{trial.cpu:g} CPU and {trial.gpu:g} GPU",
+            "Use fewer processors.",
+        )
+
+
+# ------------------------------------------------------------------ paths
+
+
+def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
+    """Refuse invalid addresses, folders that others can change, and symbolic links; write nothing.
+
+    The root itself may be a link, so that it can be on a larger disk.
 
     Args:
         paths: where everything is written.
-        sweep_id: of the sweep whose own folders are looked at too.
+        sweep_id: of a sweep whose own folders are checked too.
 
     Raises:
-        BadInput: naming the first such folder.
+        BadInput: names the first path or address that is wrong.
     """
     parse(paths.ledger_url)
     address.check(paths.tracking_uri)
@@ -40,47 +140,47 @@ def check(paths: Paths, sweep_id: str | None = None) -> None:
             raise BadInput(str(folder), "must be a folder under its root", got, "Remove the link.")
     if paths.token.is_symlink() or (paths.token.exists() and _mode(paths.token) & 0o077):
         got = "a symbolic link" if paths.token.is_symlink() else f"mode {_mode(paths.token):o}"
-        remedy = f"Run `chmod 600 {paths.token}`, or remove it: a new one is made."
-        raise BadInput(str(paths.token), "must be a file for its owner's eyes only", got, remedy)
+        remedy = f"Run `chmod 600 {paths.token}`, or remove it: the next run creates a new one."
+        raise BadInput(str(paths.token), "must be a file readable by its owner alone", got, remedy)
 
 
-def check_shared(paths: Paths) -> None:
-    """Refuse what holds on one host alone, for a cluster of several.
+def check_shared_paths(paths: Paths) -> None:
+    """Refuse paths of this host alone, for a cluster of several hosts.
 
     Raises:
-        BadInput: naming what every host must reach, and how.
+        BadInput: names the path and how to share it.
     """
     if is_file(parse(paths.ledger_url)):
         raise BadInput(
             "ledger",
-            "must be on a server where a sweep runs on several hosts, so that each can ask it how it stands",
+            "must be on a server where a sweep runs on several hosts, so that all of them can read it",
             f"a SQLite file, {paths.ledger_url}",
             "Set SWEEP_LEDGER=postgresql://user@host/database; `make up` starts one.",
         )
     if not paths.store and file_system(paths.root) not in NETWORK_FILE_SYSTEMS:
         raise BadInput(
             "checkpoints",
-            "must be where every host reaches them: a trial may go on on another one",
+            "must be on storage that all hosts share: a trial may resume on another host",
             f"the local disk, {paths.root}",
             "Set SWEEP_CHECKPOINTS=s3://bucket/sweeps, or file:///... on a disk that all hosts share.",
         )
 
 
-def check_at_hand(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
-    """Refuse to go on where none of the checkpoints is that the unfinished trials have reached.
+def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
+    """Refuse to resume a sweep if this machine has none of its unfinished trials' checkpoints.
 
     Raises:
-        BadInput: they are on another machine; here every trial would begin anew.
-        NoStore: the store does not answer.
+        BadInput: if they are on another machine; here every trial would start over.
+        NoStore: if the shared store does not answer.
     """
-    unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state not in FINISHED_TRIAL}
+    unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
     if rows and not any(store.holds(paths, sweep_id, row.trial_key, row.path) for row in rows):
         raise BadInput(
             f"checkpoints of {sweep_id}",
-            "must be where this machine reaches them",
+            "must be on this machine or in the shared store",
             f"none of {len(rows)}, such as {rows[0].path}",
-            "Resume it where they are, or with the SWEEP_CHECKPOINTS that it had; `--new` begins anew.",
+            "Resume it where they are, or with the SWEEP_CHECKPOINTS that it had; `--new` starts over.",
         )
 
 
@@ -94,14 +194,57 @@ def _folders(paths: Paths, sweep_id: str | None) -> Iterator[Path]:
 
 
 def _refuse_foreign(root: Path) -> None:
-    found = root.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        got = f"the folder of user {found.st_uid}"
-        raise BadInput(str(root), "must belong to whoever runs a sweep in it", got, "Name another --root.")
-    if found.st_mode & stat.S_IWOTH:
+    status = root.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        got = f"the folder of user {status.st_uid}"
+        raise BadInput(str(root), "must belong to the user who runs the sweep", got, "Name another --root.")
+    if status.st_mode & stat.S_IWOTH:
         remedy = f"Run `chmod o-w {root}`."
-        raise BadInput(str(root), "must not be writable for everybody", f"mode {_mode(root):o}", remedy)
+        raise BadInput(str(root), "must not be writable by other users", f"mode {_mode(root):o}", remedy)
 
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+# ------------------------------------------------------------------ cost
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The measured cost of one trial.
+
+    Attributes:
+        source: id of the sweep that it was measured in, on the machine of that sweep.
+        seconds: of training and evaluation of a complete trial, without compilation.
+        bytes: of its largest checkpoint: weights and optimiser state, without activations.
+    """
+
+    source: str
+    seconds: float
+    bytes: int
+
+
+def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
+    """Return the cost of a trial in the newest sweep of the same program, or None without one."""
+    for record in reversed(ledger.sweeps()):
+        if _same_program(current(record.document), sweep.document()) and (
+            cost := _measured(record, sweep, ledger)
+        ):
+            return cost
+    return None
+
+
+def _same_program(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    same_batch = before["training"]["batch_size"] == now["training"]["batch_size"]
+    return same_batch and all(before.get(name) == now.get(name) for name in _PROGRAM)
+
+
+def _measured(record: SweepRecord, sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
+    costs = [sum(row.metrics.get(name, 0.0) for name in _COSTS) for row in ledger.reports(record.id)]
+    if not costs:
+        return None
+    # A report stands for an interval; the median leaves out the first one, which waits for the device.
+    step_seconds = sorted(costs)[len(costs) // 2] / record.document["training"]["interval"]
+    sizes = [row.bytes for row in ledger.checkpoints(record.id)]
+    return Estimate(record.id, step_seconds * sweep.training.steps, max(sizes, default=0))

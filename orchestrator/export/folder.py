@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from orchestrator import provenance
 from orchestrator.config import from_document
-from orchestrator.driver import provenance
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
-from orchestrator.schedule.environment import worker_environment
+from orchestrator.training.process import worker_environment
 from trainables import checkpoint
 
 _PACKAGE = Path(checkpoint.__file__).parent

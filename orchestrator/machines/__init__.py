@@ -1,1 +1,1 @@
-"""The machines that trials run on: what they have, who may join them, how one is given up."""
+"""The machines that trials run on: their resources, the token that admits them, how one is drained."""

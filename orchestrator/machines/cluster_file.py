@@ -1,6 +1,7 @@
-"""What a cluster file must not do: hold a key, name one that others can read, or open the cluster to all.
+"""Check cluster files: no credentials in them, no readable keys named by them, no port open to the world.
 
-Secrets and open doors are found by line, in any kind of file; the rest only a file of `ray up` has.
+Credentials and open ports are searched line by line in any kind of file; the other checks read the keys of a
+file for `ray up`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import Any
 from orchestrator.errors import BadInput
 
 ModeOf = Callable[[str], int | None]
-"""Tells the permission bits of a file of this machine; None if there is none."""
+"""Returns the permission bits of a file of this machine, or None if it does not exist."""
 
 TOKEN = "ray-token"
+"""Name of the token file."""
+
 UNFILLED = "FILL-IN"
+"""Stands in the cluster files of this project where a user must write a value."""
 
 _SECRETS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
@@ -32,40 +36,40 @@ _SECRET_FILE = re.compile(r"(token|key|credential|password|pgpass|\.pem)[^/]*$",
 
 
 def problems_of_text(name: str, text: str) -> Iterator[BadInput]:
-    """Yield what is wrong with any file that brings a cluster up.
+    """Yield every line of a file that holds a credential or opens the cluster to the world.
 
     Args:
-        name: of the file.
-        text: of the file.
+        name: of the file, for messages.
+        text: of the file, of any kind: for `ray up`, Kubernetes or Slurm.
     """
     for number, line in enumerate(text.splitlines(), start=1):
-        where, told = f"{name}:{number}", line.partition(" #")[0]
-        if told.lstrip().startswith("#"):
+        where, code = f"{name}:{number}", line.partition(" #")[0]
+        if code.lstrip().startswith("#"):
             continue
         for what, pattern in _SECRETS.items():
-            if pattern.search(told):
-                remedy = "Name a file that holds it, of mode 0600."
-                yield BadInput(where, "must not hold what gives access", what, remedy)
-        if _OPEN.search(told) or _DASHBOARD.search(told):
-            remedy = "Name your own network, and 127.0.0.1 for the dashboard: an SSH tunnel reaches it."
-            yield BadInput(where, "must not open the cluster to the world", f"`{told.strip()}`", remedy)
-        if _NO_TOKEN.search(told):
-            remedy = "Say RAY_AUTH_MODE=token."
-            yield BadInput(where, "must not turn the token off", f"`{told.strip()}`", remedy)
+            if pattern.search(code):
+                remedy = "Name a file of mode 0600 that holds it."
+                yield BadInput(where, "must not hold a credential", what, remedy)
+        if _OPEN.search(code) or _DASHBOARD.search(code):
+            remedy = "Name your own network; bind the dashboard to 127.0.0.1 and reach it by an SSH tunnel."
+            yield BadInput(where, "must not open the cluster to the world", f"`{code.strip()}`", remedy)
+        if _NO_TOKEN.search(code):
+            remedy = "Set RAY_AUTH_MODE=token."
+            yield BadInput(where, "must not turn the token off", f"`{code.strip()}`", remedy)
 
 
 def is_for_ray_up(text: str) -> bool:
-    """Tell whether a file is one of `ray up`, and none of Kubernetes or Slurm."""
+    """Return True if a file is for `ray up`, False if it is for Kubernetes or Slurm."""
     return re.search(r"^provider:", text, re.MULTILINE) is not None
 
 
 def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterator[BadInput]:
-    """Yield what is wrong with a file of `ray up`, beside what its text tells.
+    """Yield what is wrong with the keys of a file for `ray up`; `problems_of_text` checks its lines.
 
     Args:
-        name: of the file.
+        name: of the file, for messages.
         document: its content.
-        mode_of: looks at files that it names.
+        mode_of: returns the permission bits of the files that it names.
     """
     for key, value in _leaves(document):
         if UNFILLED in str(value):
@@ -75,15 +79,16 @@ def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterato
     if key := document.get("auth", {}).get("ssh_private_key"):
         yield from _private(f"{name}: auth.ssh_private_key", key, mode_of)
     mounts = document.get("file_mounts") or {}
-    for there, here in mounts.items():
-        if _SECRET_FILE.search(str(here)):
-            yield from _private(f"{name}: file_mounts.{there}", here, mode_of)
-        elif mode_of(here) is None:
-            remedy = f"Run `mkdir -p {here}`, or leave it out."
-            yield BadInput(f"{name}: file_mounts.{there}", "must be here to be copied", f"no {here}", remedy)
-    if not any(str(there).endswith(TOKEN) for there in mounts):
-        remedy = f"Mount one: ~/sweeps/mlruns/{TOKEN}: mlruns/{TOKEN}."
-        yield BadInput(f"{name}: file_mounts", "must bring a token to every node", "none", remedy)
+    for remote, local in mounts.items():
+        if _SECRET_FILE.search(str(local)):
+            yield from _private(f"{name}: file_mounts.{remote}", local, mode_of)
+        elif mode_of(local) is None:
+            remedy = f"Run `mkdir -p {local}`, or leave it out."
+            must = "must name a file or folder of this machine"
+            yield BadInput(f"{name}: file_mounts.{remote}", must, f"no {local}", remedy)
+    if not any(str(remote).endswith(TOKEN) for remote in mounts):
+        remedy = f"Add `~/sweeps/mlruns/{TOKEN}: mlruns/{TOKEN}`."
+        yield BadInput(f"{name}: file_mounts", "must copy a token to every node", "no token", remedy)
     if document.get("provider", {}).get("type") == "aws":
         yield from _aws(name, document.get("available_node_types") or {})
 
@@ -93,17 +98,17 @@ def _private(where: str, path: str, mode_of: ModeOf) -> Iterator[BadInput]:
     if mode is None:
         is_token = path.endswith(TOKEN)
         remedy = "Run `cluster token`." if is_token else "Name the file that you log in with."
-        yield BadInput(where, "must be a file that is there", f"no {path}", remedy)
+        yield BadInput(where, "must name an existing file", f"no {path}", remedy)
     elif mode & 0o077:
         remedy = f"Run `chmod 600 {path}`."
-        yield BadInput(where, "must be for its owner's eyes only", f"mode {mode:04o}", remedy)
+        yield BadInput(where, "must be readable by its owner alone", f"mode {mode:04o}", remedy)
 
 
 def _aws(name: str, node_types: Mapping[str, Any]) -> Iterator[BadInput]:
     for kind, node in node_types.items():
         if not (node.get("node_config") or {}).get("SecurityGroupIds"):
             where = f"{name}: available_node_types.{kind}.node_config.SecurityGroupIds"
-            remedy = "Name one that lets port 22 in from your address alone; Ray's own lets everybody in."
+            remedy = "Name one that admits port 22 from your address alone; Ray's own admits the world."
             yield BadInput(where, "must name a security group", "none", remedy)
 
 

@@ -1,4 +1,4 @@
-"""Give up the machine that this runs on before it is taken: a spot warning, a shutdown, a pod's end."""
+"""Drain this machine before it is taken away: after a spot warning, at a shutdown, at the end of a pod."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ import psutil
 
 REASON = "DRAIN_NODE_REASON_PREEMPTION"
 DRAIN_SECONDS = 20.0
+"""Seconds to wait for Ray to acknowledge a drain."""
+
+_TRAINING_PROCESSES = ("ray::Worker", "ray::EngineActor")
 
 
 def drain(seconds: float) -> str:
-    """Tell Ray that this node ends soon, so that nothing is placed on it; return its answer."""
+    """Ask Ray to place nothing more on this node; return the last line of its answer.
+
+    Args:
+        seconds: that this machine still has.
+    """
     ray = str(Path(sys.executable).with_name("ray"))
-    told = [
+    details = [
         "--reason-message",
         "this machine is taken away",
         "--deadline-remaining-seconds",
         f"{seconds:.0f}",
     ]
-    # The cluster that this node is of, which is not the one that a driver here would join.
+    # This node belongs to the cluster at `auto`; RAY_ADDRESS names the one that a driver here would join.
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     try:
         done = subprocess.run(
-            [ray, "drain-node", "--address", "auto", "--reason", REASON, *told],
+            [ray, "drain-node", "--address", "auto", "--reason", REASON, *details],
             env=environment,
             capture_output=True,
             text=True,
@@ -39,14 +46,14 @@ def drain(seconds: float) -> str:
     return lines[-1] if lines else f"Ray answered {done.returncode}"
 
 
-def tell_workers() -> int:
-    """Tell the processes that train here to save and go; return how many there are."""
-    told = 0
+def terminate_workers() -> int:
+    """Send SIGTERM to the training processes of this machine, which save and exit; return their number."""
+    terminated = 0
     for process in psutil.process_iter(["name", "cmdline"]):
-        if "".join(process.info["cmdline"] or ()).startswith(("ray::Worker", "ray::EngineActor")):
+        if "".join(process.info["cmdline"] or ()).startswith(_TRAINING_PROCESSES):
             try:
                 process.terminate()
             except psutil.Error:
                 continue
-            told += 1
-    return told
+            terminated += 1
+    return terminated

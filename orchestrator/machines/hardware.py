@@ -1,31 +1,79 @@
-"""What this machine can run trials on, found without importing JAX or Ray."""
+"""Processors and GPUs of this machine or of a cluster, and what fits on them. Imports neither JAX nor Ray."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import BadInput
-from orchestrator.machines.nodes import Node, fitting
 
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
-"""Environment variable: how many devices of the host stand in for GPUs, where what shares them is tried."""
+"""Environment variable: how many devices of the host stand in for GPUs, to try shared engines without one."""
 
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
 
 @dataclass(frozen=True)
+class Node:
+    """One machine of a cluster.
+
+    Attributes:
+        cpus: processors.
+        gpus: GPUs.
+        free_cpus: processors that are not in use.
+        free_gpus: GPUs, or shares of them, that are not in use.
+    """
+
+    cpus: float
+    gpus: float
+    free_cpus: float = 0.0
+    free_gpus: float = 0.0
+
+
+def fitting(nodes: Iterable[Node], cpu: float, gpu: float) -> int:
+    """Return how many attempts fit on nodes that run nothing else.
+
+    Args:
+        nodes: of the cluster.
+        cpu: processors of one attempt.
+        gpu: share of a GPU of one attempt.
+    """
+    return sum(_times(node.cpus, node.gpus, cpu, gpu) for node in nodes)
+
+
+def why_none(nodes: Sequence[Node], cpu: float, gpu: float) -> str:
+    """Return why no attempt starts, such as `no node with 1 GPU; 3 nodes, 0 free`.
+
+    Args:
+        nodes: of the cluster.
+        cpu: processors of one attempt.
+        gpu: share of a GPU of one attempt.
+    """
+    request = " and ".join(f"{amount:g} {name}" for amount, name in ((cpu, "CPU"), (gpu, "GPU")) if amount)
+    if gpu and not any(node.gpus >= gpu for node in nodes):
+        request = f"{gpu:g} GPU"
+    free = sum(_times(node.free_cpus, node.free_gpus, cpu, gpu) > 0 for node in nodes)
+    shortage = "no free node" if fitting(nodes, cpu, gpu) else "no node"
+    return f"{shortage} with {request}; {len(nodes)} node{'' if len(nodes) == 1 else 's'}, {free} free"
+
+
+def _times(cpus: float, gpus: float, cpu: float, gpu: float) -> int:
+    # A share such as 1/3 must not lose a trial to rounding.
+    return int(min(amount / request + 1e-6 for amount, request in ((cpus, cpu), (gpus, gpu)) if request))
+
+
+@dataclass(frozen=True)
 class Hardware:
-    """What trials can run on: this machine, or the largest nodes of a cluster.
+    """The resources of this machine, or of the largest nodes of a cluster.
 
     Attributes:
         cpus: processors this process may use, or the most that a node has.
-        gpus: NVIDIA devices this process may see, or what stands in for them, or the most that a node has.
-        nodes: the nodes of a cluster, those that it may get among them; none for this machine.
-        hosts: how many machines there are, or may be.
+        gpus: NVIDIA devices this process may see or their stand-ins, or the most that a node has.
+        nodes: the nodes of a cluster, including those its autoscaler may add; empty for this machine.
+        hosts: how many machines the cluster has or may have.
     """
 
     cpus: int
@@ -35,18 +83,18 @@ class Hardware:
 
     @classmethod
     def of(cls, nodes: Sequence[Node], hosts: int = 1) -> Hardware:
-        """Return what a cluster offers."""
+        """Return the resources of a cluster."""
         cpus = max((node.cpus for node in nodes), default=0)
         return cls(int(cpus), int(max((node.gpus for node in nodes), default=0)), tuple(nodes), hosts)
 
     @property
     def phrase(self) -> str:
-        """Return what there is, for a sentence."""
+        """Return the resources as a clause, such as `this machine has 0 GPU(s), 2 CPU(s)`."""
         where = "a node of the cluster has" if self.nodes else "this machine has"
         return f"{where} {self.gpus} GPU(s), {self.cpus} CPU(s)"
 
     def holds(self, cpu: float, gpu: float) -> bool:
-        """Tell whether one attempt with these resources fits."""
+        """Return True if one attempt with these resources fits on one machine."""
         return fitting(self.nodes or [Node(self.cpus, self.gpus)], cpu, gpu) > 0
 
 
@@ -69,10 +117,14 @@ def _visible_gpus(devices: Path) -> int:
 
 
 def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGINS) -> None:
-    """Refuse to run on the CPU by mistake.
+    """Refuse to train on the CPU of a machine that has a GPU.
+
+    Args:
+        hardware: of this machine, or of a cluster, which is not checked.
+        plugins: modules, one of which lets JAX use a GPU.
 
     Raises:
-        BadInput: if a GPU is there, and JAX has no plugin to use it.
+        BadInput: if this machine has a GPU and none of the plugins is installed.
     """
     on_this_machine = hardware.gpus and not hardware.nodes and not host_devices()
     if on_this_machine and not any(importlib.util.find_spec(name) for name in plugins):

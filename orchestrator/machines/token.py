@@ -1,4 +1,4 @@
-"""The token without which a Ray of ours answers nobody: a file for its owner's eyes only."""
+"""The secret that every process of a Ray cluster must present: a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import secrets
 from pathlib import Path
 
 
-def made(file: Path) -> Path:
-    """Return the token's file, made if it is missing."""
+def ensure_token(file: Path) -> Path:
+    """Return the path of a token file; create the file, with mode 0600, if it is missing."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

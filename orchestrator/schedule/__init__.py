@@ -1,1 +1,1 @@
-"""Ray Tune decides which trials run and where; everything it must know of us stands in this package."""
+"""Ray: which attempts run and where. The only package that imports it."""

@@ -1,41 +1,47 @@
-"""Start a Ray of this machine's own, or join the cluster that the environment names."""
+"""Start a Ray on this machine or join a cluster, and run single tasks on it."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import ray
-from ray._private import worker as ray_worker
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
-from orchestrator.schedule.environment import worker_environment
+from orchestrator.training.process import worker_environment
 from trainables.trial import TrialSettings
-
-_LOGGER = logging.getLogger(__name__)
 
 
 @contextmanager
 def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
-    """Hold a Ray for the length of a sweep: the one of `RAY_ADDRESS`, or one of our own on this machine.
+    """Join the cluster of RAY_ADDRESS, or start a Ray on this machine; leave it or shut it down on exit.
 
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
+
+    Args:
+        hardware: what a Ray of this machine may use.
+        gpu_share: share of a GPU that a trial uses.
+
+    Raises:
+        NoCluster: if Ray does not start, or the cluster cannot be joined.
     """
     address = os.environ.get("RAY_ADDRESS")
-    wanted: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
+    options: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     if address:
-        wanted |= {"address": address, "runtime_env": {"env_vars": worker_environment(gpu_share)}}
+        options |= {"address": address, "runtime_env": {"env_vars": worker_environment(gpu_share)}}
     else:
-        # "local": without an address Ray joins whatever head was started on this machine before.
-        ours = {"address": "local", "num_cpus": hardware.cpus, "num_gpus": hardware.gpus}
-        wanted |= {**ours, "include_dashboard": False}
-    _begin(wanted)
+        # "local": without an address Ray joins any head that was started on this machine before.
+        local = {"address": "local", "num_cpus": hardware.cpus, "num_gpus": hardware.gpus}
+        options |= {**local, "include_dashboard": False}
+    _init(options)
     # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     try:
@@ -44,28 +50,20 @@ def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
         ray.shutdown()
 
 
-def _note(data: Mapping[str, Any], ignore_prefix: bool) -> None:
-    _LOGGER.debug("%s", "\n".join(data["lines"]))
-
-
-# For each node that is lost Ray prints the last twenty lines of a raylet's log, and has no switch for it.
-ray_worker.print_to_stdstream = _note
-
-
-def _begin(wanted: Mapping[str, Any]) -> None:
-    """Start or join Ray; once more where that fails, for its own patience with a busy machine is fixed."""
+def _init(options: dict[str, Any]) -> None:
+    """Start or join Ray; try twice, because Ray's own timeout is too short for a busy machine."""
     for last in (False, True):
         try:
-            ray.init(**wanted)
+            ray.init(**options)
         except Exception as error:
             ray.shutdown()
             if last:
-                raise _unreachable(os.environ.get("RAY_ADDRESS"), error) from error
+                raise _not_connected(os.environ.get("RAY_ADDRESS"), error) from error
         else:
             return
 
 
-def _unreachable(address: str | None, error: Exception) -> NoCluster:
+def _not_connected(address: str | None, error: Exception) -> NoCluster:
     got = next(iter(str(error).splitlines()), type(error).__name__)
     if address:
         remedy = "Start it, or unset RAY_ADDRESS."
@@ -74,8 +72,23 @@ def _unreachable(address: str | None, error: Exception) -> NoCluster:
     return NoCluster("Ray", "must start on this machine", got, remedy)
 
 
-def shared(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
-    """Return a sweep with the share of a GPU that each of its trials takes, measured if it is `auto`."""
+def kill_local_ray() -> None:
+    """Kill the Ray that this process has started, without waiting; a joined cluster is left alone."""
+    installed = str(Path(ray.__file__).parent)
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(word.startswith(installed) for word in child.cmdline()):
+                child.kill()
+
+
+def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
+    """Return a sweep whose trials have the share of a GPU that its number of slots gives.
+
+    Args:
+        sweep: with `slots: auto`, a GPU of the cluster measures which number is fastest.
+        data: folder of the data sets.
+        compilations: folder of JAX's persistent compilation cache.
+    """
     slots = sweep.resources.slots
     if slots is None:
         return sweep
@@ -87,36 +100,35 @@ def shared(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
 
 
 def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    from orchestrator.training import engine_cache
+    from orchestrator.training import engine_cache  # it imports JAX, which only the task's process may do
 
     return engine_cache.best_slots(settings, data, compilations)
 
 
 class Evaluation(NamedTuple):
-    """What `orchestrator.training.evaluation.evaluate` is asked."""
+    """The arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
     data: str
     split: str
     compilations: str
-    store: str | None = None
+    stored: str | None = None
 
 
 def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
-    """Evaluate a checkpoint in a Ray task with the resources of a trial."""
+    """Evaluate a checkpoint in a Ray task; return its step and metrics.
+
+    Args:
+        request: names the checkpoint and the split.
+        cpu: processors of the task.
+        gpu: share of a GPU of the task.
+    """
     task = ray.remote(num_cpus=cpu, num_gpus=gpu)(_evaluate)
     answer: dict[str, Any] = ray.get(task.remote(request))
     return answer
 
 
 def _evaluate(request: Evaluation) -> dict[str, Any]:
-    from orchestrator.training import evaluation
+    from orchestrator.training import evaluation  # it imports JAX, which only the task's process may do
 
     return evaluation.evaluate(*request)
-
-
-def abandon() -> None:
-    """End the Ray processes that this process started, without waiting for anybody."""
-    node = ray._private.worker._global_node
-    if node is not None and node.is_head():
-        node.kill_all_processes(check_alive=False, allow_graceful=False)

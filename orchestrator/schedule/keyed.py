@@ -1,7 +1,7 @@
-"""A Ray Tune scheduler that knows trials by their key, whatever the attempt.
+"""A Ray Tune scheduler that identifies trials by their key, whichever attempt reports.
 
-To Tune a retried or resumed trial is a new one. A rule that compares trials must see the same trial again,
-and on a resumed sweep it must see what the ledger remembers, or an empty ASHA lets the worst trial go on.
+To Tune a retried or resumed trial is a new one. A stopping rule must see it as the same trial, and on a
+resumed sweep it must know the reports of the ledger: an empty ASHA would let the worst trial go on.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from orchestrator.ledger.records import ReportRecord
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What a rule that only compares may know of a trial."""
+class KeyedTrial:
+    """The part of a Tune trial that a stopping rule reads."""
 
     trial_id: str
 
 
 class _NoController:
-    """Stands for Tune's controller: a rule that sees no other trial waiting pauses none for its sake."""
+    """Replaces Tune's controller; a rule that finds no live trial pauses none in favour of another."""
 
     def get_live_trials(self) -> set[Any]:
         """Return no trial."""
         return set()
 
 
-_NOBODY: Any = _NoController()
+NO_CONTROLLER: Any = _NoController()
+"""Argument of a stopping rule in place of Tune's controller."""
 
 
 @dataclass(frozen=True)
 class History:
-    """Reports of a trial that follow each other, as the ledger has them.
+    """Consecutive reports of one trial, from the ledger.
 
     Attributes:
-        key: the trial's key.
-        results: flat results in the order they came, `step` and the objective in each.
+        key: of the trial.
+        results: flat results in the order of arrival, each with `step` and the objective.
     """
 
     key: str
@@ -49,7 +50,7 @@ class History:
 
 
 def histories(reports: Iterable[ReportRecord]) -> list[History]:
-    """Return what earlier runs of a sweep reported, in the order it was: what a rule says depends on that."""
+    """Return the search's reports in the order of arrival, on which the decisions of a rule depend."""
     return [
         History(report.trial_key, ({"step": report.step, **report.metrics},))
         for report in sorted(reports, key=lambda report: report.at)
@@ -58,14 +59,14 @@ def histories(reports: Iterable[ReportRecord]) -> list[History]:
 
 
 class KeyedScheduler(TrialScheduler):
-    """Show each attempt to `rule` as its trial, and tell `rule` first what happened in earlier runs.
+    """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
 
     Args:
-        rule: a scheduler that stops trials by comparison alone.
-        histories: reports of earlier runs, oldest first.
+        rule: a scheduler that only compares trials and stops them.
+        histories: reports of earlier runs, the oldest first.
 
     Attributes:
-        stopped: keys of the trials of earlier runs whose last report was answered with an end.
+        stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
     def __init__(self, rule: TrialScheduler, histories: Iterable[History] = ()) -> None:
@@ -77,20 +78,17 @@ class KeyedScheduler(TrialScheduler):
             self._replay(history)
 
     def _replay(self, history: History) -> None:
-        trial = self._known(history.key)
+        trial = self._keyed(history.key)
         for result in history.results:
-            decision = self._rule.on_trial_result(_NOBODY, trial, dict(result))
+            decision = self._rule.on_trial_result(NO_CONTROLLER, trial, dict(result))
             (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(history.key)
 
-    def _known(self, key: str) -> Any:
-        trial: Any = _Known(key)
+    def _keyed(self, key: str) -> Any:
+        trial: Any = KeyedTrial(key)
         if key not in self._seen:
             self._seen.add(key)
-            self._rule.on_trial_add(_NOBODY, trial)
+            self._rule.on_trial_add(NO_CONTROLLER, trial)
         return trial
-
-    def _of(self, trial: Trial) -> Any:
-        return self._known(trial_key_of(trial.trial_id))
 
     @property
     def metric(self) -> str | None:
@@ -102,27 +100,28 @@ class KeyedScheduler(TrialScheduler):
         return True
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Introduce a trial of the search, unless an earlier attempt did."""
-        if not is_confirmation(trial_key_of(trial.trial_id)):
-            self._of(trial)
+        """Introduce a trial of the search to the rule, unless an earlier attempt did."""
+        if not is_confirmation(key := trial_key_of(trial.trial_id)):
+            self._keyed(key)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Keep the trial: the session may retry it."""
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Ask the rule whether the trial goes on; a confirmation always does, and one that only waits."""
-        if is_confirmation(trial_key_of(trial.trial_id)) or result["waiting"]:
+        """Return the rule's decision; a confirmation and a queued attempt always continue."""
+        key = trial_key_of(trial.trial_id)
+        if is_confirmation(key) or result["queued"]:
             return str(TrialScheduler.CONTINUE)
-        return str(self._rule.on_trial_result(_NOBODY, self._of(trial), result))
+        return str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        """Keep the trial's results in the comparison."""
+        """Keep the trial's reports in the comparison."""
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        """Keep the trial: what it reported still counts."""
+        """Keep the trial: its reports still count."""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Leave the order to Tune's queue: searching all trials at each event would slow long sweeps."""
+        """Return None, which leaves the order to Tune's queue: a search of all trials is slow."""
         return None
 
     def debug_string(self) -> str:

@@ -15,8 +15,8 @@ from ray.tune.schedulers import (
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import History, KeyedScheduler
-from orchestrator.schedule.population import PopulationRule
 from orchestrator.session.population import Population
 
 
@@ -162,16 +162,42 @@ class PopulationBasedTraining(SchedulerAdapter):
 
 
 def build(sweep: SweepConfig, histories: Iterable[History]) -> KeyedScheduler:
-    """Return the scheduler of a sweep, which is first given the trials of earlier runs."""
+    """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     return KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories)
 
 
+def _mode(sweep: SweepConfig) -> str:
+    return "max" if sweep.direction == "maximize" else "min"
+
+
 def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
-    """Return the steps before the first stop: a share of all steps, at least one interval."""
+    """Return the steps before the first stop: a share of all steps, and at least one interval."""
     steps, interval = sweep.training.steps, sweep.training.interval
     return min(max(round(options["grace"] * steps), interval, 1), steps)
 
 
-def _mode(sweep: SweepConfig) -> str:
-    return "max" if sweep.direction == "maximize" else "min"
+class PopulationRule(FIFOScheduler):
+    """Population based training: stops an attempt whose trial is to exploit a better one.
+
+    Tune's own scheduler copies checkpoints between live trials and changes their configuration. Here an
+    exploit ends the attempt: the session records it, copies the donor's checkpoint, and launches the trial's
+    next attempt with new hyperparameters.
+
+    Args:
+        sweep_id: of the session that chooses the donor.
+        metric: that is compared.
+        population: of the sweep.
+    """
+
+    def __init__(self, sweep_id: str, metric: str, population: Population) -> None:
+        super().__init__()
+        self._sweep_id, self._compared, self._population = sweep_id, metric, population
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Compare a report; a replayed one of an earlier run is only remembered."""
+        donors = self._population.donors(trial.trial_id, result["step"], result[self._compared])
+        live = "queued" in result
+        if donors and live and session_of(self._sweep_id).exploit(trial.trial_id, result["step"], donors):
+            return str(TrialScheduler.STOP)
+        return str(TrialScheduler.CONTINUE)

@@ -1,1 +1,1 @@
-"""One run of a sweep: what is tried next, and what each result means."""
+"""The decisions of a sweep: which trial is tried next, and what each outcome means."""

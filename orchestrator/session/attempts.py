@@ -1,39 +1,72 @@
-"""The attempts that workers hold, from the launch of each to its end; every change is committed here."""
+"""The running attempts, from the launch of each to its end. Every change is committed to the ledger first."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import TrialRecord, TrialState
-from orchestrator.session.board import Standing
-from orchestrator.session.launching import launched
-from orchestrator.session.outcomes import commit, judged
-from orchestrator.session.retries import UNCHARGED
-from orchestrator.session.running import Running
+from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
+from orchestrator.session.board import TrialBoard
+from orchestrator.session.limits import SLOW_START, UNCHARGED
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
+from orchestrator.study.study import Study
 from orchestrator.tracking import events
 
-if TYPE_CHECKING:
-    # Optuna takes a second to import, and whoever only shows progress imports the session too.
-    from orchestrator.study.study import Study
+DEAD_NODE_SECONDS = 20.0
+"""Seconds for which Ray may report a dead node as alive: five missed health checks, 3 s apart, and some."""
 
 
-NAMED_AFTER_DEATH = 20.0
-"""Seconds for which Ray may go on naming a dead node: five missed checks, three seconds apart."""
+@dataclass
+class Running:
+    """An attempt that was launched and has not ended.
+
+    Attributes:
+        trial: the trial's row when the attempt was launched.
+        resumed: checkpoint folder that the attempt resumed from, or None.
+        step: last step reported.
+        best: best validation value so far, or None.
+        best_step: its step.
+        best_metrics: all metrics of that step.
+        reported_at: time of the launch or of the last outcome, by the session's clock.
+        last: the last outcome, or None.
+        cause: why the driver itself ended the attempt, or None.
+        started: whether a worker has taken the attempt; until then it waits for its resources.
+    """
+
+    trial: TrialRecord
+    resumed: str | None
+    step: int
+    best: float | None
+    best_step: int | None
+    reported_at: float
+    best_metrics: Mapping[str, float] | None = None
+    last: Outcome | None = None
+    cause: str | None = None
+    started: bool = False
 
 
 class Attempts:
-    """What becomes of attempts, told to the ledger first, then to the study.
+    """Launches attempts, commits their outcomes to the ledger, and then passes them on to the study.
+
+    Args:
+        sweep: of the attempts.
+        ledger: of the sweep.
+        study: of the sweep.
+        paths: where files are written.
+        data: folder of the data sets.
+        board: the trials of the sweep.
+        clock: of the session, in seconds.
 
     Attributes:
-        running: by id.
+        running: by attempt id.
     """
 
     def __init__(
@@ -42,30 +75,30 @@ class Attempts:
         ledger: Ledger,
         study: Study,
         paths: Paths,
+        data: Path,
         *,
-        standing: Standing,
+        board: TrialBoard,
         clock: Callable[[], float],
     ) -> None:
-        self._id, self._metric = sweep.id, sweep.metric
-        self._ledger, self._study, self._paths = ledger, study, paths
-        self._standing, self._clock = standing, clock
+        self._sweep, self._ledger, self._study, self._paths, self._data = sweep, ledger, study, paths, data
+        self._board, self._clock = board, clock
         self.running: dict[str, Running] = {}
         self._lost_at: list[float] = []
 
     @property
-    def lost_lately(self) -> int:
-        """Return how many attempts were lost with a node that may still be counted as alive."""
+    def recently_lost(self) -> int:
+        """Return how many attempts were lost with a node that Ray may still report as alive."""
         now = self._clock()
-        self._lost_at = [at for at in self._lost_at if now - at < NAMED_AFTER_DEATH]
+        self._lost_at = [at for at in self._lost_at if now - at < DEAD_NODE_SECONDS]
         return len(self._lost_at)
 
-    def launch(self, trial: TrialRecord, sweep: SweepConfig, data: Path) -> Assignment:
-        """Start the next attempt of a trial, with the resources that the sweep gives now."""
+    def launch(self, trial: TrialRecord) -> Assignment:
+        """Commit the next attempt of a trial and return its assignment."""
         attempt = self._ledger.start_attempt(trial.key)
-        self._standing.states[trial.key] = "RUNNING"
+        self._board.states[trial.key] = "RUNNING"
         rows, now = self._ledger.checkpoints(trial.key), self._clock()
         self.running[attempt.id], assignment = launched(
-            attempt.id, trial, rows, sweep=sweep, paths=self._paths, data=data, now=now
+            attempt.id, trial, rows, sweep=self._sweep, paths=self._paths, data=self._data, now=now
         )
         return assignment
 
@@ -75,55 +108,55 @@ class Attempts:
             run.started, run.reported_at = True, self._clock()
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
-        """Commit an outcome: its curve points, its checkpoint, and what both make of the trial."""
+        """Commit an outcome: its metrics and its checkpoint."""
         run = self.running.get(attempt_id)
         if run is None:
-            return  # it found its place when nobody waited for it any more
+            return  # a late report of an attempt that has already ended
         run.started, run.reported_at = True, self._clock()
-        if outcome.waiting:
+        if outcome.queued:
             return
-        outcome = run.last = judged(outcome, self._metric)
+        outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
         if outcome.failure is not None:
             return
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
-        url = self._paths.stored(self._id, run.trial.key)
-        for folder in commit(self._ledger, attempt_id, outcome, best=best):
+        url = self._paths.stored(self._sweep.id, run.trial.key)
+        for folder in _commit(self._ledger, attempt_id, outcome, best=best):
             store.discard(folder, url)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
-        """Tell the study what a trial has reached; return whether it was never better."""
-        value, searching = outcome.metrics[self._metric], run.trial.role == "search"
+        """Pass a value on to the study; return True if it is the best of its trial so far."""
+        value, searching = outcome.metrics[self._sweep.metric], run.trial.role == "search"
         if searching:
             self._study.report(run.trial.number, outcome.step, value)
-        if run.best is not None and not self._standing.better(value, run.best):
+        if run.best is not None and not self._board.better(value, run.best):
             return False
         run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
         if searching:
-            self._standing.note(run.trial.key, value)
+            self._board.score(run.trial, value)
         return True
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the attempts that run, and have reported nothing for `deadline` seconds."""
+        """Return the started attempts that have reported nothing for `deadline` seconds."""
         now = self._clock()
         late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
         return [name for name in late if self.running[name].started and self.running[name].cause is None]
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
-        """End an attempt that another one follows, after a wait in seconds."""
+        """End an attempt and queue its trial for another one, due in `wait` seconds."""
         key = self.running.pop(attempt_id).trial.key
         if cause == "node lost":
             self._lost_at.append(self._clock())
         due = self._clock() + wait
         if cause in UNCHARGED:
             self._ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
-            self._standing.wait(key, "PREEMPTED", due)
+            self._board.retry(key, "PREEMPTED", due)
         else:
             self._ledger.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
-            self._standing.wait(key, "WAITING", due)
+            self._board.retry(key, "WAITING", due)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
-        """End an attempt, and its trial with it."""
+        """End an attempt and its trial."""
         run = self.running.pop(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
@@ -137,6 +170,110 @@ class Attempts:
             best_step=run.best_step,
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
-        self._standing.states[trial.key] = state
+        self._board.states[trial.key] = state
         if trial.role == "search":
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)
+
+
+def any_active(running: Iterable[Running], now: float) -> bool:
+    """Return True if an attempt runs, or was launched so recently that its worker may still be starting."""
+    return any(run.started or now - run.reported_at <= SLOW_START for run in running)
+
+
+def launched(
+    attempt_id: str,
+    trial: TrialRecord,
+    checkpoints: Sequence[CheckpointRecord],
+    *,
+    sweep: SweepConfig,
+    paths: Paths,
+    data: Path,
+    now: float,
+) -> tuple[Running, Assignment]:
+    """Return an attempt that resumes its trial's last checkpoint: the driver's record and the assignment.
+
+    Args:
+        attempt_id: of the attempt.
+        trial: of the attempt.
+        checkpoints: of the trial.
+        sweep: of the trial.
+        paths: where files are written.
+        data: folder of the data sets.
+        now: time of the launch, by the session's clock.
+    """
+    last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
+    resume = str(paths.at_hand(sweep.id, trial.key, last.path)) if last else None
+    run = Running(
+        trial,
+        resume,
+        last.step if last else 0,
+        best.metrics[sweep.metric] if best else None,
+        best.step if best else None,
+        now,
+        best.metrics if best else None,
+    )
+    assignment = Assignment(
+        attempt_id=attempt_id,
+        trial_key=trial.key,
+        number=trial.number,
+        settings=sweep.settings(trial.params, trial.seed),
+        cpu=sweep.resources.cpu,
+        gpu=sweep.resources.gpu,
+        data=str(data),
+        checkpoints=str(paths.trial_checkpoints(sweep.id, trial.key)),
+        resume=resume,
+        resume_digest=last.digest if last else None,
+        log=str(paths.log(sweep.id, trial.key)),
+        compilations=str(paths.compilations),
+        store=paths.stored(sweep.id, trial.key),
+    )
+    return run, assignment
+
+
+def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:
+    return next((row for row in rows if row.kind == kind), None)
+
+
+def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
+    """Return an outcome unchanged if its objective is finite, else as a failure that the study never sees."""
+    value = outcome.metrics.get(metric, 0.0)
+    if math.isfinite(value):
+        return outcome
+    message = f"{metric} is {value}"
+    return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
+
+
+def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
+    """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
+
+    Args:
+        ledger: of the sweep.
+        attempt_id: of the attempt.
+        outcome: without a failure.
+        best: whether the value is the best of its trial so far.
+    """
+    key = trial_key_of(attempt_id)
+    kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
+    now = events.milliseconds(time.time())
+    return ledger.record_report(
+        attempt_id,
+        outcome.step,
+        outcome.metrics,
+        checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
+        events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
+        node=outcome.node,
+    )
+
+
+def _checkpoint_row(key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
+    saved = outcome.checkpoint
+    assert saved is not None, "an outcome without a failure carries a checkpoint"
+    return CheckpointRecord(
+        trial_key=key,
+        step=saved.step,
+        kind=kind,
+        path=saved.path,
+        digest=saved.digest,
+        bytes=saved.size,
+        metrics=outcome.metrics,
+    )

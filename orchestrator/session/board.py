@@ -1,68 +1,158 @@
-"""Where the trials of a sweep stand, and which is the best so far."""
+"""The trial board: the state of every trial, the best trial so far, and the trials to launch again.
+
+Imports neither Optuna nor Ray: verbs that only show progress use this module.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.records import UNFINISHED_TRIAL, TrialRecord, TrialState
-from orchestrator.session.progress import SETTLED, Progress, seconds_left
-from orchestrator.session.retry_queue import Waiting
+from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, TrialRecord, TrialState
+from orchestrator.ledger.selection import order
 
 
-class Standing:
-    """The state of every trial, and the best value of the search.
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a sweep, for display.
 
     Attributes:
-        states: by the trials' keys.
-        best: key and value of the best trial so far, or None.
-        waiting: the trials that wait for their next attempt.
+        states: number of trials by state.
+        wanted: number of trials of the budget.
+        best_key: key of the best trial so far, or None.
+        best_value: its best validation value.
+        seconds_left: estimate until the end, or None without data for an estimate.
+        waiting: why no attempt can start now, or None.
     """
 
-    def __init__(self, sweep: SweepConfig, trials: Sequence[TrialRecord]) -> None:
-        """Take over what an earlier driver left; its unfinished trials wait."""
-        self._maximize = sweep.direction == "maximize"
-        self._wanted = sweep.budget.trials + sweep.confirm.seeds
+    states: Mapping[str, int]
+    wanted: int
+    best_key: str | None = None
+    best_value: float | None = None
+    seconds_left: float | None = None
+    waiting: str | None = None
+
+    @property
+    def settled(self) -> int:
+        """Return how many trials are finished."""
+        return sum(self.states.get(state, 0) for state in FINISHED_TRIAL)
+
+
+class RetryQueue:
+    """Trials whose next attempt is due at some time, the earliest first.
+
+    Args:
+        keys: of the trials that are due at once.
+    """
+
+    def __init__(self, keys: Iterable[str] = ()) -> None:
+        self._due = [(0.0, key) for key in keys]
+        heapq.heapify(self._due)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def in_order(self) -> list[str]:
+        """Return the keys in a new list, the earliest due first."""
+        return [key for _, key in sorted(self._due)]
+
+    def add(self, key: str, due: float) -> None:
+        """Add a trial that is due at a time."""
+        heapq.heappush(self._due, (due, key))
+
+    def pop(self, now: float) -> str | None:
+        """Remove and return the earliest trial, or None if none is due yet."""
+        return heapq.heappop(self._due)[1] if self._due and self._due[0][0] <= now else None
+
+    def remove(self, key: str) -> None:
+        """Remove a trial before it is due."""
+        self._due = [entry for entry in self._due if entry[1] != key]
+        heapq.heapify(self._due)
+
+
+class TrialBoard:
+    """The trials of one sweep.
+
+    Args:
+        trials: of earlier drivers; the unfinished ones are due for another attempt at once.
+        maximize: whether more of the objective is better.
+        wanted: trials of the budget, confirmations included.
+
+    Attributes:
+        states: by trial key.
+        retries: the trials to launch again.
+    """
+
+    def __init__(self, trials: Sequence[TrialRecord], *, maximize: bool, wanted: int) -> None:
+        self._maximize, self._wanted = maximize, wanted
+        self._scores: dict[str, tuple[int, float]] = {}
         self.states: dict[str, TrialState] = {}
-        self.best: tuple[str, float] | None = None
         for trial in trials:
             self.states[trial.key] = "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state
             if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None:
-                self.note(trial.key, trial.value)
+                self.score(trial, trial.value)
         self._settled_before = self._settled
-        self.waiting = Waiting(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
+        self.retries = RetryQueue(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
 
-    def wait(self, key: str, state: TrialState, due: float) -> None:
-        """Let a trial wait for its next attempt until a time."""
+    def retry(self, key: str, state: TrialState, due: float) -> None:
+        """Queue a trial for another attempt that is due at a time."""
         self.states[key] = state
-        self.waiting.add(key, due)
+        self.retries.add(key, due)
 
     def better(self, value: float, than: float) -> bool:
-        """Tell whether one value of the objective is better than another."""
+        """Return True if one value of the objective is better than another."""
         return value > than if self._maximize else value < than
 
-    def note(self, key: str, value: float) -> None:
-        """Keep a value of a trial of the search, if none was better."""
-        if self.best is None or self.better(value, self.best[1]):
-            self.best = (key, value)
+    def score(self, trial: TrialRecord, value: float) -> None:
+        """Record the best value so far of a trial of the search."""
+        self._scores[trial.key] = trial.number, value
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """Return the key and value of the best trial so far, or None.
+
+        Complete and unfinished trials count. Pruned and failed ones do not, so that at the end this is the
+        trial that `ledger.selection.best_trial` names.
+        """
+        scores = {
+            key: score for key, score in self._scores.items() if self.states[key] not in ("PRUNED", "FAILED")
+        }
+        if not scores:
+            return None
+        key = min(scores, key=lambda key: order(scores[key][1], scores[key][0], maximize=self._maximize))
+        return key, scores[key][1]
 
     @property
     def unsettled(self) -> int:
-        """Return how many trials of the budget are still to be settled."""
+        """Return how many trials of the budget are not finished."""
         return self._wanted - self._settled
 
     @property
     def _settled(self) -> int:
-        return sum(state in SETTLED for state in self.states.values())
+        return sum(state in FINISHED_TRIAL for state in self.states.values())
 
     def progress(self, elapsed: float, waiting: str | None) -> Progress:
-        """Return the counts, the best so far and an estimate of the time left.
+        """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
-            elapsed: seconds since this object was made.
-            waiting: why nothing runs now, or None.
+            elapsed: seconds since this board was made.
+            waiting: why no attempt can start now, or None.
         """
-        left = seconds_left(self._settled, self._settled_before, self._wanted, elapsed)
+        left = _seconds_left(self._settled, self._settled_before, self._wanted, elapsed)
         key, value = self.best or (None, None)
         return Progress(dict(Counter(self.states.values())), self._wanted, key, value, left, waiting)
+
+
+def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
+    """Estimate the seconds until all trials are settled from those that this driver has settled.
+
+    Args:
+        settled: trials settled now.
+        settled_before: trials settled when this driver began.
+        wanted: trials of the budget.
+        elapsed: seconds since this driver began.
+    """
+    own = settled - settled_before
+    return (wanted - settled) * elapsed / own if own > 0 else None

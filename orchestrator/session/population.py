@@ -1,4 +1,4 @@
-"""Population based training: the worst go on from a better trial's checkpoint, with other hyperparameters.
+"""Population based training: the worst trials copy a better trial's state and change their hyperparameters.
 
 Source: Jaderberg et al., Population Based Training of Neural Networks (2017), section 4.1 (truncation
 selection; perturb or resample).
@@ -8,65 +8,21 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from orchestrator.config.space import Distribution
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """How a trial's hyperparameters change when it takes over another's state.
-
-    Attributes:
-        names: of the hyperparameters that change.
-        resample: chance of a fresh draw instead of a step.
-        factors: what a step multiplies by, one of the two.
-    """
-
-    names: Sequence[str]
-    resample: float
-    factors: tuple[float, float]
-
-    def applied(
-        self, params: Mapping[str, Any], space: Mapping[str, Distribution], chance: random.Random
-    ) -> dict[str, Any]:
-        """Return the hyperparameters of the donor with some of them changed, all within the space."""
-        changed = dict(params)
-        for name in self.names:
-            if name in changed:
-                fresh = chance.random() < self.resample
-                change = _drawn if fresh else self._stepped
-                changed[name] = change(space[name], chance, changed[name])
-        return changed
-
-    def _stepped(self, distribution: Distribution, chance: random.Random, value: Any) -> Any:
-        if distribution.kind == "choice":
-            return _neighbour(distribution.choices, chance, value)
-        return _within(distribution, value * chance.choice(self.factors))
-
-
-def _drawn(distribution: Distribution, chance: random.Random, value: Any) -> Any:
-    if distribution.kind == "choice":
-        return chance.choice(distribution.choices)
-    low, high = distribution.ends()
-    if distribution.kind == "log_uniform":
-        return _within(distribution, math.exp(chance.uniform(math.log(low), math.log(high))))
-    return _within(distribution, chance.uniform(low, high))
-
-
-def _neighbour(choices: Sequence[Any], chance: random.Random, value: Any) -> Any:
-    place = choices.index(value) + chance.choice((-1, 1))
-    return choices[min(max(place, 0), len(choices) - 1)]
-
-
-def _within(distribution: Distribution, value: float) -> float:
-    """Return the value next to `value` that the distribution can draw."""
-    low, high = distribution.ends()
-    if distribution.step:
-        value = low + round((value - low) / distribution.step) * distribution.step
-    return min(max(value, low), high)
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.keys import attempt_number, trial_key_of
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import Segment
+from orchestrator.session.proposals import static_choice
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events
 
 
 class Population:
@@ -74,7 +30,7 @@ class Population:
 
     Args:
         period: steps between two comparisons of a trial.
-        quantile: share that is replaced, and share that is copied.
+        quantile: share of the trials that is replaced, and share that is copied.
         sign: 1 if more is better, else -1.
     """
 
@@ -82,8 +38,14 @@ class Population:
         self._period, self._quantile, self._sign = period, quantile, sign
         self._scores: dict[int, dict[str, float]] = {}
 
-    def better(self, key: str, step: int, value: float) -> list[str]:
-        """Note a score; return whom its trial should go on from, the best first, or nobody if it may stay."""
+    def donors(self, key: str, step: int, value: float) -> list[str]:
+        """Record a score; return the trials to copy, the best first, or none if the trial may go on.
+
+        Args:
+            key: of the trial.
+            step: of the score.
+            value: of the objective.
+        """
         if step % self._period:
             return []
         scores = self._scores.setdefault(step, {})
@@ -91,3 +53,122 @@ class Population:
         ranked = sorted(scores, key=lambda name: scores[name], reverse=True)
         share = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
         return ranked[:share] if key in ranked[len(ranked) - share :] else []
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """How a trial's hyperparameters differ from its donor's.
+
+    Attributes:
+        names: of the hyperparameters that change.
+        resample: probability of a fresh draw instead of a step.
+        factors: a step multiplies by one of the two.
+    """
+
+    names: Sequence[str]
+    resample: float
+    factors: tuple[float, float]
+
+    def applied(
+        self, params: Mapping[str, Any], space: Mapping[str, Distribution], rng: random.Random
+    ) -> dict[str, Any]:
+        """Return changed hyperparameters, all within the space.
+
+        Args:
+            params: of the donor.
+            space: of the search.
+            rng: of this mutation.
+        """
+        changed = dict(params)
+        for name in self.names:
+            if name in changed:
+                fresh = rng.random() < self.resample
+                change = _drawn if fresh else self._stepped
+                changed[name] = change(space[name], rng, changed[name])
+        return changed
+
+    def _stepped(self, distribution: Distribution, rng: random.Random, value: Any) -> Any:
+        if distribution.kind == "choice":
+            return _neighbour(distribution.choices, rng, value)
+        return _within(distribution, value * rng.choice(self.factors))
+
+
+def _drawn(distribution: Distribution, rng: random.Random, value: Any) -> Any:
+    if distribution.kind == "choice":
+        return rng.choice(distribution.choices)
+    low, high = distribution.ends()
+    if distribution.kind == "log_uniform":
+        return _within(distribution, math.exp(rng.uniform(math.log(low), math.log(high))))
+    return _within(distribution, rng.uniform(low, high))
+
+
+def _neighbour(choices: Sequence[Any], rng: random.Random, value: Any) -> Any:
+    index = choices.index(value) + rng.choice((-1, 1))
+    return choices[min(max(index, 0), len(choices) - 1)]
+
+
+def _within(distribution: Distribution, value: float) -> float:
+    """Return the closest value to `value` that the distribution can draw."""
+    low, high = distribution.ends()
+    if distribution.step:
+        value = low + round((value - low) / distribution.step) * distribution.step
+    return min(max(value, low), high)
+
+
+class Exploits:
+    """Pending exploits: which trial will copy which donor, once its attempt has stopped.
+
+    Args:
+        sweep: of the trials.
+        ledger: of the sweep.
+        paths: where checkpoints are written.
+    """
+
+    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths) -> None:
+        self._sweep, self._ledger, self._paths = sweep, ledger, paths
+        self._donors: dict[str, str] = {}
+
+    def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
+        """Choose a donor for a trial. Return False if there is none.
+
+        A donor is unfinished, has reached at least the trial's step, and has its static choice.
+
+        Args:
+            trial_key: of the trial.
+            step: that it has reached.
+            donors: better trials, the best first.
+        """
+        own = static_choice(self._sweep, self._ledger.trial(trial_key))
+        for key in donors:
+            donor = self._ledger.trial(key)
+            if step <= donor.step < donor.total_steps and static_choice(self._sweep, donor) == own:
+                self._donors[trial_key] = key
+                return True
+        return False
+
+    def pop_donor(self, trial_key: str) -> str | None:
+        """Remove and return the planned donor of a trial, or None."""
+        return self._donors.pop(trial_key, None)
+
+    def apply(self, attempt_id: str, donor_key: str) -> None:
+        """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""
+        key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
+        last = next(row for row in self._ledger.checkpoints(donor_key) if row.kind == "last")
+        source = store.at_hand(self._paths, self._sweep.id, donor_key, last.path)
+        folder = self._paths.trial_checkpoints(self._sweep.id, key) / f"{source.name}-{donor.number}"
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        if url := self._paths.stored(self._sweep.id, key):
+            store.keep(folder, url)
+        rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
+        params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
+        segment = Segment(last.step, donor_key, params)
+        now = events.milliseconds(time.time())
+        tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
+        row = replace(last, trial_key=key, path=str(folder))
+        self._ledger.exploit(attempt_id, segment, row, events=[tag])
+
+
+def _mutation(sweep: SweepConfig) -> Mutation:
+    options = sweep.scheduler.options
+    low, high = options["factors"]
+    return Mutation(options["mutations"], options["resample"], (low, high))

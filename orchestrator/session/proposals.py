@@ -1,81 +1,86 @@
-"""The trials that a sweep enters: those that its sampler proposes, then those that confirm the chosen one."""
+"""The trials that a sweep creates: those that its sampler proposes, then confirmations of the best one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Role, TrialRecord
-from orchestrator.session.board import Standing
-from orchestrator.session.grouping import pick, several_programs, static
+from orchestrator.session.board import TrialBoard
+from orchestrator.study.study import Study
 from orchestrator.tracking import events
-
-if TYPE_CHECKING:
-    # Optuna takes a second to import, and whoever only shows progress imports this module too.
-    from orchestrator.study.study import Study
 
 
 class Proposals:
-    """Enters trials; each is committed before it can be launched."""
+    """Creates trials; each one is committed before it can be launched.
+
+    Args:
+        sweep: of the trials.
+        ledger: of the sweep.
+        study: proposes the trials of the search.
+        board: receives every new trial.
+        trials: of earlier drivers; numbering continues after them.
+    """
 
     def __init__(
         self,
         sweep: SweepConfig,
         ledger: Ledger,
         study: Study,
-        standing: Standing,
+        board: TrialBoard,
         trials: Sequence[TrialRecord],
     ) -> None:
-        """Go on counting where an earlier driver stopped."""
-        self._sweep, self._ledger, self._study, self._standing = sweep, ledger, study, standing
+        self._sweep, self._ledger, self._study, self._board = sweep, ledger, study, board
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
-        self._next_number = _after(trials, "search")
-        self._confirmations = _after(trials, "confirmation")
+        self._next_number = _number_after(trials, "search")
+        self._confirmations = _number_after(trials, "confirmation")
         self._exhausted = False
 
     @property
     def searching(self) -> bool:
-        """Tell whether there may be trials of the search that were never launched."""
+        """Return True if there may be trials of the search that were never launched."""
         return bool(self._proposed) or not self._asked_all
 
     @property
     def unconfirmed(self) -> bool:
-        """Tell whether the chosen hyperparameters are still to be trained with another fresh seed."""
-        return self._standing.best is not None and self._confirmations < self._sweep.confirm.seeds
+        """Return True if a trial can be confirmed and confirmations of the budget are left."""
+        return self._board.best is not None and self._confirmations < self._sweep.confirm.seeds
 
     @property
     def _asked_all(self) -> bool:
         return self._exhausted or self._next_number >= self._sweep.budget.trials
 
-    def next(self, running: Sequence[TrialRecord], room: int) -> TrialRecord | None:
-        """Return a trial of the search, of a static choice that runs already if there is one.
+    def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
+        """Return the trial of the search to launch next; it shares a program with running trials if one does.
 
         Args:
             running: trials that run.
-            room: how many may run at once.
+            concurrency: how many trials may run at once; so many are proposed ahead, to choose from.
         """
-        ahead = room if self._several_programs else 1
+        ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
             self._ask()
         if not self._proposed:
             return None
-        proposed = [static(self._sweep, trial) for trial in self._proposed]
-        return self._proposed.pop(pick(proposed, [static(self._sweep, trial) for trial in running]))
+        proposed = [static_choice(self._sweep, trial) for trial in self._proposed]
+        current = [static_choice(self._sweep, trial) for trial in running]
+        return self._proposed.pop(pick(proposed, current))
 
-    def confirmation(self, chosen: TrialRecord) -> TrialRecord:
-        """Return the next confirmation of a chosen trial."""
+    def confirmation(self, best: TrialRecord) -> TrialRecord:
+        """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""
         number = self._confirmations
         self._confirmations += 1
         seed = self._sweep.confirmation_seed(number)
-        return self._enter(number, "confirmation", chosen.params, seed=seed)
+        return self._create(number, "confirmation", best.params, seed=seed)
 
     def _ask(self) -> None:
-        """Enter one more trial of the search, to be launched when its turn comes."""
+        """Create one more trial of the search, to be launched later."""
         number = self._next_number
         proposal = self._study.ask(number)
         if proposal is None:
@@ -83,10 +88,10 @@ class Proposals:
             return
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
-        trial = self._enter(number, "search", proposal.params, seed=seed, system_attrs=attrs)
+        trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs)
         self._proposed.append(trial)
 
-    def _enter(
+    def _create(
         self,
         number: int,
         role: Role,
@@ -95,7 +100,7 @@ class Proposals:
         seed: int,
         system_attrs: Mapping[str, Any] | None = None,
     ) -> TrialRecord:
-        """Commit a new trial."""
+        """Commit a new trial and return it."""
         trial = TrialRecord(
             key=trial_key(self._sweep.id, number, role),
             sweep_id=self._sweep.id,
@@ -114,9 +119,34 @@ class Proposals:
             created_at=time.time(),
         )
         self._ledger.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
-        self._standing.states[trial.key] = "WAITING"
+        self._board.states[trial.key] = "WAITING"
         return trial
 
 
-def _after(trials: Sequence[TrialRecord], role: Role) -> int:
+def _number_after(trials: Sequence[TrialRecord], role: Role) -> int:
     return max((trial.number + 1 for trial in trials if trial.role == role), default=0)
+
+
+def static_choice(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
+    """Return the static choice of a trial: trials with the same one share a compiled program."""
+    return sweep.settings(trial.params, trial.seed).static()
+
+
+def several_programs(sweep: SweepConfig) -> bool:
+    """Return True if the search varies static choices, each of which is a program of its own."""
+    free = sweep.settings(sweep.largest(), seed=0).free()
+    return not sweep.search.keys() <= {"seed", *free}
+
+
+def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
+    """Return the index of the trial to launch: of the commonest running program, else the commonest proposed.
+
+    Args:
+        proposed: static choices of the proposed trials, the oldest first; at least one.
+        running: static choices of the running trials.
+    """
+    for choice, _ in Counter(running).most_common():
+        if choice in proposed:
+            return proposed.index(choice)
+    most, _ = Counter(proposed).most_common(1)[0]
+    return proposed.index(most)

@@ -86,10 +86,6 @@ class Paths:
         """Return the folder of a sweep's report."""
         return self.root / "reports" / sweep_id
 
-    def stop_wish(self, sweep_id: str) -> Path:
-        """Return the file whose presence asks every worker of a sweep to save and leave."""
-        return self.checkpoints(sweep_id) / "stop-wish"
-
     def create(self) -> None:
         """Create the folders that must exist before a database is opened in them."""
         self.root.mkdir(parents=True, exist_ok=True)

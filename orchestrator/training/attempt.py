@@ -1,9 +1,11 @@
-"""An attempt in a slot of an engine, interval by interval; only workers and engines import this."""
+"""An attempt in a slot of an engine, interval by interval. Imports JAX: for workers and engines only."""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import socket
 import time
 import traceback
 from dataclasses import asdict
@@ -11,12 +13,12 @@ from pathlib import Path
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import NoStore
+from orchestrator.ledger.keys import attempt_number
 from orchestrator.redaction import redacted
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_name
-from orchestrator.training import stop_signal
+from orchestrator.training import process
 from orchestrator.training.engine_cache import EngineCache, configure
-from orchestrator.training.log import TrialLog
 from trainables import checkpoint
 from trainables.engine import Engine, TrainReport
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
@@ -25,12 +27,13 @@ from trainables.errors import BadData, DamagedCheckpoint, Refusal
 class Attempt:
     """One attempt of one trial in a slot of an engine.
 
-    Attributes:
-        wanted: steps to the next report.
+    Args:
+        engine: of the trial's static choice.
+        slot: a free one.
+        assignment: names the trial's seed, or the checkpoint to go on from.
     """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
-        """Admit the trial, from its seed or from the checkpoint that the assignment names."""
         self._assignment, self._settings = assignment, assignment.settings
         self._engine, self._slot = engine, slot
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
@@ -39,7 +42,7 @@ class Attempt:
         self._admit(assignment.resume)
 
     def _admit(self, resume: str | None) -> None:
-        """Take the slot, as the last thing that can fail: nobody would give it back."""
+        """Take the slot as the last step that can fail: after a failure, no caller would free it."""
         if resume is None:
             self._log.started(0)
             self._engine.admit(self._slot, self._settings)
@@ -58,26 +61,28 @@ class Attempt:
         return min(training.interval - self._step % training.interval, training.steps - self._step)
 
     def advance(self) -> Outcome:
-        """Train to the next report, without neighbours, unless it was wished since the last one to leave."""
-        if farewell := self.farewell():
-            return farewell
-        return self.outcome(
-            self._engine.advance({self._slot: self.wanted}, stop=self.stop_wished)[self._slot]
-        )
+        """Train to the next report without neighbours; return at once if the attempt must stop."""
+        if interruption := self.interruption():
+            return interruption
+        return self.outcome(self._engine.advance({self._slot: self.wanted}, stop=self.must_stop)[self._slot])
 
-    def farewell(self) -> Outcome | None:
-        """Return the outcome of leaving with what the last report has saved, if it is wished to leave."""
-        if self._saved is None or not self.stop_wished():
+    def interruption(self) -> Outcome | None:
+        """Return the outcome that ends the attempt at its last checkpoint, or None if it may go on."""
+        if self._saved is None or not self.must_stop():
             return None
         return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
 
+    def must_stop(self) -> bool:
+        """Return True if this process is terminating, or a stop of the sweep is requested."""
+        return process.terminating() or process.stop_requested(self._assignment.sweep_id)
+
     def outcome(self, report: TrainReport) -> Outcome:
-        """Evaluate on validation and save a checkpoint; only save, if less was done than wanted."""
+        """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
         complete = report.steps >= self.wanted
         self._step = report.step
         if not report.finite:
-            told = "the training loss is not finite"
-            return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=told)
+            message = "the training loss is not finite"
+            return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=message)
         if not complete:
             return Outcome(self._step, done=True, metrics={}, checkpoint=self._save({}), interrupted=True)
         return self._evaluated(report)
@@ -91,10 +96,6 @@ class Attempt:
         done = self._step >= self._settings.training.steps
         return Outcome(self._step, done=done, metrics=metrics, checkpoint=saved)
 
-    def stop_wished(self) -> bool:
-        """Tell whether somebody wishes the attempt to save and leave."""
-        return stop_signal.asked() or Path(self._assignment.stop_wish).exists()
-
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
         folder = Path(self._assignment.checkpoints) / checkpoint_name(self._step)
         facts = {
@@ -107,58 +108,58 @@ class Attempt:
         }
         manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
-            self._share(folder, self._assignment.store)
+            self._upload(folder, self._assignment.store)
         self._saved = SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
         return self._saved
 
-    def _share(self, folder: Path, url: str) -> None:
-        """Bring a checkpoint where every node reaches it; those before it need no place on this one."""
+    def _upload(self, folder: Path, url: str) -> None:
+        """Copy a checkpoint to the shared store; then delete the older ones from this machine."""
         store.keep(folder, url)
         for other in folder.parent.iterdir():
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
 
-    def leave(self) -> None:
-        """Give the slot back."""
+    def release(self) -> None:
+        """Free the slot."""
         self._engine.evict(self._slot)
 
 
 class OwnEngine:
-    """The place of a worker that has a device to itself: an engine of one slot in its own process."""
+    """An engine of one slot in the worker's own process, for trials that do not share a device."""
 
     def __init__(self) -> None:
-        self._bench = EngineCache()
+        self._cache = EngineCache()
         self._attempt: Attempt | None = None
 
     def advance(self, assignment: Assignment) -> Outcome:
-        """Train to the next report; a failure is an outcome too, with its cause."""
+        """Train to the next report; a failure is an outcome with a cause."""
         try:
             if self._attempt is None:
                 configure(assignment.compilations)
-                engine = self._bench.engine(assignment.settings, assignment.data)
+                engine = self._cache.engine(assignment.settings, assignment.data)
                 self._attempt = Attempt(engine, 0, assignment)
             return self._attempt.advance()
-        except Exception as error:  # noqa: BLE001 - whatever a trial raises is told to the driver, with its cause
-            return failed(assignment, error)
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
+            return failure_outcome(assignment, error)
 
-    def leave(self) -> None:
-        """Give the slot back."""
+    def release(self) -> None:
+        """Free the slot."""
         if self._attempt is not None:
-            self._attempt.leave()
+            self._attempt.release()
             self._attempt = None
 
 
-def failed(assignment: Assignment, error: Exception) -> Outcome:
+def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
     """Return the outcome of an attempt that raised an error, and write its traceback to the trial's log."""
-    cause, message = failure_of(error)
+    cause, message = _cause_and_message(error)
     TrialLog(Path(assignment.log), assignment.attempt_id).write("".join(traceback.format_exception(error)))
     return Outcome(step=0, done=True, metrics={}, failure=cause, message=message)
 
 
-def failure_of(error: Exception) -> tuple[str, str]:
+def _cause_and_message(error: Exception) -> tuple[str, str]:
     """Return the cause and one line about an exception raised while training."""
-    told = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
-    line = redacted(told)  # here already: Ray Tune keeps in its own state what a worker reports
+    text = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
+    line = redacted(text)  # before Ray Tune writes the outcome to its own state
     if isinstance(error, BadData):
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):
@@ -180,3 +181,27 @@ def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: fl
         "seconds/compile": report.compile_seconds,
         "seconds/evaluate": evaluate_seconds,
     }
+
+
+class TrialLog:
+    """Appends to the log of a trial, a file for people; every line has a time and the attempt's number.
+
+    Args:
+        file: of the trial; its folder is created if it is missing.
+        attempt_id: of the attempt that writes.
+    """
+
+    def __init__(self, file: Path, attempt_id: str) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file, self._attempt = file, attempt_number(attempt_id)
+
+    def started(self, step: int) -> None:
+        """Write on which machine and from which step the attempt starts."""
+        self.write(f"started at step {step} on {socket.gethostname()}, process {os.getpid()}")
+
+    def write(self, text: str) -> None:
+        """Append a text, one entry for each of its lines."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        lines = "".join(f"{stamp}Z attempt {self._attempt}: {line}\n" for line in redacted(text).splitlines())
+        with self._file.open("a", encoding="utf-8") as out:
+            out.write(lines)

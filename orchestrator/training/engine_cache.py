@@ -1,7 +1,7 @@
-"""The engine that is resident in a process, and the data it trains on.
+"""The engine of a process and its data. Imports JAX: for processes that train or evaluate only.
 
-The engine outlives the trial, so that the next trial of the same static choice neither starts a process nor
-compiles. This module imports JAX; only workers, engines and the `evaluate` verb import it.
+The engine outlives its trial, so that the next trial of the same static choice starts no process and compiles
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainables.trial import TrialSettings
 
 
 class EngineCache:
-    """The one engine that is resident in this process, and the data it trains on."""
+    """The last engine and the last data set of this process; another one replaces it."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -26,7 +26,13 @@ class EngineCache:
         self._data_key: object = None
 
     def engine(self, settings: TrialSettings, folder: str, *, slots: int = 1) -> Engine:
-        """Return the engine for the settings' static choice, the resident one if it fits."""
+        """Return an engine for the settings' static choice.
+
+        Args:
+            settings: of a trial.
+            folder: of the data sets.
+            slots: K.
+        """
         key = (settings.static(), folder, slots)
         if self._engine is None or self._key != key:
             # The old engine's device memory must be free before the new one asks for its own.
@@ -36,7 +42,12 @@ class EngineCache:
         return self._engine
 
     def data(self, settings: TrialSettings, folder: str) -> TaskData:
-        """Return the task's data, loaded once while the same task goes on."""
+        """Return the data of the settings' task.
+
+        Args:
+            settings: of a trial.
+            folder: of the data sets.
+        """
         key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
         if self._data is None or self._data_key != key:
             self._data = TASKS[settings.task].load(settings.task_options, Path(folder))
@@ -45,12 +56,18 @@ class EngineCache:
 
 
 def configure(compilations: str) -> None:
-    """Point JAX at the compilation cache of this machine; before the first compilation."""
+    """Set JAX's persistent compilation cache to a folder; must run before the first compilation."""
     jax.config.update("jax_compilation_cache_dir", compilations)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    """Return how many trials of these settings train fastest as slots of one engine on this device."""
+    """Measure how many trials of these settings train fastest as slots of one engine on this device.
+
+    Args:
+        settings: of the largest trial.
+        data: folder of the data sets.
+        compilations: folder of JAX's persistent compilation cache.
+    """
     configure(compilations)
     return choose_slots(settings, EngineCache().data(settings, data)).slots

@@ -1,89 +1,112 @@
-"""The one engine that is resident on a device, and the trials in its slots: continuous batching of training.
+"""The engine that several trials of one device share: continuous batching of training.
 
-One thread owns the engine; whoever speaks to it leaves a message. The engine runs whoever has asked as one
-program: a strict barrier would hang for ever when a worker dies, and without any wait those whose report is
-being judged would miss a whole device call.
+One thread owns the engine; every other thread leaves a message. The engine trains all requested slots as one
+program. It does not wait for every slot, because a strict barrier would hang when a worker dies; and it
+waits a moment for those it served last, because the others would otherwise miss a whole device call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.training.attempt import Attempt, failed
+from orchestrator.training import process
+from orchestrator.training.attempt import Attempt, failure_outcome
 from orchestrator.training.engine_cache import EngineCache, configure
-from orchestrator.training.occupancy import Occupancy
-from orchestrator.training.slot_table import Ask, Seat, SlotTable
+from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
 from trainables.engine import Engine, TrainReport
 
 WINDOW = 0.5
-"""Seconds that those who are ready wait for those whose report is being judged."""
+"""Seconds that requested slots wait for those whose last report the driver still judges."""
 
 OPENING = 5.0
-"""Seconds that an engine's first trial waits for others: another number of them is another compilation."""
+"""Seconds that an engine's first trial waits for others: another number of trials is another compilation."""
 
 IDLE = 30.0
-"""Seconds without any trial after which the engine leaves its device."""
+"""Seconds without any trial after which the server ends."""
 
 SILENT = 60.0
-"""Seconds after a report after which a worker counts as dead, where somebody waits for its slot."""
+"""Seconds without a request after which a worker counts as dead, while another trial is queued."""
 
 ABANDONED = 600.0
-"""The same, where nobody waits."""
+"""Seconds without a request after which a worker counts as dead, while no trial is queued."""
 
 SIGN_OF_LIFE = 30.0
-"""Seconds after which a trial that waits for a slot is told that it still does."""
+"""Seconds after which a queued request is answered, so that the driver does not take its attempt for hung."""
+
+STOP_POLL = 0.5
+"""Seconds between two looks for a stop request on behalf of a queued request."""
 
 
 class EngineServer:
-    """Holds the engine of one static choice at a time; the next choice waits until its slots are empty.
+    """Serves one program at a time; a request for another program waits until the slots are empty.
+
+    Args:
+        slots: K.
+        window: see `WINDOW`.
+        opening: see `OPENING`.
+        idle: see `IDLE`.
 
     Attributes:
-        occupancy: how busy its slots were.
+        occupancy: how busy the slots were.
     """
 
     def __init__(
         self, slots: int, *, window: float = WINDOW, opening: float = OPENING, idle: float = IDLE
     ) -> None:
-        """Wait for the first trial; nothing is compiled yet.
-
-        Args:
-            slots: K.
-            window: see `WINDOW`.
-            opening: see `OPENING`.
-            idle: see `IDLE`.
-        """
         self.occupancy = Occupancy(slots)
         self._window, self._opening, self._idle = window, opening, idle
-        self._inbox: queue.SimpleQueue[Ask | str] = queue.SimpleQueue()
-        self._seating = SlotTable(slots)
-        self._bench = EngineCache()
+        self._inbox: queue.SimpleQueue[Request | str] = queue.SimpleQueue()
+        self._table = SlotTable(slots)
+        self._cache = EngineCache()
         self._engine: Engine | None = None
-        self._expected, self._ready_at, self._heard_at = slots, 0.0, time.monotonic()
+        self._expected, self._ready_at, self._received_at = slots, 0.0, time.monotonic()
 
-    # ---------------------------------------------------------------- for any thread
+    # ---------------------------------------------------------------- called from any thread
 
-    def ask(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
-        """Ask for an attempt's next interval; its outcome comes when the device has done it."""
-        ask = Ask(assignment, worker, first, Future(), time.monotonic())
-        ask.answer.set_running_or_notify_cancel()  # a worker that dies cancels nothing
-        self._inbox.put(ask)
-        return ask.answer
+    async def advance(self, assignment: Assignment, worker: str, *, first: bool) -> Outcome:
+        """Train an attempt to its next report and return the outcome.
+
+        While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds, or as
+        soon as a stop of its sweep is requested; the worker then asks again, unless the driver stops it.
+
+        Args:
+            assignment: of the attempt.
+            worker: id of the worker that asks.
+            first: whether this is the attempt's first request, or it was `queued` before.
+        """
+        answer = self.submit(assignment, worker, first=first)
+        outcome = asyncio.wrap_future(answer)
+        began = time.monotonic()
+        while not (await asyncio.wait([outcome], timeout=STOP_POLL))[0]:
+            late = time.monotonic() - began > SIGN_OF_LIFE
+            if (late or process.stop_requested(assignment.sweep_id)) and answer.cancel():
+                return Outcome(0, done=False, metrics={}, queued=True)
+        return await outcome
+
+    def submit(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
+        """Request an attempt's next interval; return the future of its outcome."""
+        request = Request(assignment, worker, first, Future())
+        if not first:
+            # The attempt holds a slot; only a queued request can be cancelled.
+            request.answer.set_running_or_notify_cancel()
+        self._inbox.put(request)
+        return request.answer
 
     def release(self, attempt_id: str) -> None:
-        """Free an attempt's slot, if it has one."""
+        """Free the slot of an attempt, if it has one, or remove its request from the queue."""
         self._inbox.put(attempt_id)
 
     @property
     def empty(self) -> bool:
-        """Tell whether nobody sits or waits."""
-        return self._seating.empty and self._inbox.empty()
+        """Return True if no attempt holds a slot or is queued for one."""
+        return self._table.empty and self._inbox.empty()
 
-    # ---------------------------------------------------------------- for the engine's thread
+    # ---------------------------------------------------------------- called from the engine's thread
 
     def run(self) -> None:
         """Serve until there has been no trial for `idle` seconds."""
@@ -91,119 +114,118 @@ class EngineServer:
             self._advance()
 
     def _gather(self) -> bool:
-        """Wait until somebody asks, and then a little for the others; tell whether anybody did."""
+        """Wait for a request, then a moment for others; return False if the server is to end."""
         began, compiled = time.monotonic(), self._compiled()
-        self._tidy()
+        self._free_silent()
         self._fill()
-        while (left := self._patience()) > 0:
+        while (left := self._seconds_to_wait()) > 0:
             try:
-                self._hear(self._inbox.get(timeout=min(left, 1.0)))
+                self._receive(self._inbox.get(timeout=min(left, 1.0)))
             except queue.Empty:
-                self._tidy()
+                self._free_silent()
             self._fill()
         while not self._inbox.empty():
-            self._hear(self._inbox.get())
+            self._receive(self._inbox.get())
         self._fill()
-        if self.occupancy.passed:
-            self.occupancy.note(0, time.monotonic() - began - (self._compiled() - compiled))
-        return self._seating.asking > 0
+        if self.occupancy.elapsed:
+            self.occupancy.add(0, time.monotonic() - began - (self._compiled() - compiled))
+        return self._table.pending > 0
 
-    def _patience(self) -> float:
-        """Return the seconds to wait for more messages; none once everybody has asked who was served last."""
-        now, asking = time.monotonic(), self._seating.asking
-        if asking:
-            return 0.0 if asking >= self._expected else self._ready_at - now
-        return 1.0 if not self._seating.empty else self._heard_at + self._idle - now
+    def _seconds_to_wait(self) -> float:
+        """Return the seconds to wait for more messages: none once all slots served last are requested."""
+        now, pending = time.monotonic(), self._table.pending
+        if pending:
+            return 0.0 if pending >= self._expected else self._ready_at - now
+        return 1.0 if not self._table.empty else self._received_at + self._idle - now
 
     def _compiled(self) -> float:
         return self._engine.compiled if self._engine else 0.0
 
-    def _hear(self, message: Ask | str) -> None:
-        self._heard_at = time.monotonic()
+    def _receive(self, message: Request | str) -> None:
+        self._received_at = time.monotonic()
         if isinstance(message, str):
-            self._seating.release(message)
-        elif not self._seating.hear(message):
-            told = "the engine has given its slot away"
-            message.answer.set_result(Outcome(0, done=True, metrics={}, failure="engine lost", message=told))
+            self._table.release(message)
+        elif not self._table.receive(message):
+            reason = "the engine has given its slot away"
+            message.answer.set_result(
+                Outcome(0, done=True, metrics={}, failure="engine lost", message=reason)
+            )
 
     def _fill(self) -> None:
-        while found := self._seating.next():
-            self._admit(*found)
+        while taken := self._table.take():
+            self._admit(*taken)
 
-    def _admit(self, slot: int, ask: Ask) -> None:
-        told = ask.assignment
+    def _admit(self, index: int, request: Request) -> None:
+        assignment = request.assignment
         try:
-            configure(told.compilations)
-            engine = self._bench.engine(told.settings, told.data, slots=self._seating.slots)
+            configure(assignment.compilations)
+            engine = self._cache.engine(assignment.settings, assignment.data, slots=self._table.size)
             if engine is not self._engine:
-                self._engine, self._expected = engine, self._seating.slots
+                self._engine, self._expected = engine, self._table.size
                 self._ready_at = time.monotonic() + self._opening
-            self._seating.seats[slot] = Seat(Attempt(engine, slot, told), ask)
-        except Exception as error:  # noqa: BLE001 - whatever a trial raises is told to the driver, with its cause
-            ask.answer.set_result(failed(told, error))
+            self._table.occupied[index] = Slot(Attempt(engine, index, assignment), request)
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
+            request.answer.set_result(failure_outcome(assignment, error))
 
-    def _tidy(self) -> None:
-        """Drop dead workers, and give those who wait long a sign of life."""
-        now = time.monotonic()
-        self._seating.drop_silent(now - (SILENT if self._seating.waiting else ABANDONED))
-
-        def due(ask: Ask) -> bool:
-            return now - ask.since > SIGN_OF_LIFE or Path(ask.assignment.stop_wish).exists()
-
-        for ask in self._seating.turned_away(due):
-            ask.answer.set_result(Outcome(0, done=False, metrics={}, waiting=True))
+    def _free_silent(self) -> None:
+        """Free the slots of workers that count as dead."""
+        self._table.free_silent(time.monotonic() - (SILENT if self._table.queue else ABANDONED))
 
     def _advance(self) -> None:
-        """Run one round for whoever has asked, and answer those who have reached their report."""
-        engine, seats = self._engine, self._seating.seats
+        """Run one round for all requested slots, and answer those that have reached their report."""
+        engine, occupied = self._engine, self._table.occupied
         assert engine is not None
-        for slot, seat in list(seats.items()):
-            if seat.started or not seat.asks:
-                continue
-            if farewell := seat.attempt.farewell():
-                self._tell(seat, farewell)
-                continue
-            engine.ask(slot, seat.attempt.wanted)
-            seat.started = True
-        serving = [slot for slot, seat in seats.items() if seat.started]
+        self._start_requested(engine)
+        serving = [index for index, slot in occupied.items() if slot.training]
         self._expected = len(serving)
         if not serving:
             return
         began, compiled = time.monotonic(), engine.compiled
         try:
             done = engine.round()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             self._fail(error)
             return
-        wishes = [slot for slot in serving if slot not in done and seats[slot].attempt.stop_wished()]
-        for slot, report in {**done, **{slot: engine.cut(slot) for slot in wishes}}.items():
-            self._answer(slot, report)
-        self.occupancy.note(len(serving), time.monotonic() - began - (engine.compiled - compiled))
+        stopped = [index for index in serving if index not in done and occupied[index].attempt.must_stop()]
+        for index, report in {**done, **{index: engine.cut(index) for index in stopped}}.items():
+            self._report(index, report)
+        self.occupancy.add(len(serving), time.monotonic() - began - (engine.compiled - compiled))
         if done:
             self._ready_at = time.monotonic() + self._window
 
-    def _answer(self, slot: int, report: TrainReport) -> None:
-        seat = self._seating.seats[slot]
+    def _start_requested(self, engine: Engine) -> None:
+        """Let the slots with a new request take part in the rounds, unless their attempts must stop."""
+        for index, slot in list(self._table.occupied.items()):
+            if slot.training or not slot.pending:
+                continue
+            if interruption := slot.attempt.interruption():
+                self._answer(slot, interruption)
+                continue
+            engine.ask(index, slot.attempt.wanted)
+            slot.training = True
+
+    def _report(self, index: int, report: TrainReport) -> None:
+        slot = self._table.occupied[index]
         try:
-            outcome = seat.attempt.outcome(report)
-        except Exception as error:  # noqa: BLE001
-            outcome = failed(seat.ask.assignment, error)
+            outcome = slot.attempt.outcome(report)
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
+            outcome = failure_outcome(slot.request.assignment, error)
         if outcome.metrics:
             busy = {"slots/busy": self.occupancy.share}
             outcome = replace(outcome, metrics={**outcome.metrics, **busy})
-        self._tell(seat, outcome)
+        self._answer(slot, outcome)
 
-    def _tell(self, seat: Seat, outcome: Outcome) -> None:
-        """Answer a trial's worker; a trial that is done gives its slot back."""
-        seat.started, seat.told_at = False, time.monotonic()
+    def _answer(self, slot: Slot, outcome: Outcome) -> None:
+        """Answer the worker of a slot; an attempt that is done frees the slot."""
+        slot.training, slot.answered_at = False, time.monotonic()
         if outcome.done:
-            self._seating.release(seat.ask.attempt_id)
-        seat.ask.answer.set_result(outcome)
+            self._table.release(slot.request.attempt_id)
+        slot.request.answer.set_result(outcome)
 
     def _fail(self, error: Exception) -> None:
-        """Tell everybody that the program has failed, and begin anew: the state of all slots is lost."""
-        for seat in self._seating.seats.values():
-            if seat.asks:
-                seat.ask.answer.set_result(failed(seat.ask.assignment, error))
-        self._seating.drop(lambda _: True)
-        self._bench, self._engine = EngineCache(), None
+        """Fail every attempt and start over with a new engine: the state of all slots is lost."""
+        for slot in self._table.occupied.values():
+            if slot.pending:
+                slot.request.answer.set_result(failure_outcome(slot.request.assignment, error))
+        self._table.free(lambda _: True)
+        self._cache, self._engine = EngineCache(), None

@@ -1,4 +1,4 @@
-"""Evaluate a stored checkpoint; imports JAX, so it runs in a worker or in a process of its own."""
+"""Evaluate a stored checkpoint. Imports JAX, so it runs in a worker or in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the step and the scores of a checkpoint on one split.
 
-    Validation is read as training read it (`evaluate_examples` of the settings), test always whole.
+    Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
+    all.
 
     Args:
-        folder: the checkpoint's folder.
+        folder: of the checkpoint.
         data: folder of the data sets.
         split: `validation` or `test`.
         compilations: folder of JAX's persistent compilation cache.
-        stored: URL of the trial's checkpoints, if they may have to be fetched first.
+        stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
+
+    Returns:
+        `{"step": ..., "metrics": {...}}`.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint does not match its manifest.

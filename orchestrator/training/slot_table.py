@@ -1,4 +1,4 @@
-"""Who sits in which slot of a shared engine, and who waits for one."""
+"""The slots of a shared engine: which attempt each one holds, the queue for them, and how busy they are."""
 
 from __future__ import annotations
 
@@ -10,125 +10,156 @@ from typing import TYPE_CHECKING
 from orchestrator.assignment import Assignment, Outcome
 
 if TYPE_CHECKING:
+    # It imports JAX, which the table does not need.
     from orchestrator.training.attempt import Attempt
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A trial's wish for its next interval.
+class Request:
+    """A worker's request for the next interval of its attempt.
 
     Attributes:
         assignment: of the attempt.
-        worker: who asks; a worker has one attempt at a time.
+        worker: id of the worker; a worker has one attempt at a time.
         first: whether the attempt has no slot yet.
-        answer: where its outcome goes.
-        since: time of the wish.
+        answer: receives the outcome; it can be cancelled while the request is queued.
     """
 
     assignment: Assignment
     worker: str
     first: bool
     answer: Future[Outcome]
-    since: float
 
     @property
     def attempt_id(self) -> str:
-        """Return the id of the attempt that asks."""
+        """Return the id of the attempt."""
         return self.assignment.attempt_id
 
     @property
-    def choice(self) -> object:
-        """Return what two trials of one engine have in common."""
+    def program(self) -> object:
+        """Return the key of the compiled program; trials of one engine share it."""
         return self.assignment.settings.static(), self.assignment.data
 
-    def replaces(self, other: Ask) -> bool:
-        """Tell whether this wish says that an older attempt is over: its worker or its trial has another."""
+    def supersedes(self, other: Request) -> bool:
+        """Return True if this request shows that another attempt is over: same worker, or same trial."""
         return other.worker == self.worker or other.assignment.trial_key == self.assignment.trial_key
 
 
 @dataclass
-class Seat:
-    """An attempt in a slot.
+class Slot:
+    """A slot that holds an attempt.
 
     Attributes:
         attempt: in the slot.
-        ask: the last wish of its worker.
-        started: whether the engine trains it towards a report.
-        told_at: time of its last report, or None while one is wished for.
+        request: the last one of its worker.
+        training: whether the engine trains the attempt towards a report.
+        answered_at: time of the last answer, or None while the worker waits for one.
     """
 
     attempt: Attempt
-    ask: Ask
-    started: bool = False
-    told_at: float | None = None
+    request: Request
+    training: bool = False
+    answered_at: float | None = None
 
     @property
-    def asks(self) -> bool:
-        """Tell whether its worker waits for a report."""
-        return self.told_at is None
+    def pending(self) -> bool:
+        """Return True if the worker waits for an answer."""
+        return self.answered_at is None
 
 
 class SlotTable:
-    """The slots of one engine; all who sit share its static choice, and who comes first is first served.
+    """The K slots of one engine and the first-come, first-served queue for them.
 
-    Args:
-        slots: K.
+    Attributes:
+        size: K.
+        occupied: the slots that hold an attempt, by index.
+        program: key of the program that the occupied slots share.
     """
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.seats: dict[int, Seat] = {}
-        self.waiting: list[Ask] = []
-        self.choice: object = None
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.occupied: dict[int, Slot] = {}
+        self.program: object = None
+        self._queue: list[Request] = []
 
     @property
-    def asking(self) -> int:
-        """Return how many of those who sit wait for a report."""
-        return sum(seat.asks for seat in self.seats.values())
+    def queue(self) -> list[Request]:
+        """Return the requests for a slot that were not cancelled, the oldest first."""
+        return [request for request in self._queue if not request.answer.cancelled()]
+
+    @property
+    def pending(self) -> int:
+        """Return how many attempts in slots have a worker that waits for an answer."""
+        return sum(slot.pending for slot in self.occupied.values())
 
     @property
     def empty(self) -> bool:
-        """Tell whether nobody sits or waits."""
-        return not (self.seats or self.waiting)
+        """Return True if no attempt holds a slot or is queued for one."""
+        return not (self.occupied or self.queue)
 
-    def hear(self, ask: Ask) -> bool:
-        """Take a wish; return False if it comes from an attempt whose slot was given away."""
-        if ask.first:
-            self.drop(lambda seat: ask.replaces(seat.ask))
-            self.waiting.append(ask)
+    def receive(self, request: Request) -> bool:
+        """Queue a first request, or note the next one of a slot; return False if its slot was given away."""
+        if request.first:
+            self.free(lambda slot: request.supersedes(slot.request))
+            self._queue.append(request)
             return True
-        for seat in self.seats.values():
-            if seat.ask.attempt_id == ask.attempt_id:
-                seat.ask, seat.told_at = ask, None
+        for slot in self.occupied.values():
+            if slot.request.attempt_id == request.attempt_id:
+                slot.request, slot.answered_at = request, None
                 return True
         return False
 
     def release(self, attempt_id: str) -> None:
-        """Free the slot of an attempt, or forget its wish for one."""
-        self.drop(lambda seat: seat.ask.attempt_id == attempt_id)
-        self.waiting = [ask for ask in self.waiting if ask.attempt_id != attempt_id]
+        """Free the slot of an attempt, or remove its request from the queue."""
+        self.free(lambda slot: slot.request.attempt_id == attempt_id)
+        self._queue = [request for request in self._queue if request.attempt_id != attempt_id]
 
-    def drop(self, which: Callable[[Seat], bool]) -> None:
-        """Free the slots of some attempts."""
-        for slot in [slot for slot, seat in self.seats.items() if which(seat)]:
-            self.seats.pop(slot).attempt.leave()
+    def free(self, condition: Callable[[Slot], bool]) -> None:
+        """Free every slot that meets a condition."""
+        for index in [index for index, slot in self.occupied.items() if condition(slot)]:
+            self.occupied.pop(index).attempt.release()
 
-    def drop_silent(self, since: float) -> None:
-        """Free the slots of those who were told something before `since`, and have not asked again."""
-        self.drop(lambda seat: seat.told_at is not None and seat.told_at < since)
+    def free_silent(self, since: float) -> None:
+        """Free the slots that were answered before `since` and have not been requested again."""
+        self.free(lambda slot: slot.answered_at is not None and slot.answered_at < since)
 
-    def next(self) -> tuple[int, Ask] | None:
-        """Return who gets a slot now, and which; those of another static choice wait until all have left."""
-        if not self.waiting or len(self.seats) >= self.slots:
-            return None
-        if self.seats and self.waiting[0].choice != self.choice:
-            return None
-        ask = self.waiting.pop(0)
-        self.choice = ask.choice
-        return next(slot for slot in range(self.slots) if slot not in self.seats), ask
+    def take(self) -> tuple[int, Request] | None:
+        """Return a free slot and the queued request that gets it, or None if the oldest one must wait.
 
-    def turned_away(self, which: Callable[[Ask], bool]) -> list[Ask]:
-        """Return some of the wishes for a slot, and forget them."""
-        found = [ask for ask in self.waiting if which(ask)]
-        self.waiting = [ask for ask in self.waiting if ask not in found]
-        return found
+        A request for another program waits until every slot is free; requests behind it do not overtake it.
+        """
+        self._queue = self.queue
+        while self._queue and len(self.occupied) < self.size:
+            request = self._queue[0]
+            if self.occupied and request.program != self.program:
+                return None
+            del self._queue[0]
+            if request.answer.set_running_or_notify_cancel():
+                self.program = request.program
+                return next(index for index in range(self.size) if index not in self.occupied), request
+        return None
+
+
+@dataclass
+class Occupancy:
+    """Slot-seconds since the first trial; seconds spent compiling are left out.
+
+    Attributes:
+        slots: K.
+        busy: slot-seconds in which a trial was trained, evaluated or saved, alone or with its neighbours.
+        elapsed: seconds in all.
+    """
+
+    slots: int
+    busy: float = 0.0
+    elapsed: float = 0.0
+
+    def add(self, served: int, seconds: float) -> None:
+        """Add a period in which `served` slots were busy."""
+        self.busy += served * seconds
+        self.elapsed += seconds
+
+    @property
+    def share(self) -> float:
+        """Return the share of slot-seconds that were busy."""
+        return self.busy / (self.slots * self.elapsed) if self.elapsed else 0.0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, marks
 
@@ -52,7 +52,7 @@ class Head(NetworkHost):
         project = self._home / "sweeps"
         (project / "mlruns").mkdir(parents=True)
         (project / ".venv").symlink_to(BIN.parent)
-        self.token = token.made(project / "mlruns" / "ray-token").read_text()
+        self.token = ensure_token(project / "mlruns" / "ray-token").read_text()
 
     def do(self, command: str, **changes: str) -> subprocess.Popen[str]:
         """Start a command with what every shell on a node has."""

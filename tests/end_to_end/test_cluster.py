@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests.end_to_end.commands import SMALL, Commands, finish
 from tests.end_to_end.network import NetworkHost, Switch, marks
 
@@ -56,7 +56,7 @@ def start_head(host: NetworkHost, commands: Commands, **changes: str) -> None:
 
 
 def with_token(commands: Commands) -> dict[str, str]:
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token.made(commands.root / "ray-token"))}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(ensure_token(commands.root / "ray-token"))}
 
 
 def test_nobody_there_is_said_at_once(head: NetworkHost, commands: Commands) -> None:
@@ -70,7 +70,7 @@ def test_a_head_that_answers_without_a_token_is_refused(head: NetworkHost, comma
     start_head(head, commands, RAY_AUTH_MODE="disabled")
     code, output = finish(sweep(head, commands))
     assert code == 2, output
-    assert "must refuse whoever has no token" in output
+    assert "must refuse connections without a token" in output
     assert not (commands.root / "sweeps.db").exists()
 
 
@@ -81,11 +81,11 @@ def test_another_token_is_refused_and_several_hosts_need_shared_stores(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    theirs = str(token.made(tmp_path / "another-token"))
+    theirs = str(ensure_token(tmp_path / "another-token"))
     start_head(head, commands, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=theirs)
     code, output = finish(sweep(head, commands))
     assert code == 2, output
-    assert "must take our token" in output
+    assert "must accept our token" in output
     (commands.root / "ray-token").write_text(Path(theirs).read_text())
     code, output = finish(sweep(head, commands, "--set", "resources={cpu: 2}"))
     assert code == 2, output

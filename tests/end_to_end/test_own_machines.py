@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.host import Host, available
 
@@ -59,7 +59,7 @@ def cluster_file(commands: Commands, host: Host) -> Path:
     document["auth"] = {"ssh_user": "root", "ssh_private_key": str(host.key)}
     document["setup_commands"][0] = f"ln -sfn {BIN.parent} ~/sweeps/.venv"
     document["file_mounts"]["~/sweeps/data"] = str(commands.shared / "data")
-    document["file_mounts"]["~/sweeps/mlruns/ray-token"] = str(token.made(commands.folder / "ray-token"))
+    document["file_mounts"]["~/sweeps/mlruns/ray-token"] = str(ensure_token(commands.folder / "ray-token"))
     plain.dump(document, file)
     return file
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.faults.site import PLAIN, SPACE
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines import token
+from orchestrator.machines.token import ensure_token
 from tests import postgres
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, marks
@@ -48,7 +48,7 @@ class Job:
         self.folder, self._switch = commands.folder / "project", switch
         (self.folder / "bin").mkdir(parents=True)
         (self.folder / ".venv").symlink_to(Path(sys.executable).parents[1])
-        token.made(self.folder / "mlruns" / "ray-token")
+        ensure_token(self.folder / "mlruns" / "ray-token")
         (self.folder / "space.yaml").write_text(SPACE.format(**{**PLAIN, "trials": 3, "steps": 60_000}))
         for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
             (self.folder / "bin" / name).write_text(text)

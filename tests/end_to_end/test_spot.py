@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.faults.cluster import ClusterSite, slowness
-from orchestrator.session.retries import UNCHARGED
+from orchestrator.session.limits import UNCHARGED
 from tests import postgres
 from tests.end_to_end.commands import ROOT, finish, wait_for
 from tests.end_to_end.network import marks

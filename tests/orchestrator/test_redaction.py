@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from orchestrator.driver import provenance
+from orchestrator import provenance
 from orchestrator.redaction import redacted
 
 

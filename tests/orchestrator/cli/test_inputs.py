@@ -142,8 +142,8 @@ def test_a_second_driver(here: Path) -> None:
 
 HARM: dict[str, tuple[Callable[[Paths, pytest.MonkeyPatch], object], str]] = {
     "linked checkpoints": (lambda paths, _: paths.checkpoints("").symlink_to("/"), "symbolic link"),
-    "everybody's folder": (lambda paths, _: paths.root.chmod(0o777), "writable for everybody"),
-    "everybody's token": (lambda paths, _: paths.token.touch(0o644), "owner's eyes"),
+    "everybody's folder": (lambda paths, _: paths.root.chmod(0o777), "writable by other users"),
+    "everybody's token": (lambda paths, _: paths.token.touch(0o644), "readable by its owner alone"),
     "folder of files as MLflow": (
         lambda _, patch: patch.setenv("MLFLOW_TRACKING_URI", "file:./mlruns"),
         "MLFLOW_TRACKING_URI",

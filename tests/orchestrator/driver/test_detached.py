@@ -1,4 +1,4 @@
-"""A driver in a session of its own, and what its follower shows."""
+"""A driver in a session of its own, and what a terminal that follows it shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ exit 7
 def test_the_driver_has_a_session_of_its_own_and_prints_to_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given the same command line, but it does not detach once more."""
+    """Its command line is the same, but it does not detach once more."""
     monkeypatch.setenv(detached.DETACH, "1")
     monkeypatch.setattr(sys, "executable", str(_echo(tmp_path)))
     log = tmp_path / "logs" / "driver.log"
@@ -43,8 +43,8 @@ def _echo(folder: Path) -> Path:
     return script
 
 
-def test_nothing_that_is_printed_last_is_missed(tmp_path: Path) -> None:
-    """What comes between the last look and the end is shown too."""
+def test_the_last_output_is_not_missed(tmp_path: Path) -> None:
+    """Output between the last look and the end is shown too."""
     log, shown = tmp_path / "log", []
     log.write_text("before\n")
     start = detached.end_of(log)
@@ -58,13 +58,13 @@ def test_nothing_that_is_printed_last_is_missed(tmp_path: Path) -> None:
     assert "".join(shown) == "at the end\n"
 
 
-def test_who_comes_later_sees_the_last_whole_lines(tmp_path: Path) -> None:
+def test_a_later_follower_sees_the_last_whole_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {number}\n" for number in range(2000)))
-    seen = log.read_text()[detached.last_lines(log) :]
-    assert seen.startswith("line ")
-    assert seen.endswith("line 1999\n")
-    assert len(seen) <= detached.LAST_BYTES
+    shown = log.read_text()[detached.last_lines(log) :]
+    assert shown.startswith("line ")
+    assert shown.endswith("line 1999\n")
+    assert len(shown) <= detached.LAST_BYTES
     log.write_text("one\n")
     assert detached.last_lines(log) == 0
 

@@ -1,4 +1,4 @@
-"""A sweep writes where it says, and only where nobody else can."""
+"""Paths that others could change are refused; the cost of a sweep is that of earlier trials, or unknown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver import preflight as place
+from orchestrator.cli.app import run_command
+from orchestrator.config import load
+from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
+from tests.orchestrator.cli.test_inputs import SPACE
+from tests.orchestrator.ledger.examples import trial_record
 
 SWEEP = "copy-0123abcd"
 
@@ -24,45 +30,94 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
-def test_an_ordinary_root_is_taken(paths: Paths, tmp_path: Path) -> None:
-    """So is one that is not there yet, and a link to a larger disk."""
-    place.check(paths, SWEEP)
-    place.check(Paths(tmp_path / "nowhere"), SWEEP)
+def test_an_ordinary_root_is_accepted(paths: Paths, tmp_path: Path) -> None:
+    """So is one that does not exist yet, and a link to a larger disk."""
+    preflight.check_paths(paths, SWEEP)
+    preflight.check_paths(Paths(tmp_path / "nowhere"), SWEEP)
     (tmp_path / "link").symlink_to(paths.root)
-    place.check(Paths(tmp_path / "link"), SWEEP)
+    preflight.check_paths(Paths(tmp_path / "link"), SWEEP)
 
 
-def _lead_elsewhere(path: Path) -> None:
+def _replace_by_link(path: Path) -> None:
     if path.exists():
         path.rmdir()
     path.symlink_to("/")
 
 
 HARM: dict[str, Callable[[Paths], None]] = {
-    "must be a folder under its root, got a symbolic link to /": lambda paths: _lead_elsewhere(
+    "must be a folder under its root, got a symbolic link to /": lambda paths: _replace_by_link(
         paths.artifacts
     ),
-    f"{SWEEP}-0: must be a folder under": lambda paths: _lead_elsewhere(
+    f"{SWEEP}-0: must be a folder under": lambda paths: _replace_by_link(
         paths.trial_checkpoints(SWEEP, f"{SWEEP}-0")
     ),
-    "must not be writable for everybody, got mode 777": lambda paths: paths.root.chmod(0o777),
-    "must be a file for its owner's eyes only, got mode 644": lambda paths: paths.token.chmod(0o644),
+    "must not be writable by other users, got mode 777": lambda paths: paths.root.chmod(0o777),
+    "must be a file readable by its owner alone, got mode 644": lambda paths: paths.token.chmod(0o644),
 }
 
 
-@pytest.mark.parametrize("said", HARM)
-def test_what_others_could_change_is_refused(paths: Paths, said: str) -> None:
-    HARM[said](paths)
+@pytest.mark.parametrize("message", HARM)
+def test_a_path_that_others_could_change_is_refused(paths: Paths, message: str) -> None:
+    HARM[message](paths)
     with pytest.raises(BadInput) as refusal:
-        place.check(paths, SWEEP)
-    assert said in str(refusal.value)
+        preflight.check_paths(paths, SWEEP)
+    assert message in str(refusal.value)
 
 
 def test_another_users_root_is_refused(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root gives the folder away; whoever cannot becomes somebody else."""
+    """The superuser gives the folder away; any other user pretends to be a third one."""
     if os.geteuid() == 0:
         os.chown(paths.root, 12345, 12345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(BadInput, match="the folder of user"):
-        place.check(paths)
+        preflight.check_paths(paths)
+
+
+# ------------------------------------------------------------------ cost
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file whose sweep has run one trial: 2 s an interval of 10 steps, but for the first."""
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE)
+    sweep, paths = load(file, profile=None, gpus=0), Paths(tmp_path / "mlruns")
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
+    ledger.create_sweep(SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
+    trial = trial_record(sweep_id=sweep.id)
+    ledger.add_trial(trial)
+    attempt = ledger.start_attempt(trial.key)
+    for step, seconds in ((10, 90.0), (20, 1.5), (30, 1.5)):
+        saved = CheckpointRecord(trial.key, step, "last", f"/step-{step}", "ab", 3_000_000, {})
+        ledger.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
+    ledger.close()
+    return file
+
+
+def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return what `validate` prints."""
+    words = ["validate", str(file), "--root", str(file.parent / "mlruns"), *options]
+    assert run_command(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = validated(file, capsys, "--set", "training.steps=600", "--set", "resources.concurrent=1")
+    assert "time: 120 s a trial, at most 8 min for 4 of them, 1 at once" in printed
+    assert "memory: 3.0 MB a trial" in printed
+
+
+def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = validated(file, capsys, "--set", "budget.hours=0.0005")
+    assert "warning: budget.hours ends before the first report, which takes 2 s" in printed
+    assert "warning" not in validated(file, capsys, "--set", "budget.hours=1")
+
+
+def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
+    assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

@@ -1,4 +1,4 @@
-"""A cluster file that gives access away is refused, by name of what does."""
+"""A cluster file that holds a credential or opens a port is refused; the message names what and where."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SOUND: Mapping[str, Any] = {
 MODES = {"id": 0o600, "mlruns/ray-token": 0o600, ".": 0o755}
 
 
-def told(document: Mapping[str, Any], **modes: int | None) -> list[str]:
+def messages(document: Mapping[str, Any], **modes: int | None) -> list[str]:
     return [str(problem) for problem in problems("c.yaml", document, {**MODES, **modes}.get)]
 
 
-def test_a_sound_file_is_sound() -> None:
-    assert told(SOUND) == []
+def test_a_sound_file_passes() -> None:
+    assert messages(SOUND) == []
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("key: |-\n  -----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
         ("aws: AKIAIOSFODNN7EXAMPLE", "an access key"),
@@ -44,11 +44,10 @@ def test_a_sound_file_is_sound() -> None:
         ("  - RAY_AUTH_MODE=disabled ray start --head", "token"),
     ],
 )
-def test_what_gives_access_away_is_named_with_its_line(line: str, said: str) -> None:
-    found = [str(problem) for problem in problems_of_text("c.yaml", f"a: 1\n{line}\n")]
-    assert len(found) == 1
-    assert found[0].startswith(("c.yaml:2:", "c.yaml:3:"))
-    assert said in found[0]
+def test_a_credential_or_an_open_port_is_named_with_its_line(line: str, message: str) -> None:
+    (problem,) = [str(problem) for problem in problems_of_text("c.yaml", f"a: 1\n{line}\n")]
+    assert problem.startswith(("c.yaml:2:", "c.yaml:3:"))
+    assert message in problem
 
 
 @pytest.mark.parametrize(
@@ -64,46 +63,48 @@ def test_what_gives_access_away_is_named_with_its_line(line: str, said: str) -> 
         "version: 10.0.0.0",
     ],
 )
-def test_what_is_right_passes(line: str) -> None:
+def test_a_harmless_line_passes(line: str) -> None:
     assert list(problems_of_text("c.yaml", line)) == []
 
 
 def test_keys_that_others_can_read_are_refused() -> None:
-    assert "mode 0644" in told(SOUND, id=0o644)[0]
-    assert "mode 0640" in told(SOUND, **{"mlruns/ray-token": 0o640})[0]
-    assert "cluster token" in told(SOUND, **{"mlruns/ray-token": None})[0]
+    assert "mode 0644" in messages(SOUND, id=0o644)[0]
+    assert "mode 0640" in messages(SOUND, **{"mlruns/ray-token": 0o640})[0]
+    assert "cluster token" in messages(SOUND, **{"mlruns/ray-token": None})[0]
 
 
 def test_a_cluster_without_a_token_is_refused() -> None:
-    (said,) = told({**SOUND, "file_mounts": {"~/sweeps": "."}})
-    assert "must bring a token to every node" in said
+    (message,) = messages({**SOUND, "file_mounts": {"~/sweeps": "."}})
+    assert "must copy a token to every node" in message
 
 
-def test_what_is_not_filled_in_is_named() -> None:
-    (said,) = told({**SOUND, "auth": {"ssh_user": "FILL-IN", "ssh_private_key": "id"}})
-    assert "auth.ssh_user" in said
+def test_a_key_that_is_not_filled_in_is_named() -> None:
+    (message,) = messages({**SOUND, "auth": {"ssh_user": "FILL-IN", "ssh_private_key": "id"}})
+    assert "auth.ssh_user" in message
 
 
-def test_a_mount_that_is_not_here_is_named() -> None:
-    (said,) = told({**SOUND, "file_mounts": {**SOUND["file_mounts"], "~/sweeps/data": "data"}})
-    assert "mkdir -p data" in said
+def test_a_mount_of_a_missing_file_is_named() -> None:
+    (message,) = messages({**SOUND, "file_mounts": {**SOUND["file_mounts"], "~/sweeps/data": "data"}})
+    assert "mkdir -p data" in message
 
 
-def test_ray_s_own_security_group_is_refused() -> None:
-    """It lets the whole world in at port 22."""
+def test_rays_own_security_group_is_refused() -> None:
+    """It admits the whole world at port 22."""
     nodes = {"gpu": {"node_config": {"InstanceType": "g5.xlarge"}}}
-    (said,) = told({**SOUND, "provider": {"type": "aws"}, "available_node_types": nodes})
-    assert "available_node_types.gpu" in said
+    (message,) = messages({**SOUND, "provider": {"type": "aws"}, "available_node_types": nodes})
+    assert "available_node_types.gpu" in message
 
 
-def test_the_verb_ends_with_2_and_a_line_each(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_verb_exits_with_2_and_prints_a_line_for_each_problem(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("provider: {type: local}\ntoken_url: https://me:secret@host\nopen: 0.0.0.0/0\n")
     assert run_command(["cluster", "check", str(file)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_the_token_is_made_once_for_its_owner(tmp_path: Path) -> None:
+def test_the_token_is_created_once_and_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     for _ in range(2):
         assert run_command(["cluster", "token", "--root", str(tmp_path)]) == 0
     token = tmp_path / "ray-token"

@@ -1,4 +1,4 @@
-"""Hardware is found without JAX, and a GPU is never ignored by mistake."""
+"""Hardware is counted without JAX, attempts are fitted to nodes, and a GPU is never ignored by mistake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.machines.hardware import Hardware, detect, require_gpu_jax
+from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax, why_none
+
+CPU_NODE = Node(cpus=8, gpus=0, free_cpus=8)
+GPU_NODE = Node(cpus=4, gpus=1, free_cpus=4, free_gpus=1)
+BUSY_NODE = Node(cpus=4, gpus=1)
 
 
 def devices(folder: Path, *names: str) -> Path:
@@ -16,28 +20,51 @@ def devices(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_counts_numbered_devices_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_numbered_devices_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = detect(devices(tmp_path, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-modeset"))
-    assert found.gpus == 2
+    hardware = detect(devices(tmp_path, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-modeset"))
+    assert hardware.gpus == 2
 
 
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("0,1", 2), ("0,1,2,3", 2)])
-def test_respects_visible_devices(
+def test_visible_devices_limit_the_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, count: int
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert detect(devices(tmp_path, "nvidia0", "nvidia1")).gpus == count
 
 
-def test_gpu_without_its_jax_is_refused() -> None:
+def test_a_gpu_without_its_jax_plugin_is_refused() -> None:
     with pytest.raises(BadInput, match="make setup CUDA=13"):
         require_gpu_jax(Hardware(cpus=2, gpus=1), plugins=("no_such_plugin",))
 
 
-def test_gpu_with_its_jax_is_fine() -> None:
+def test_a_gpu_with_its_jax_plugin_is_accepted() -> None:
     require_gpu_jax(Hardware(cpus=2, gpus=1), plugins=("json",))
 
 
-def test_no_gpu_needs_nothing() -> None:
+def test_a_machine_without_a_gpu_needs_no_plugin() -> None:
     require_gpu_jax(Hardware(cpus=2, gpus=0), plugins=("no_such_plugin",))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "fit"),
+    [(1, 0, 16), (1, 1, 2), (4, 0.5, 2), (1, 1 / 3, 6), (5, 1, 0), (0.5, 0, 32), (1, 2, 0)],
+)
+def test_each_attempt_fits_on_one_node(cpu: float, gpu: float, fit: int) -> None:
+    assert fitting([CPU_NODE, GPU_NODE, BUSY_NODE], cpu, gpu) == fit
+
+
+def test_the_reason_names_the_missing_resource() -> None:
+    assert why_none([CPU_NODE] * 3, 1, 1) == "no node with 1 GPU; 3 nodes, 0 free"
+    assert why_none([], 1, 1) == "no node with 1 GPU; 0 nodes, 0 free"
+    assert why_none([BUSY_NODE], 1, 0.5) == "no free node with 1 CPU and 0.5 GPU; 1 node, 0 free"
+    assert why_none([BUSY_NODE, GPU_NODE], 5, 1) == "no node with 5 CPU and 1 GPU; 2 nodes, 0 free"
+
+
+def test_a_cluster_offers_its_largest_nodes_but_no_mixture_of_them() -> None:
+    hardware = Hardware.of([CPU_NODE, GPU_NODE])
+    assert (hardware.cpus, hardware.gpus) == (8, 1)
+    assert hardware.holds(4, 1)
+    assert not hardware.holds(8, 1)
+    assert Hardware.of([]).gpus == 0

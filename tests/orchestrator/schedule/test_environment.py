@@ -1,4 +1,4 @@
-"""The environment of Ray and of the workers."""
+"""The environment of Ray, and the token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.schedule.environment import prepare, worker_environment
+from orchestrator.schedule.environment import prepare
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
 
-def test_token_is_for_the_owner_alone(tmp_path: Path) -> None:
+def test_the_token_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     token = tmp_path / "ray-token"
     prepare(0.0, token)
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
@@ -24,7 +24,7 @@ def test_token_is_for_the_owner_alone(tmp_path: Path) -> None:
     assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
-def test_token_is_kept(tmp_path: Path) -> None:
+def test_the_token_is_kept(tmp_path: Path) -> None:
     token = tmp_path / "ray-token"
     prepare(0.0, token)
     first = token.read_text()
@@ -32,10 +32,9 @@ def test_token_is_kept(tmp_path: Path) -> None:
     assert token.read_text() == first
 
 
-def test_a_trial_without_a_gpu_never_sees_one() -> None:
-    assert worker_environment(0.0)["JAX_PLATFORMS"] == "cpu"
-
-
-@pytest.mark.parametrize(("share", "fraction"), [(1 / 8, "0.113"), (1.0, "0.900"), (2.0, "0.900")])
-def test_memory_follows_the_share(share: float, fraction: str) -> None:
-    assert set(worker_environment(share).values()) == {fraction}
+def test_the_token_of_a_cluster_is_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/the/clusters/token")
+    prepare(0.0, tmp_path / "ray-token")
+    assert os.environ["RAY_AUTH_TOKEN_PATH"] == "/the/clusters/token"
+    assert not (tmp_path / "ray-token").exists()

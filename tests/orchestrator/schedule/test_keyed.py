@@ -1,4 +1,4 @@
-"""A stopping rule sees trials, not attempts, and a resumed one remembers."""
+"""A stopping rule sees trials, not attempts, and a rebuilt one remembers."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ def attempt(name: str) -> SimpleNamespace:
 
 
 def result(step: int, value: float) -> dict[str, Any]:
-    return {"step": step, "val/accuracy": value, "waiting": False}
+    return {"step": step, "val/accuracy": value, "queued": False}
 
 
 GOOD = [History(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
 
 
 @pytest.mark.parametrize("rule", [asha, median])
-def test_an_empty_rule_lets_the_worst_go_on(rule) -> None:
-    """The trap that the replay is there for."""
+def test_an_empty_rule_lets_the_worst_trial_go_on(rule) -> None:
+    """The reason for the replay."""
     scheduler = KeyedScheduler(rule())
     scheduler.on_trial_add(None, attempt("s-9.1"))
     assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.CONTINUE
 
 
 @pytest.mark.parametrize("rule", [asha, median])
-def test_a_rule_told_the_ledger_stops_the_worst(rule) -> None:
+def test_a_rule_that_has_seen_the_ledger_stops_the_worst_trial(rule) -> None:
     """Reports of an earlier run count in a new one."""
     scheduler = KeyedScheduler(rule(), GOOD)
     scheduler.on_trial_add(None, attempt("s-9.1"))
     assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.STOP
 
 
-def test_a_decision_is_known_again_whatever_came_after_it() -> None:
-    """Reports are replayed as they came: who went on when it was the best is not stopped by later ones."""
-    came = [("s-0", 0.5), ("s-1", 0.4), ("s-2", 0.9), ("s-3", 0.1), ("s-4", 0.95)]
+def test_a_decision_is_repeated_whatever_came_after_it() -> None:
+    """Reports are replayed in the order of arrival, so later ones change no earlier decision."""
+    arrivals = [("s-0", 0.5), ("s-1", 0.4), ("s-2", 0.9), ("s-3", 0.1), ("s-4", 0.95)]
     reports = [
         ReportRecord(key, 100, f"{key}.1", {"val/accuracy": value}, at)
-        for at, (key, value) in enumerate(came)
+        for at, (key, value) in enumerate(arrivals)
     ]
     live, decisions = KeyedScheduler(asha()), {}
-    for key, value in came:
+    for key, value in arrivals:
         live.on_trial_add(None, attempt(f"{key}.1"))
         decisions[key] = live.on_trial_result(None, attempt(f"{key}.1"), result(100, value))
     again = KeyedScheduler(asha(), histories(reversed(reports)))
-    assert again.stopped == {key for key, said in decisions.items() if said == TrialScheduler.STOP}
+    assert again.stopped == {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
     assert again.stopped
 
 
@@ -83,8 +83,8 @@ def test_a_retry_is_the_same_trial() -> None:
 
 
 def test_a_sign_of_life_is_not_compared() -> None:
-    """It carries no metric, and the trial goes on."""
+    """It has no metric, and the trial goes on."""
     scheduler = KeyedScheduler(asha(), GOOD)
     scheduler.on_trial_add(None, attempt("s-9.1"))
-    alive = {"step": 0, "waiting": True}
+    alive = {"step": 0, "queued": True}
     assert scheduler.on_trial_result(None, attempt("s-9.1"), alive) == TrialScheduler.CONTINUE

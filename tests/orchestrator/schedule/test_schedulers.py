@@ -1,4 +1,4 @@
-"""Every registered scheduler can be built."""
+"""Every scheduler that a file may name can be built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.config import load
 from orchestrator.config.strategy import SCHEDULERS
-from orchestrator.driver import admission
+from orchestrator.driver import preflight
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.schedulers import build
 
@@ -36,6 +36,6 @@ def sweep(folder: Path, name: str, options: str = ""):
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_every_scheduler_can_be_built_with_its_defaults(tmp_path: Path, name: str) -> None:
-    made = sweep(tmp_path, name, "mutations: [learning_rate]" if name == "pbt" else "")
-    admission.check(made, HERE, tmp_path)
-    assert build(made, []).metric in ("val/accuracy", None)
+    specification = sweep(tmp_path, name, "mutations: [learning_rate]" if name == "pbt" else "")
+    preflight.check_sweep(specification, HERE, tmp_path)
+    assert build(specification, []).metric in ("val/accuracy", None)

@@ -1,4 +1,4 @@
-"""What comes out of Ray Tune when the ledger can no longer be written."""
+"""The error that Ray Tune raises when the ledger can no longer be written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orchestrator.schedule.tuner import refusal_behind
 
 
 def tune(callback: Callable[[], None]) -> None:
-    """Call back as Tune's controller does."""
+    """Call a callback as Tune's controller does."""
     try:
         callback()
-    except Exception:  # noqa: BLE001 - as Tune has it, the next line too
+    except Exception:  # noqa: BLE001 - as Tune does, and so is the next line
         raise TuneError(traceback.format_exc())  # noqa: B904
 
 
@@ -25,16 +25,16 @@ def full() -> None:
 
 
 def broken() -> None:
-    raise KeyError("a mistake of ours")
+    raise KeyError("a mistake in the callback")
 
 
-def test_a_refusal_comes_back_as_itself() -> None:
+def test_a_refusal_in_a_callback_is_raised_as_itself() -> None:
     with pytest.raises(TuneError) as met:
         tune(full)
     assert isinstance(refusal_behind(met.value), NoSpace)
 
 
-def test_a_mistake_stays_a_mistake() -> None:
+def test_another_error_in_a_callback_is_no_refusal() -> None:
     with pytest.raises(TuneError) as met:
         tune(broken)
     assert refusal_behind(met.value) is None

@@ -11,7 +11,7 @@ from tests.attempts import assignment
 
 
 def test_trials_follow_each_other_in_one_worker(tmp_path: Path) -> None:
-    """One goes to its end, one fails with its cause, one is stopped midway, and the next starts afresh."""
+    """One completes, one fails with its cause, one is stopped midway, and the next starts from its seed."""
     alone = [replace(assignment(tmp_path, number), gpu=0.0) for number in range(4)]
     broken = replace(alone[1], resume=str(tmp_path / "nothing"))
     worker = Worker(alone[0].to_config())

@@ -1,4 +1,4 @@
-"""A desk for every test that wants one."""
+"""The fixture of every test of a session."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.session.desk import Desk
+from tests.orchestrator.session.sessions import Sessions
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    """Return a desk in a folder of its own."""
-    return Desk(tmp_path)
+def sessions(tmp_path: Path) -> Sessions:
+    """Return an opener of sessions in a folder of its own."""
+    return Sessions(tmp_path)

@@ -1,4 +1,4 @@
-"""Where a sweep stands, from the trials that its ledger remembers."""
+"""The trial board: states, the best trial so far, retries that are due."""
 
 from __future__ import annotations
 
@@ -7,40 +7,88 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.ledger.records import TrialRecord, TrialState
-from orchestrator.session.board import Standing
+from orchestrator.ledger.selection import best_trial
+from orchestrator.session.board import RetryQueue, TrialBoard
 from tests import sweeps
-from tests.orchestrator.session.desk import Desk
 
 
-def trials(*of: tuple[TrialState, float | None]) -> list[TrialRecord]:
-    return [sweeps.trial(number, state, value=value) for number, (state, value) in enumerate(of)]
+def trials(*values: tuple[TrialState, float | None]) -> list[TrialRecord]:
+    return [sweeps.trial(number, state, value=value) for number, (state, value) in enumerate(values)]
 
 
-def test_what_an_earlier_driver_left_unfinished_waits(desk: Desk) -> None:
-    left = trials(("COMPLETE", 0.5), ("RUNNING", None), ("PREEMPTED", None), ("FAILED", None))
-    standing = Standing(desk.sweep(6), left)
-    assert list(standing.states.values()) == ["COMPLETE", "WAITING", "WAITING", "FAILED"]
-    assert standing.waiting.in_turn() == [left[1].key, left[2].key]
-    assert standing.unsettled == 4
+def board(records: list[TrialRecord], *, maximize: bool = True, wanted: int = 6) -> TrialBoard:
+    return TrialBoard(records, maximize=maximize, wanted=wanted)
 
 
-def test_the_best_is_a_complete_trial_of_the_search(desk: Desk) -> None:
+def test_unfinished_trials_of_an_earlier_driver_are_due() -> None:
+    records = trials(("COMPLETE", 0.5), ("RUNNING", None), ("PREEMPTED", None), ("FAILED", None))
+    resumed = board(records)
+    assert list(resumed.states.values()) == ["COMPLETE", "WAITING", "WAITING", "FAILED"]
+    assert resumed.retries.in_order() == [records[1].key, records[2].key]
+    assert resumed.unsettled == 4
+
+
+def test_the_best_trial_is_a_complete_one_of_the_search() -> None:
     good, better, pruned, confirmation = trials(
         ("COMPLETE", 0.5), ("COMPLETE", 0.7), ("PRUNED", 0.8), ("COMPLETE", 0.9)
     )
-    standing = Standing(desk.sweep(6), [good, better, pruned, replace(confirmation, role="confirmation")])
-    assert standing.best == (better.key, 0.7)
+    records = [good, better, pruned, replace(confirmation, role="confirmation")]
+    assert board(records).best == (better.key, 0.7)
 
 
-@pytest.mark.parametrize(("aim", "best"), [("maximize: val/accuracy", 0.7), ("minimize: val/loss", 0.5)])
-def test_what_is_better_depends_on_the_objective(desk: Desk, aim: str, best: float) -> None:
-    sweep = desk.sweep(6, aim=aim)
-    standing = Standing(sweep, trials(("COMPLETE", 0.7), ("COMPLETE", 0.5), ("COMPLETE", 0.6)))
-    assert standing.progress(1.0, None).best_value == best
+@pytest.mark.parametrize(("maximize", "best"), [(True, 0.7), (False, 0.5)])
+def test_the_objective_decides_which_value_is_better(maximize: bool, best: float) -> None:
+    records = trials(("COMPLETE", 0.7), ("COMPLETE", 0.5), ("COMPLETE", 0.6))
+    assert board(records, maximize=maximize).progress(1.0, None).best_value == best
 
 
-def test_the_time_left_is_estimated_from_what_this_run_settled(desk: Desk) -> None:
-    standing = Standing(desk.sweep(5), trials(("COMPLETE", 0.5), ("RUNNING", None)))
-    assert standing.progress(30.0, None).seconds_left is None
-    standing.states["retrieval-1"] = "PRUNED"
-    assert standing.progress(30.0, None).seconds_left == 90.0
+@pytest.mark.parametrize("maximize", [True, False])
+def test_the_lower_number_wins_a_tie_whichever_trial_reported_first(maximize: bool) -> None:
+    first, second = trials(("COMPLETE", None), ("COMPLETE", None))
+    live = board([first, second], maximize=maximize)
+    live.score(second, 0.7)
+    live.score(first, 0.7)
+    assert live.best == (first.key, 0.7)
+
+
+def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
+    """So that at the end the board and the ledger name the same trial."""
+    records = trials(("RUNNING", None), ("RUNNING", None), ("RUNNING", None))
+    live = board(records)
+    for trial, value in zip(records, (0.5, 0.8, 0.9), strict=True):
+        live.score(trial, value)
+    assert live.best == (records[2].key, 0.9)
+    ended: list[TrialState] = ["COMPLETE", "PRUNED", "FAILED"]
+    for trial, state in zip(records, ended, strict=True):
+        live.states[trial.key] = state
+    in_ledger = [
+        replace(trial, state=state, value=None if state == "FAILED" else value)
+        for trial, state, value in zip(records, ended, (0.5, 0.8, 0.9), strict=True)
+    ]
+    best = best_trial(in_ledger, maximize=True)
+    assert best is not None
+    assert live.best == (best.key, best.value) == (records[0].key, 0.5)
+
+
+def test_the_time_left_is_estimated_from_the_trials_that_this_driver_settled() -> None:
+    records = trials(("COMPLETE", 0.5), ("RUNNING", None))
+    live = board(records, wanted=5)
+    assert live.progress(30.0, None).seconds_left is None
+    live.states[records[1].key] = "PRUNED"
+    assert live.progress(30.0, None).seconds_left == 90.0
+
+
+def test_retries_of_an_earlier_driver_are_due_first_and_the_others_at_their_time() -> None:
+    retries = RetryQueue(["s-1", "s-0"])
+    retries.add("s-3", due=20.0)
+    retries.add("s-2", due=10.0)
+    assert retries.in_order() == ["s-0", "s-1", "s-2", "s-3"]
+    assert [retries.pop(now=9.0) for _ in range(3)] == ["s-0", "s-1", None]
+    assert retries.pop(now=10.0) == "s-2"
+    assert len(retries) == 1
+
+
+def test_a_retry_that_is_removed_before_it_is_due_is_not_popped() -> None:
+    retries = RetryQueue(["s-0", "s-1", "s-2"])
+    retries.remove("s-1")
+    assert [retries.pop(now=0.0) for _ in range(3)] == ["s-0", "s-2", None]

@@ -1,13 +1,19 @@
-"""Who goes on from whom, and with which hyperparameters."""
+"""Population based training: which trial copies which, and with which hyperparameters it goes on."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from orchestrator.config import load
 from orchestrator.config.space import Distribution
 from orchestrator.session.population import Mutation, Population
+from orchestrator.session.session import Session
+from orchestrator.storage.paths import checkpoint_name
+from tests.orchestrator.session.sessions import SPACE as FILE
+from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 RATE = Distribution("log_uniform", 1e-4, 1e-2)
 SPACE = {
@@ -20,46 +26,101 @@ PARAMS = {"learning_rate": 1e-3, "dropout": 0.1, "weight_decay": 0.05, "gamma_in
 
 
 def scores(population: Population, step: int, values: list[float]) -> list[list[str]]:
-    return [population.better(f"t{place}", step, value) for place, value in enumerate(values)]
+    return [population.donors(f"t{index}", step, value) for index, value in enumerate(values)]
 
 
-def test_the_worst_quarter_goes_on_from_the_best_quarter() -> None:
-    asked = scores(Population(10, 0.25, 1), 10, [0.9, 0.8, 0.7, 0.6, 0.85, 0.95, 0.5, 0.1])
-    assert asked[-1] == ["t5", "t0"]
-    assert asked[4] == []
+def test_the_worst_quarter_copies_the_best_quarter() -> None:
+    donors = scores(Population(10, 0.25, 1), 10, [0.9, 0.8, 0.7, 0.6, 0.85, 0.95, 0.5, 0.1])
+    assert donors[-1] == ["t5", "t0"]
+    assert donors[4] == []
 
 
-def test_less_is_better_where_it_is_minimised() -> None:
+def test_less_is_better_if_the_objective_is_minimised() -> None:
     assert scores(Population(10, 0.5, -1), 10, [0.1, 0.9])[1] == ["t0"]
 
 
 def test_only_equal_steps_are_compared_and_only_at_the_period() -> None:
     population = Population(10, 0.5, 1)
-    assert population.better("a", 10, 0.9) == []
-    assert population.better("b", 15, 0.1) == []
-    assert population.better("b", 20, 0.1) == []
-    assert population.better("b", 10, 0.1) == ["a"]
+    assert population.donors("a", 10, 0.9) == []
+    assert population.donors("b", 15, 0.1) == []
+    assert population.donors("b", 20, 0.1) == []
+    assert population.donors("b", 10, 0.1) == ["a"]
 
 
-def test_nobody_goes_on_from_itself() -> None:
+def test_no_trial_copies_itself() -> None:
     population = Population(10, 0.25, 1)
-    assert population.better("a", 10, 0.5) == []
-    for place in range(20):
-        assert f"t{place}" not in population.better(f"t{place}", 20, place / 20)
+    assert population.donors("a", 10, 0.5) == []
+    for index in range(20):
+        assert f"t{index}" not in population.donors(f"t{index}", 20, index / 20)
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("resample", [0.0, 0.5, 1.0])
-def test_what_changes_stays_in_the_space_and_the_rest_stays(seed: int, resample: float) -> None:
+def test_mutations_stay_in_the_space_and_change_nothing_else(seed: int, resample: float) -> None:
     mutation = Mutation(("learning_rate", "dropout", "weight_decay"), resample, (0.8, 1.2))
     changed = mutation.applied(PARAMS, SPACE, random.Random(seed))
     assert changed["gamma_init.min"] == 0.5
     assert all(SPACE[name].holds(value) for name, value in changed.items())
 
 
-def test_a_step_multiplies_and_stops_at_the_ends() -> None:
+def test_a_step_multiplies_and_stops_at_the_ends_of_the_range() -> None:
     step = Mutation(("learning_rate",), 0.0, (0.8, 1.2))
     seen = {step.applied(PARAMS, SPACE, random.Random(seed))["learning_rate"] for seed in range(20)}
     assert sorted(seen) == pytest.approx([0.8e-3, 1.2e-3])
     top = {**PARAMS, "learning_rate": 1e-2}
     assert max(step.applied(top, SPACE, random.Random(seed))["learning_rate"] for seed in range(20)) == 1e-2
+
+
+# ------------------------------------------------------------------ exploits in a session
+
+POPULATION = FILE.replace("sampler: {random: {seed: 3}}\n", "").replace(
+    "scheduler: {none: {}}", "scheduler: {pbt: {mutations: [learning_rate], period: 0.34, quantile: 0.5}}"
+)
+
+
+def open_population(sessions: Sessions) -> Session:
+    """Open a session of two trials, either of which may copy the other."""
+    file = sessions.folder / "population.yaml"
+    file.write_text(POPULATION.replace("BUDGET", "2"))
+    return sessions.open(load(file, profile=None, gpus=0))
+
+
+def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Sessions) -> None:
+    """The worse trial resumes the better one's state, which the donor can no longer delete."""
+    session = open_population(sessions)
+    good, bad = launch(session), launch(session)
+    session.reported(good.attempt_id, outcome(good, 10, 0.9))
+    donated = Path(good.checkpoints) / checkpoint_name(10)
+    (donated / "arrays").write_text("of the donor")
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
+    session.completed(bad.attempt_id)
+    again = launch(session)
+    train(session, good)
+    assert (again.trial_key, again.attempt_id) == (bad.trial_key, f"{bad.trial_key}.2")
+    assert again.resume is not None
+    assert (Path(again.resume) / "arrays").read_text() == "of the donor"
+    before, after = good.settings.training.learning_rate, again.settings.training.learning_rate
+    assert after != before
+    trial = sessions.ledger.trial(bad.trial_key)
+    (segment,) = trial.system_attrs["segments"]
+    assert (segment["donor"], segment["step"]) == (good.trial_key, 10)
+    assert segment["params"] == trial.params
+    assert sessions.ledger.attempts(bad.trial_key)[0].cause == f"goes on from {good.trial_key}"
+    session.reported(again.attempt_id, outcome(again, 20, 0.95))
+    session.reported(again.attempt_id, outcome(again, 30, 0.96))
+    assert Path(again.resume).exists(), "the copied checkpoint is pinned"
+    session.completed(again.attempt_id)
+    assert sessions.ledger.trial(bad.trial_key).state == "COMPLETE"
+    assert session.finished
+
+
+def test_no_trial_copies_an_earlier_step_or_a_finished_trial(sessions: Sessions) -> None:
+    session = open_population(sessions)
+    first, second = launch(session), launch(session)
+    session.reported(first.attempt_id, outcome(first, 10, 0.9))
+    assert not session.exploit(second.trial_key, 20, [first.trial_key])
+    for step in (20, 30):
+        session.reported(first.attempt_id, outcome(first, step, 0.9))
+    session.completed(first.attempt_id)
+    assert not session.exploit(second.trial_key, 20, [first.trial_key])

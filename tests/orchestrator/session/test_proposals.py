@@ -1,72 +1,75 @@
-"""What a session enters: trials of the search, then confirmations."""
+"""The trials that a session creates: of the search first, then confirmations; and which is launched next."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from orchestrator.config import load
-from tests.orchestrator.session.desk import Desk, launch, outcome, train
+from orchestrator.session.proposals import pick
+from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 CONFIRM = "confirm: {seeds: 2}\n"
 
 
-def test_the_chosen_hyperparameters_are_confirmed_with_fresh_seeds(desk: Desk) -> None:
-    session = desk.open(desk.sweep(2, CONFIRM))
+def test_the_best_trial_is_confirmed_with_fresh_seeds(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(2, CONFIRM))
     first, second = launch(session), launch(session)
     train(session, first, value=0.6)
     assert session.next_assignment() is None
     train(session, second, value=0.9)
     again = [launch(session), launch(session)]
-    chosen = desk.ledger.trial(second.trial_key)
-    for told in again:
-        assert told.settings.seed not in (first.settings.seed, second.settings.seed)
-        assert desk.ledger.trial(told.trial_key).params == chosen.params
-        train(session, told, value=0.99)
+    best = sessions.ledger.trial(second.trial_key)
+    for assignment in again:
+        assert assignment.settings.seed not in (first.settings.seed, second.settings.seed)
+        assert sessions.ledger.trial(assignment.trial_key).params == best.params
+        train(session, assignment, value=0.99)
     assert again[0].settings.seed != again[1].settings.seed
     assert session.finished
     assert session.progress().best_value == 0.9
 
 
-def test_confirmations_go_on_with_the_next_driver(desk: Desk) -> None:
-    sweep = desk.sweep(1, CONFIRM)
-    session = desk.open(sweep)
+def test_confirmations_go_on_with_the_next_driver(sessions: Sessions) -> None:
+    sweep = sessions.sweep(1, CONFIRM)
+    session = sessions.open(sweep)
     train(session, launch(session), value=0.6)
-    told = launch(session)
-    session.reported(told.attempt_id, outcome(told, 10, 0.5))
-    after = desk.open(sweep)
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    after = sessions.open(sweep)
     again = launch(after)
-    assert again.trial_key == told.trial_key == f"{sweep.id}-c0"
+    assert again.trial_key == assignment.trial_key == f"{sweep.id}-c0"
     assert again.resume is not None
     assert launch(after).trial_key == f"{sweep.id}-c1"
 
 
-def test_trials_of_one_program_are_launched_together(desk: Desk) -> None:
-    """A search over widths asks a little ahead, and launches what shares a program with what runs."""
-    sweep = desk.sweep(8)
-    wider = desk.folder / "wider.yaml"
+def test_trials_of_one_program_are_launched_together(sessions: Sessions) -> None:
+    """A search over widths proposes a few trials ahead, and launches one that shares a running program."""
+    sweep = sessions.sweep(8)
+    wider = sessions.folder / "wider.yaml"
     wider.write_text(sweep.source_text.replace("search:", "search:\n  d_model: {choice: [8, 16]}"))
-    session = desk.open(load(wider, profile=None, gpus=0), capacity=4)
+    session = sessions.open(load(wider, profile=None, gpus=0), capacity=4)
     widths = [launch(session).settings.model.d_model for _ in range(4)]
-    states = [trial.state for trial in desk.ledger.trials(session.sweep.id)]
+    states = [trial.state for trial in sessions.ledger.trials(session.sweep.id)]
     assert states.count("RUNNING") == 4
     assert 4 < len(states) <= 8, "committed before it is launched"
-    drawn = [trial.params["d_model"] for trial in desk.ledger.trials(session.sweep.id)]
+    drawn = [trial.params["d_model"] for trial in sessions.ledger.trials(session.sweep.id)]
     assert widths.count(widths[0]) >= min(drawn.count(widths[0]), 3)
     assert widths != drawn[:4]
 
 
-def test_a_search_of_one_program_asks_for_nothing_ahead(desk: Desk) -> None:
-    session = desk.open(desk.sweep(8), capacity=4)
+def test_a_search_of_one_program_proposes_nothing_ahead(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(8), capacity=4)
     launch(session)
-    assert len(desk.ledger.trials(session.sweep.id)) == 1
+    assert len(sessions.ledger.trials(session.sweep.id)) == 1
 
 
-def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: Path) -> None:
-    sweep = desk.sweep(4)
-    undisturbed = desk.open(sweep, capacity=4)
+def test_the_same_seed_proposes_the_same_trials_after_a_kill(sessions: Sessions, tmp_path: Path) -> None:
+    sweep = sessions.sweep(4)
+    undisturbed = sessions.open(sweep, capacity=4)
     wanted = [launch(undisturbed).settings for _ in range(4)]
     (tmp_path / "other").mkdir()
-    other = Desk(tmp_path / "other")
+    other = Sessions(tmp_path / "other")
     seen = []
     for _ in range(4):
         session = other.open(other.sweep(4), capacity=4)
@@ -74,3 +77,34 @@ def test_the_same_seed_asks_the_same_points_after_a_kill(desk: Desk, tmp_path: P
             launch(session)
         seen.append(launch(session).settings)
     assert seen == wanted
+
+
+@pytest.mark.parametrize("until", [10, 20])
+def test_a_sweep_is_finished_if_every_trial_failed_although_confirmations_are_wanted(
+    sessions: Sessions, until: int
+) -> None:
+    """A failed trial has reported values, and yet there is no trial to confirm."""
+    session = sessions.open(sessions.sweep(1, CONFIRM))
+    assignment = launch(session)
+    for step in range(10, until + 1, 10):
+        session.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
+    session.failed(assignment.attempt_id, "non-finite")
+    assert sessions.ledger.trial(assignment.trial_key).state == "FAILED"
+    assert session.next_assignment() is None
+    assert session.finished
+
+
+@pytest.mark.parametrize(
+    ("proposed", "running", "index"),
+    [
+        (["narrow"], [], 0),
+        (["narrow", "wide", "wide"], [], 1),
+        (["narrow", "wide", "wide"], ["narrow", "wide", "narrow"], 0),
+        (["narrow", "wide"], ["deep", "deep", "wide"], 1),
+        (["narrow", "wide"], ["deep"], 0),
+    ],
+)
+def test_the_commonest_running_program_is_launched_first(
+    proposed: list[str], running: list[str], index: int
+) -> None:
+    assert pick(proposed, running) == index

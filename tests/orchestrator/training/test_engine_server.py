@@ -1,82 +1,107 @@
-"""The engine that several trials share: real training in one process, its messages sent by hand."""
+"""The engine that several trials share: real training in one process, requested from threads."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
 from tests.attempts import INTERVAL, assignment
 
+SWEEPS = ("between calls", "between reports", "alone", "queued")
+"""Ids of the sweeps whose stop a test requests."""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("resident")
+    return tmp_path_factory.mktemp("engine")
 
 
 @pytest.fixture
-def resident() -> Iterator[EngineServer]:
+def server() -> Iterator[EngineServer]:
     """Run an engine of four slots until it is idle."""
-    made = EngineServer(4, window=0.2, opening=0.5, idle=1.0)
-    thread = threading.Thread(target=made.run)
+    running = EngineServer(4, window=0.2, opening=0.5, idle=1.0)
+    thread = threading.Thread(target=running.run)
     thread.start()
-    yield made
+    yield running
     thread.join(timeout=60)
-    assert not thread.is_alive(), "an idle engine leaves"
+    assert not thread.is_alive(), "an idle server ends"
 
 
-def life(resident: EngineServer, told: Assignment, reports: int = 3) -> list[Outcome]:
-    """Ask for a trial's intervals one after the other, as its worker does."""
+@pytest.fixture(scope="module")
+def stops() -> Iterator[set[str]]:
+    """Return the ids of the sweeps whose stop is requested; a test adds its own of `SWEEPS`."""
+    requested: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "POLL_SECONDS", 0.01)
+        for sweep_id in SWEEPS:
+            process.watch(sweep_id, requested.__contains__)
+        yield requested
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def life(server: EngineServer, trial: Assignment, reports: int = 3) -> list[Outcome]:
+    """Request a trial's intervals one after the other, as its worker does."""
     outcomes: list[Outcome] = []
     while len(outcomes) < reports and not (outcomes and outcomes[-1].done):
-        outcome = resident.ask(told, told.trial_key, first=not outcomes).result(timeout=250)
-        if not outcome.waiting:
-            outcomes.append(outcome)
+        outcome = server.submit(trial, trial.trial_key, first=not outcomes).result(timeout=250)
+        outcomes.append(outcome)
     return outcomes
 
 
-def together(resident: EngineServer, trials: list[Assignment]) -> dict[int, list[Outcome]]:
-    found: dict[int, list[Outcome]] = {}
+def together(server: EngineServer, trials: list[Assignment]) -> dict[int, list[Outcome]]:
+    outcomes: dict[int, list[Outcome]] = {}
     threads = [
-        threading.Thread(target=lambda told=told: found.update({told.number: life(resident, told)}))
-        for told in trials
+        threading.Thread(target=lambda trial=trial: outcomes.update({trial.number: life(server, trial)}))
+        for trial in trials
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return outcomes
 
 
-def test_shared_equals_alone_and_slots_are_refilled(folder: Path, resident: EngineServer) -> None:
+def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: EngineServer) -> None:
     """Six trials in four slots, each with the curve it has in an engine of its own."""
     trials = [assignment(folder, number) for number in range(6)]
-    found = together(resident, trials)
+    shared = together(server, trials)
     alone = OwnEngine()
-    for told in trials:
-        outcomes = found[told.number]
+    for trial in trials:
+        outcomes = shared[trial.number]
         assert [outcome.step for outcome in outcomes] == [10, 20, 30]
         assert [outcome.done for outcome in outcomes] == [False, False, True]
-        for shared in outcomes:
-            expected = alone.advance(replace(told, checkpoints=str(folder / "alone")))
+        for outcome in outcomes:
+            expected = alone.advance(replace(trial, checkpoints=str(folder / "alone")))
             for name in ("train/loss", "val/loss"):
-                assert shared.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)
-        alone.leave()
-    assert 0 < resident.occupancy.share <= 1
-    assert resident.empty
+                assert outcome.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)
+        alone.release()
+    assert 0 < server.occupancy.share <= 1
+    assert server.empty
 
 
-def test_a_wish_to_stop_saves_each_trial_between_two_calls(folder: Path, resident: EngineServer) -> None:
-    wish = folder / "wish"
-    told = [assignment(folder, 10 + number, stop_wish=str(wish)) for number in range(2)]
-    answers = [resident.ask(each, each.trial_key, first=True) for each in told]
-    wish.touch()
+def test_a_stop_request_saves_each_trial_between_two_calls(
+    folder: Path, server: EngineServer, stops: set[str]
+) -> None:
+    sweep = SWEEPS[0]
+    trials = [assignment(folder, 10 + number, trial_key=f"{sweep}-{number}") for number in range(2)]
+    answers = [server.submit(trial, trial.trial_key, first=True) for trial in trials]
+    stops.add(sweep)
     for answer in answers:
         outcome = answer.result(timeout=250)
         assert outcome.interrupted
@@ -84,40 +109,85 @@ def test_a_wish_to_stop_saves_each_trial_between_two_calls(folder: Path, residen
         assert 0 < outcome.step < INTERVAL
 
 
-def test_a_wish_to_stop_is_heeded_between_two_reports(folder: Path, resident: EngineServer) -> None:
-    """A trial whose interval is one call of the device is nowhere else to be asked."""
-    wish = folder / "wish-between"
-    told = assignment(folder, 14, stop_wish=str(wish))
-    (first,) = life(resident, told, reports=1)
-    wish.touch()
-    left = resident.ask(told, told.trial_key, first=False).result(timeout=250)
-    assert (left.interrupted, left.done, left.step) == (True, True, first.step)
-    assert left.checkpoint == first.checkpoint
-    alone = OwnEngine()
-    told = assignment(folder, 15, stop_wish=str(folder / "wish-alone"))
-    first = alone.advance(told)
-    Path(told.stop_wish).touch()
-    assert alone.advance(told).checkpoint == first.checkpoint
-    alone.leave()
-    assert resident.empty
+def test_a_stop_request_is_heeded_between_two_reports(
+    folder: Path, server: EngineServer, stops: set[str]
+) -> None:
+    """An interval that is one call of the device has no other moment to look for a request."""
+    sweep = SWEEPS[1]
+    trial = assignment(folder, 14, trial_key=f"{sweep}-14")
+    (first,) = life(server, trial, reports=1)
+    stops.add(sweep)
+    wait_until(lambda: process.stop_requested(sweep))
+    last = server.submit(trial, trial.trial_key, first=False).result(timeout=250)
+    assert (last.interrupted, last.done, last.step) == (True, True, first.step)
+    assert last.checkpoint == first.checkpoint
+    assert server.empty
 
 
-def test_a_dead_workers_slot_is_given_away_and_it_is_told(folder: Path, resident: EngineServer) -> None:
-    """The retry of a trial frees the slot of the attempt before it; that one cannot come back."""
+def test_an_engine_of_its_own_heeds_a_stop_request_too(folder: Path, stops: set[str]) -> None:
+    sweep = SWEEPS[2]
+    own, trial = OwnEngine(), assignment(folder, 15, trial_key=f"{sweep}-15")
+    first = own.advance(trial)
+    stops.add(sweep)
+    wait_until(lambda: process.stop_requested(sweep))
+    last = own.advance(trial)
+    assert (last.interrupted, last.checkpoint) == (True, first.checkpoint)
+    own.release()
+
+
+def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
+    folder: Path, server: EngineServer
+) -> None:
+    """A late request of the attempt before it is refused."""
     old = assignment(folder, 20)
-    first = resident.ask(old, "dead", first=True).result(timeout=250)
+    first = server.submit(old, "dead", first=True).result(timeout=250)
     assert first.checkpoint is not None
     again = assignment(folder, 20, attempt=2, resume=first.checkpoint.path)
-    outcome = resident.ask(again, "new", first=True).result(timeout=250)
+    outcome = server.submit(again, "new", first=True).result(timeout=250)
     assert outcome.step == 20
-    late = resident.ask(old, "dead", first=False).result(timeout=250)
+    late = server.submit(old, "dead", first=False).result(timeout=250)
     assert (late.failure, late.done) == ("engine lost", True)
-    resident.release(again.attempt_id)
+    server.release(again.attempt_id)
 
 
-def test_a_failure_of_one_trial_is_its_own(folder: Path, resident: EngineServer) -> None:
+def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -> None:
     """A damaged checkpoint ends its trial with the cause; its neighbour goes on."""
     bad = assignment(folder, 30, resume=str(folder / "nothing"))
-    found = together(resident, [bad, assignment(folder, 31)])
-    assert found[30][0].failure == "damaged checkpoint"
-    assert [outcome.step for outcome in found[31]] == [10, 20, 30]
+    outcomes = together(server, [bad, assignment(folder, 31)])
+    assert outcomes[30][0].failure == "damaged checkpoint"
+    assert [outcome.step for outcome in outcomes[31]] == [10, 20, 30]
+
+
+def queued(server: EngineServer, folder: Path, sweep: str) -> tuple[Assignment, Assignment]:
+    """Return a trial in a slot, and one of another program that has to wait for it."""
+    seated = assignment(folder, 40, trial_key=f"{sweep}-40")
+    model = replace(seated.settings.model, d_model=16)
+    other = assignment(folder, 41, trial_key=f"{sweep}-41", settings=replace(seated.settings, model=model))
+    life(server, seated, reports=1)
+    return seated, other
+
+
+def test_a_queued_trial_is_answered_as_soon_as_a_stop_is_requested(
+    folder: Path, server: EngineServer, stops: set[str]
+) -> None:
+    sweep = SWEEPS[3]
+    seated, other = queued(server, folder, sweep)
+    began = time.monotonic()
+    threading.Timer(1.0, stops.add, (sweep,)).start()
+    outcome = asyncio.run(server.advance(other, "another worker", first=True))
+    assert (outcome.queued, outcome.done) == (True, False)
+    assert 1.0 <= time.monotonic() - began < 3.0
+    server.release(seated.attempt_id)
+
+
+def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 0.5)
+    seated, other = queued(server, folder, "patient")
+    assert asyncio.run(server.advance(other, "another worker", first=True)).queued
+    server.release(seated.attempt_id)
+    monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 60)
+    outcome = asyncio.run(server.advance(other, "another worker", first=True))
+    assert (outcome.queued, outcome.step) == (False, 10)
+    server.release(other.attempt_id)

@@ -1,4 +1,4 @@
-"""Who gets a slot of a shared engine, and who loses one."""
+"""Which attempt gets a slot of a shared engine, and which loses one."""
 
 from __future__ import annotations
 
@@ -6,92 +6,110 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator.training.slot_table import Ask, Seat, SlotTable
+from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
 
 
 class Attempt:
-    """Notes that it has left."""
+    """Records its release."""
 
-    left = False
+    released = False
 
-    def leave(self) -> None:
-        self.left = True
+    def release(self) -> None:
+        self.released = True
 
 
-def ask(trial: str, *, attempt: int = 1, worker: str = "", width: int = 8, first: bool = True) -> Ask:
+def request(trial: str, *, attempt: int = 1, worker: str = "", width: int = 8, first: bool = True) -> Request:
     settings = SimpleNamespace(static=lambda: width)
-    told: Any = SimpleNamespace(
+    assignment: Any = SimpleNamespace(
         attempt_id=f"{trial}.{attempt}", trial_key=trial, settings=settings, data="data"
     )
-    return Ask(told, worker or f"worker of {trial}", first, Future(), since=0.0)
+    return Request(assignment, worker or f"worker of {trial}", first, Future())
 
 
-def seated(seating: SlotTable, wish: Ask) -> Any:
-    assert seating.hear(wish)
-    found = seating.next()
-    assert found is not None
-    slot, who = found
+def seat(table: SlotTable, first: Request) -> Any:
+    """Give a request the slot that the table has for it."""
+    assert table.receive(first)
+    taken = table.take()
+    assert taken is not None
+    index, seated = taken
     attempt: Any = Attempt()
-    seating.seats[slot] = Seat(attempt, who)
+    table.occupied[index] = Slot(attempt, seated)
     return attempt
 
 
+def taken(table: SlotTable) -> tuple[int, str] | None:
+    """Return the slot and the attempt that the table gives it to."""
+    found = table.take()
+    return (found[0], found[1].attempt_id) if found else None
+
+
 def test_slots_are_filled_in_order_and_no_more_than_there_are() -> None:
-    seating = SlotTable(2)
-    seated(seating, ask("a"))
-    seated(seating, ask("b"))
-    assert seating.hear(ask("c"))
-    assert seating.next() is None
-    seating.release("a.1")
-    slot, who = seating.next() or (None, None)
-    assert (slot, who and who.attempt_id) == (0, "c.1")
+    table = SlotTable(2)
+    seat(table, request("a"))
+    seat(table, request("b"))
+    assert table.receive(request("c"))
+    assert table.take() is None
+    table.release("a.1")
+    assert taken(table) == (0, "c.1")
 
 
-def test_another_static_choice_waits_until_all_have_left_and_nobody_overtakes_it() -> None:
-    seating = SlotTable(4)
-    seated(seating, ask("a"))
-    assert seating.hear(ask("wide", width=16))
-    assert seating.hear(ask("b"))
-    assert seating.next() is None
-    seating.release("a.1")
-    slot, who = seating.next() or (None, None)
-    assert (slot, who and who.attempt_id) == (0, "wide.1")
+def test_another_program_waits_for_all_slots_and_is_not_overtaken() -> None:
+    table = SlotTable(4)
+    seat(table, request("a"))
+    assert table.receive(request("wide", width=16))
+    assert table.receive(request("b"))
+    assert table.take() is None
+    table.release("a.1")
+    assert taken(table) == (0, "wide.1")
 
 
 def test_a_newer_attempt_or_another_trial_of_the_worker_frees_the_slot() -> None:
-    seating = SlotTable(4)
-    first = seated(seating, ask("a", worker="one"))
-    seated(seating, ask("b", worker="two"))
-    assert seating.hear(ask("a", attempt=2, worker="three"))
-    assert first.left
-    assert seating.hear(ask("c", worker="two"))
-    assert seating.seats == {}
-    assert len(seating.waiting) == 2
+    table = SlotTable(4)
+    first = seat(table, request("a", worker="one"))
+    seat(table, request("b", worker="two"))
+    assert table.receive(request("a", attempt=2, worker="three"))
+    assert first.released
+    assert table.receive(request("c", worker="two"))
+    assert table.occupied == {}
+    assert len(table.queue) == 2
 
 
-def test_who_lost_its_slot_is_told() -> None:
-    seating = SlotTable(1)
-    seated(seating, ask("a"))
-    assert seating.hear(ask("a", first=False))
-    seating.release("a.1")
-    assert not seating.hear(ask("a", first=False))
+def test_a_request_of_an_attempt_without_its_slot_is_refused() -> None:
+    table = SlotTable(1)
+    seat(table, request("a"))
+    assert table.receive(request("a", first=False))
+    table.release("a.1")
+    assert not table.receive(request("a", first=False))
 
 
-def test_only_who_was_told_something_can_be_silent() -> None:
-    seating = SlotTable(2)
-    waits, dead = seated(seating, ask("a")), seated(seating, ask("b"))
-    seating.seats[1].told_at = 10.0
-    seating.drop_silent(since=10.0)
-    assert not dead.left
-    seating.drop_silent(since=11.0)
-    assert (dead.left, waits.left) == (True, False)
+def test_only_an_answered_worker_can_be_silent() -> None:
+    table = SlotTable(2)
+    waits, dead = seat(table, request("a")), seat(table, request("b"))
+    table.occupied[1].answered_at = 10.0
+    table.free_silent(since=10.0)
+    assert not dead.released
+    table.free_silent(since=11.0)
+    assert (dead.released, waits.released) == (True, False)
 
 
-def test_wishes_that_are_turned_away_are_forgotten() -> None:
-    seating = SlotTable(1)
-    seated(seating, ask("a"))
-    seating.hear(ask("b"))
-    seating.hear(ask("c"))
-    found = seating.turned_away(lambda wish: wish.attempt_id == "b.1")
-    assert [wish.attempt_id for wish in found] == ["b.1"]
-    assert [wish.attempt_id for wish in seating.waiting] == ["c.1"]
+def test_a_cancelled_request_leaves_the_queue_and_one_with_a_slot_cannot_be_cancelled() -> None:
+    table = SlotTable(1)
+    seated, cancelled, queued = request("a"), request("b"), request("c")
+    seat(table, seated)
+    assert table.receive(cancelled)
+    assert table.receive(queued)
+    assert cancelled.answer.cancel()
+    assert not seated.answer.cancel()
+    assert [waiting.attempt_id for waiting in table.queue] == ["c.1"]
+    table.release("a.1")
+    assert taken(table) == (0, "c.1")
+    assert table.empty
+
+
+def test_occupancy_is_the_share_of_busy_slot_seconds() -> None:
+    occupancy = Occupancy(4)
+    assert occupancy.share == 0.0
+    occupancy.add(4, 3.0)
+    occupancy.add(0, 1.0)
+    occupancy.add(2, 4.0)
+    assert occupancy.share == (12 + 8) / (4 * 8)

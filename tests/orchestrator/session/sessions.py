@@ -1,7 +1,8 @@
-"""A driver's desk: a real ledger and a real study; outcomes are handed in as a worker would."""
+"""Sessions on a real ledger and a real study; tests report outcomes as a worker would."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
@@ -13,7 +14,8 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths, checkpoint_name
 from orchestrator.study.study import Study
 
-AIM = "maximize: val/accuracy"
+NODE_WAIT = 10.0
+OBJECTIVE = "maximize: val/accuracy"
 SPACE = """
 task: retrieval
 model: {layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}
@@ -38,18 +40,37 @@ class Clock:
         return self.now
 
 
-class Desk:
-    """A driver's desk: opens sessions on one ledger, as one driver after the other would."""
+@dataclass
+class FixedResources:
+    """Resources that a test sets.
+
+    Attributes:
+        attempts: how many fit.
+        reason: why none can start.
+    """
+
+    attempts: int = 2
+    reason: str = "no node"
+
+    def capacity(self) -> int:
+        return self.attempts
+
+    def shortage(self) -> str:
+        return self.reason
+
+
+class Sessions:
+    """Opens sessions on one ledger, as one driver after the other would."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths(folder / "mlruns")
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
-        self.folder, self.clock = folder, Clock()
+        self.folder, self.clock, self.resources = folder, Clock(), FixedResources()
 
-    def sweep(self, trials: int, extra: str = "", aim: str = AIM) -> SweepConfig:
+    def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
         file = self.folder / "space.yaml"
-        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(AIM, aim) + extra)
+        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
         return load(file, profile=None, gpus=0)
 
     def open(self, sweep: SweepConfig, capacity: int = 2) -> Session:
@@ -69,18 +90,26 @@ class Desk:
         )
         self.ledger.create_sweep(record)
         study = Study(sweep, self.ledger.trials(sweep.id, role="search"), self.ledger.reports(sweep.id))
-        session = Session(sweep, self.ledger, study, self.paths, self.folder, self.clock)
-        session.capacity = lambda: capacity
-        return session
+        self.resources.attempts = capacity
+        return Session(
+            sweep,
+            self.ledger,
+            study,
+            self.paths,
+            self.folder,
+            resources=self.resources,
+            node_wait=NODE_WAIT,
+            clock=self.clock,
+        )
 
 
-def outcome(told: Assignment, step: int, value: float, **changes: object) -> Outcome:
-    """What a worker reports, with a checkpoint folder that is really there."""
-    folder = Path(told.checkpoints) / checkpoint_name(step)
+def outcome(assignment: Assignment, step: int, value: float, **changes: object) -> Outcome:
+    """Return a worker's report, whose checkpoint folder exists."""
+    folder = Path(assignment.checkpoints) / checkpoint_name(step)
     folder.mkdir(parents=True, exist_ok=True)
     fields = {
         "step": step,
-        "done": step >= told.settings.training.steps,
+        "done": step >= assignment.settings.training.steps,
         "metrics": {"val/accuracy": value, "val/loss": 1.0},
         "checkpoint": SavedCheckpoint(str(folder), step, "d" * 64, 1),
     }
@@ -88,17 +117,17 @@ def outcome(told: Assignment, step: int, value: float, **changes: object) -> Out
 
 
 def launch(session: Session) -> Assignment:
-    """Launch an attempt, and let a worker take it."""
-    told = session.next_assignment()
-    assert told is not None
-    session.started(told.attempt_id)
-    return told
+    """Launch an attempt and let a worker take it."""
+    assignment = session.next_assignment()
+    assert assignment is not None
+    session.started(assignment.attempt_id)
+    return assignment
 
 
-def train(session: Session, told: Assignment, value: float = 0.5, until: int = 30) -> None:
+def train(session: Session, assignment: Assignment, value: float = 0.5, until: int = 30) -> None:
     for step in range(10, until + 1, 10):
-        session.reported(told.attempt_id, outcome(told, step, value))
-    session.completed(told.attempt_id)
+        session.reported(assignment.attempt_id, outcome(assignment, step, value))
+    session.completed(assignment.attempt_id)
 
 
 def failure(step: int, cause: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""Where a sweep came from: commit, versions, command. Collected before Ray or JAX start threads."""
+"""Origin of a sweep: commit, versions and command line. It forks: call it before Ray or JAX start threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = ("ray", "jax", "jaxlib", "flax", "optax", "optuna", "mlflow", "sqlal
 
 
 def git_commit(folder: Path = Path()) -> str:
-    """Return the commit of `folder`, `+changes` appended if the tree is not clean; `unknown` outside git."""
+    """Return the commit of a folder, with `+changes` if its tree is not clean; `unknown` outside git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return "unknown"
@@ -23,7 +23,7 @@ def git_commit(folder: Path = Path()) -> str:
 
 
 def file_at(folder: Path, commit: str, name: str) -> str | None:
-    """Return the content of a file at a commit of `folder`, or None where git does not know it."""
+    """Return the content of a file at a commit of a folder, or None if git does not know it."""
     return _git(folder, "show", f"{commit}:{name}") if commit else None
 
 
@@ -38,18 +38,18 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of every package that can change a result."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of every installed package that can change a result."""
+    installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def command() -> str:
-    """Return the command line of this process, program name shortened, secrets left out."""
+    """Return the command line of this process with a short program name and without secrets."""
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    # Whoever knows a webhook's address may write to it.
+    # The address of a webhook is a secret: it lets its holder post messages.
     return redacted(re.sub(r"(?<=--notify[ =])\S+", "...", words))

@@ -1,0 +1,126 @@
+"""The part of a driver that needs Ray, Optuna and plotly, all of which take seconds to import.
+
+`orchestrator.schedule.environment.prepare` must have run before this module is imported.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import publication, signals, sweep_rows
+from orchestrator.driver.admission import Claim
+from orchestrator.exits import Exit
+from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
+from orchestrator.schedule import cluster, tuner
+from orchestrator.schedule.resources import AvailableResources
+from orchestrator.session.limits import Stop
+from orchestrator.session.session import Session
+from orchestrator.storage import store
+from orchestrator.study.study import Study
+from orchestrator.tracking import events
+
+
+@contextmanager
+def connected(claim: Claim) -> Iterator[None]:
+    """Join the cluster of RAY_ADDRESS, or start a Ray on this machine; leave it or shut it down on exit.
+
+    Raises:
+        NoCluster: if Ray does not start, or the cluster cannot be joined.
+    """
+    with ExitStack() as stack:
+        with signals.preserved():
+            stack.enter_context(cluster.connected(claim.run.hardware, claim.sweep.resources.gpu))
+        yield
+
+
+def with_slots(claim: Claim) -> SweepConfig:
+    """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
+    run = claim.run
+    slotted = cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations))
+    if claim.sweep.resources.slots == "auto":
+        claim.watcher.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
+    return slotted
+
+
+def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -> Stop | None:
+    """Run trials until none is left or the sweep stops; return why it stopped, or None.
+
+    Args:
+        claim: of the sweep.
+        slotted: the sweep with its number of slots fixed.
+        nudge: called twice a second, when there may be news in the ledger's outbox.
+    """
+    run, ledger, watcher = claim.run, claim.ledger, claim.watcher
+    resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
+    reports = ledger.reports(slotted.id)
+    session = Session(
+        slotted,
+        ledger,
+        _study(claim, reports),
+        run.paths,
+        run.data.absolute(),
+        resources=resources,
+        node_wait=run.wait,
+    )
+
+    def stop(name: str) -> None:
+        session.stop(f"stopped by {name}", "INTERRUPTED")
+        watcher.say(f"{name}: saving every running trial; once more to leave at once.")
+
+    def tick(session: Session) -> None:
+        session.check_limits()
+        watcher.show(session.progress())
+        nudge()
+
+    with signals.handled(stop, cluster.kill_local_ray):
+        watcher.show(session.progress())
+        tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
+        watcher.show(session.progress())
+    return session.stopped
+
+
+def _study(claim: Claim, reports: Sequence[ReportRecord]) -> Study:
+    """Rebuild the study from the search's trials of the sweep and of those that it learns from."""
+    sweep, ledger = claim.sweep, claim.ledger
+    earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
+    others = [report for name in sweep.warm_start for report in ledger.reports(name)]
+    return Study(sweep, ledger.trials(sweep.id, role="search"), [*reports, *others], earlier)
+
+
+def evaluate_test(claim: Claim) -> None:
+    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row."""
+    sweep, run = claim.sweep, claim.run
+    for trial, row in sweep_rows.without_test(claim):
+        folder = run.paths.at_hand(sweep.id, trial.key, row.path)
+        url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
+        request = cluster.Evaluation(str(folder), data, "test", str(run.paths.compilations), url)
+        answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+        if url:
+            store.fetch(folder, url)  # the report and the registered model read it on this machine
+        metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
+        now = time.time()
+        claim.ledger.add_evaluation(
+            EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
+            events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
+        )
+
+
+def conclude(claim: Claim, stopped: Stop | None) -> Exit:
+    """Write the report, then the sweep's state together with its events for MLflow; return the exit code.
+
+    Args:
+        claim: of the sweep.
+        stopped: why the session launched nothing more, or None if it has finished.
+    """
+    sweep, ledger = claim.sweep, claim.ledger
+    best = best_of_sweep(ledger, sweep_rows.record_of(claim))
+    state: SweepState = "COMPLETE" if best else "FAILED"
+    reason = stopped.reason if stopped else None
+    if stopped is not None and stopped.state != "COMPLETE":
+        state = stopped.state
+    published = publication.conclude(ledger, sweep.id, claim.run.paths, state, reason)
+    ledger.set_sweep_state(sweep.id, state, reason, events=published)
+    return sweep_rows.exit_code(claim) if state in FINISHED_SWEEP else Exit.RESUMABLE

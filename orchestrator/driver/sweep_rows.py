@@ -1,0 +1,145 @@
+"""The rows of a sweep in the ledger: opened at its start, read for what is left to do, closed at its end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from orchestrator import provenance
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver.admission import Claim, differences
+from orchestrator.exits import Exit
+from orchestrator.ledger.integrity import verify
+from orchestrator.ledger.records import (
+    UNFINISHED_TRIAL,
+    CheckpointRecord,
+    SweepRecord,
+    TrialRecord,
+    by_trial,
+)
+from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
+from orchestrator.tracking import events
+from orchestrator.upkeep.orphans import clear
+from trainables.data.task import TaskData
+
+
+def check_integrity(claim: Claim) -> None:
+    """Verify the ledger's rows of a sweep, and delete the checkpoints to which none of them refers.
+
+    Raises:
+        Damaged: if a row is not what was written.
+    """
+    sweep_id, ledger, say = claim.sweep.id, claim.ledger, claim.watcher.say
+    for note in verify(ledger, sweep_id):
+        say(note)
+    for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
+        say(f"Deleted orphaned checkpoint {path}.")
+
+
+def enter(claim: Claim, data: TaskData) -> None:
+    """Create the row of a new sweep, or prepare the rows of a known one for another run."""
+    sweep, ledger, say = claim.sweep, claim.ledger, claim.watcher.say
+    known = ledger.sweep(sweep.id)
+    if known is None:
+        record = _new_record(sweep, data)
+        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        return
+    for key in claim.run.reopen:
+        ledger.reopen_trial(key)
+    if lost := ledger.lose_attempts(sweep.id):
+        say(f"Ended {lost} attempts of a dead driver at their last report.")
+    if changed := differences(known.document, sweep.document()):
+        say(f"Changed: {'; '.join(changed)}.")
+        ledger.amend_sweep(sweep.id, sweep.document(), sweep.digest, known.facts)
+
+
+def _new_record(sweep: SweepConfig, data: TaskData) -> SweepRecord:
+    """Return the row of a sweep that begins now, with everything needed to repeat it."""
+    facts: dict[str, Any] = {
+        "git_commit": provenance.git_commit(),
+        "versions": provenance.versions(),
+        "command": provenance.command(),
+        "sampler_seed": sweep.sampler.seed,
+        "comparable": data.comparable,
+        "note": data.note,
+        "examples": {"train": len(data.train), "validation": len(data.validation)},
+        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
+        "metric": sweep.metric,
+        "direction": sweep.direction,
+        "specification": sweep.source_text,
+    }
+    return SweepRecord(
+        id=sweep.id,
+        name=sweep.name,
+        profile=sweep.profile,
+        task=sweep.task,
+        document=sweep.document(),
+        digest=sweep.digest,
+        state="RUNNING",
+        reason=None,
+        data_source=data.source,
+        data_digest=data.digest,
+        facts=facts,
+        created_at=time.time(),
+    )
+
+
+def is_finished(claim: Claim) -> bool:
+    """Return True if an earlier driver has finished the sweep and its budget has not grown since."""
+    sweep, ledger = claim.sweep, claim.ledger
+    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
+    if record is None or not record.finished_at or len(trials) < sweep.budget.trials + sweep.confirm.seeds:
+        return False
+    unfinished = any(trial.state in UNFINISHED_TRIAL for trial in trials)
+    return not unfinished and not without_test(claim)
+
+
+def resume(claim: Claim) -> None:
+    """Open a sweep that has trials again, in the ledger and in MLflow."""
+    sweep, ledger = claim.sweep, claim.ledger
+    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
+    if record is None or not trials:
+        return
+    unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
+    done = len(trials) - len(unfinished)
+    claim.watcher.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
+    opened = events.trials_resumed(unfinished, events.milliseconds(time.time()))
+    ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(record, sweep), *opened])
+
+
+def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
+    """Return the best trial and the complete confirmations that test was not evaluated for.
+
+    Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out.
+    """
+    sweep_id, ledger = claim.sweep.id, claim.ledger
+    best = best_of_sweep(ledger, record_of(claim), with_checkpoint=True)
+    confirmed = [trial for trial in ledger.trials(sweep_id, "confirmation") if trial.state == "COMPLETE"]
+    evaluated = {evaluation.trial_key for evaluation in ledger.evaluations(sweep_id)}
+    missing = [trial for trial in [best, *confirmed] if trial is not None and trial.key not in evaluated]
+    checkpoints = by_trial(ledger.checkpoints(sweep_id))
+    rows = [(trial, best_checkpoint(trial, checkpoints.get(trial.key, ()))) for trial in missing]
+    return [(trial, row) for trial, row in rows if row is not None]
+
+
+def exit_code(claim: Claim) -> Exit:
+    """Return the exit code of a finished sweep."""
+    trials = claim.ledger.trials(claim.sweep.id)
+    best = best_of_sweep(claim.ledger, record_of(claim))
+    failed = best is None or any(trial.state == "FAILED" for trial in trials)
+    return Exit.SOME_FAILED if failed else Exit.COMPLETE
+
+
+def _record(claim: Claim) -> SweepRecord:
+    record = claim.ledger.sweep(claim.sweep.id)
+    assert record is not None, "a driver enters its sweep in the ledger first"
+    return record
+
+
+def interrupt(claim: Claim, reason: str) -> None:
+    """Set a sweep that no session runs to INTERRUPTED, in MLflow too."""
+    sweep_id, ledger = claim.sweep.id, claim.ledger
+    now = events.milliseconds(time.time())
+    ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
+    closed = [*events.trials_left(ledger.trials(sweep_id), now), ended]
+    ledger.set_sweep_state(sweep_id, "INTERRUPTED", reason, events=closed)

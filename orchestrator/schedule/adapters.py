@@ -1,0 +1,183 @@
+"""A session as Ray Tune sees it: a search algorithm, a stopper and a callback.
+
+Tune pickles what it is given, so these objects hold only the id of their sweep; the session, with its
+database connection, stays in a registry of the driver's process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.tune import Callback
+from ray.tune.experiment import Experiment, Trial
+from ray.tune.search import SearchAlgorithm
+from ray.tune.stopper import Stopper
+
+from orchestrator.assignment import Outcome
+from orchestrator.schedule import ray_private
+from orchestrator.schedule.engines import Engines
+from orchestrator.session.session import Session
+
+TICK_SECONDS = 0.5
+"""Shortest time between two ticks."""
+
+_SESSIONS: dict[str, Session] = {}
+
+
+@contextmanager
+def registered(session: Session) -> Iterator[None]:
+    """Make a session reachable for the search algorithm, the stopper and the callback of its sweep."""
+    _SESSIONS[session.sweep.id] = session
+    try:
+        yield
+    finally:
+        del _SESSIONS[session.sweep.id]
+
+
+def session_of(sweep_id: str) -> Session:
+    """Return the registered session of a sweep.
+
+    Raises:
+        KeyError: if no driver of this process runs that sweep.
+    """
+    return _SESSIONS[sweep_id]
+
+
+class SessionSearch(SearchAlgorithm):
+    """Creates one Tune trial for each attempt that the session launches.
+
+    Args:
+        sweep_id: of the session's sweep.
+    """
+
+    def __init__(self, sweep_id: str) -> None:
+        self._sweep_id = sweep_id
+        self._experiment: Experiment | None = None
+        self._finished = False
+
+    def add_configurations(self, experiments: Any) -> None:
+        """Take the experiment; Tune calls this once with a list of one."""
+        (self._experiment,) = experiments
+
+    def next_trial(self) -> Trial | None:
+        """Return a Tune trial with the id of the next attempt, or None if nothing is to be launched now."""
+        experiment = self._experiment
+        assert experiment is not None, "Tune adds the experiment before it asks for trials"
+        if self.is_finished() or (assignment := session_of(self._sweep_id).next_assignment()) is None:
+            return None
+        return Trial(
+            experiment.run_identifier,
+            config=assignment.to_config(),
+            trial_id=assignment.attempt_id,
+            experiment_tag=assignment.attempt_id,
+            storage=experiment.storage,
+            checkpoint_config=experiment.checkpoint_config,
+        )
+
+    def is_finished(self) -> bool:
+        """Return True if no further attempt will ever be launched."""
+        return self._finished or session_of(self._sweep_id).finished
+
+    def set_finished(self) -> None:
+        """Launch nothing more: Tune is stopping the whole experiment."""
+        self._finished = True
+
+
+class SessionStopper(Stopper):
+    """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
+
+    Args:
+        sweep_id: of the session's sweep.
+    """
+
+    def __init__(self, sweep_id: str) -> None:
+        self._sweep_id = sweep_id
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Return True if the session is stopping."""
+        return session_of(self._sweep_id).stopped is not None
+
+    def stop_all(self) -> bool:
+        """Return True if the session is stopping and no attempt runs."""
+        session = session_of(self._sweep_id)
+        return session.stopped is not None and not session.running
+
+
+class SessionCallback(Callback):
+    """Reports the fate of each attempt to the session, and kills attempts that have gone silent.
+
+    Args:
+        sweep_id: of the session's sweep.
+        deadline: seconds that an attempt may stay silent.
+        tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
+    """
+
+    def __init__(self, sweep_id: str, deadline: float, tick: Callable[[Session], None]) -> None:
+        self._sweep_id = sweep_id
+        self._engines = Engines()
+        self._deadline = deadline
+        self._tick = tick
+        self._ticked_at = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sweep_id": self._sweep_id}
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Report that a worker has taken an attempt."""
+        session_of(self._sweep_id).started(trial.trial_id)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
+    ) -> None:
+        """Report an outcome."""
+        outcome = Outcome.from_result(result)
+        if outcome.engine is not None:
+            self._engines.note(trial.trial_id, outcome.engine)
+        session_of(self._sweep_id).reported(trial.trial_id, outcome)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Report the end of an attempt whose process lives."""
+        self._engines.release(trial.trial_id)
+        session_of(self._sweep_id).completed(trial.trial_id)
+        ray_private.forget_statistics(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Report an attempt whose process has died."""
+        cause, message = ray_private.cause_of_death(_error_text(trial))
+        self._engines.release(trial.trial_id)
+        session_of(self._sweep_id).failed(trial.trial_id, cause, message)
+        ray_private.forget_statistics(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
+        """Tick, and kill silent attempts."""
+        now = time.monotonic()
+        if now - self._ticked_at < TICK_SECONDS:
+            return
+        self._ticked_at = now
+        session = session_of(self._sweep_id)
+        self._tick(session)
+        for attempt_id in session.silent(self._deadline):
+            self._kill(attempt_id, trials, session)
+
+    def on_experiment_end(self, trials: list[Trial], **_: Any) -> None:
+        """Let the engines end: evaluation of the best trial needs their devices."""
+        self._engines.retire()
+
+    def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
+        session.condemn(attempt_id, "hung")
+        self._engines.kill(attempt_id)
+        for trial in trials:
+            if trial.trial_id == attempt_id and (actor := ray_private.actor_of(trial)) is not None:
+                ray.kill(actor)
+
+
+def _error_text(trial: Trial) -> str:
+    """Return Tune's text file about a trial's error; the pickled one is never loaded."""
+    if trial.error_file is None:
+        return "no error was recorded"
+    return Path(trial.error_file).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,160 @@
+"""The private interfaces of Ray that this project uses, checked with Ray 2.60.0. No other module uses one.
+
+A private interface has no public equivalent, or only one that needs more than every cluster has; each
+function says which. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ray._private.services import canonicalize_bootstrap_address
+from ray._private.state import state
+from ray._raylet import (  # type: ignore[attr-defined]
+    GCS_AUTOSCALER_CLUSTER_CONFIG_KEY,
+    GCS_AUTOSCALER_STATE_NAMESPACE,
+    GcsClient,
+)
+from ray.core.generated.autoscaler_pb2 import ClusterConfig  # type: ignore[attr-defined]
+from ray.experimental.internal_kv import (
+    _internal_kv_del,
+    _internal_kv_exists,
+    _internal_kv_initialized,
+    _internal_kv_put,
+)
+
+if TYPE_CHECKING:
+    # Tune takes a second to import, which a look at a cluster need not wait for.
+    from ray.tune.experiment import Trial
+
+CHECKED_VERSION = "2.60.0"
+
+_ALIVE = 0
+
+# ------------------------------------------------------------------ stop requests
+# They are keys of the cluster's key-value store. Publicly, state that every process of a cluster can read
+# needs an actor: one more process for one bit.
+
+
+def publish_stop(sweep_id: str) -> None:
+    """Ask every worker and engine of a sweep, on any node, to save its trials and stop."""
+    _internal_kv_put(_stop_key(sweep_id), b"")
+
+
+def withdraw_stop(sweep_id: str) -> None:
+    """Withdraw the stop request of a sweep, if there is one."""
+    _internal_kv_del(_stop_key(sweep_id))
+
+
+def stop_published(sweep_id: str) -> bool:
+    """Return True while a stop request of a sweep stands; False in a process that Ray has not started."""
+    return _internal_kv_initialized() and bool(_internal_kv_exists(_stop_key(sweep_id)))
+
+
+def _stop_key(sweep_id: str) -> bytes:
+    return f"sweep-stop-{sweep_id}".encode()
+
+
+# ------------------------------------------------------------------ a cluster that was not joined
+# `ray.init` joins as a job, and `ray.util.state` needs the dashboard, which a cluster may not run.
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """The nodes of a cluster.
+
+    Attributes:
+        nodes: address and resources of each node that is alive.
+        addable: resources of each kind of node that an autoscaler may add.
+    """
+
+    nodes: list[tuple[str, dict[str, float]]]
+    addable: list[dict[str, float]]
+
+
+def cluster_state(address: str) -> ClusterState:
+    """Return the nodes of the cluster at `host:port`, without joining it.
+
+    Raises:
+        AuthenticationError: of `ray.exceptions`, if the cluster refuses the token of this process.
+        RpcError: of `ray.exceptions`, if it does not answer.
+    """
+    client = GcsClient(address=address)
+    nodes = [
+        (node.node_manager_address, dict(node.resources_total))
+        for node in client.get_all_node_info().values()
+        if node.state == _ALIVE
+    ]
+    config = client.internal_kv_get(
+        GCS_AUTOSCALER_CLUSTER_CONFIG_KEY.encode(), GCS_AUTOSCALER_STATE_NAMESPACE.encode()
+    )
+    groups = ClusterConfig.FromString(config).node_group_configs if config else ()
+    return ClusterState(nodes, [dict(group.resources) for group in groups if group.max_count != 0])
+
+
+def host_and_port(address: str) -> str:
+    """Return `host:port` of a cluster's head as `ray.init` resolves it: `auto` and `localhost` are names too.
+
+    Raises:
+        ValueError: if the address has neither form.
+    """
+    return canonicalize_bootstrap_address(address) or address
+
+
+# ------------------------------------------------------------------ the nodes of the joined cluster
+# `ray.nodes()` tells neither which resources are free nor which nodes are drained; `ray.util.state` needs the
+# dashboard.
+
+
+def free_resources() -> dict[str, dict[str, float]]:
+    """Return the resources that are not in use, by node id."""
+    free: dict[str, dict[str, float]] = state.available_resources_per_node()
+    return free
+
+
+def draining_nodes() -> set[str]:
+    """Return the ids of the nodes that are drained: Ray places nothing more on them."""
+    return set(state.get_draining_nodes())
+
+
+# ------------------------------------------------------------------ the end of an attempt
+# Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
+
+_UNREACHABLE = "actor is temporarily unavailable"
+"""Ray's phrase for an actor whose node does not answer but has not been declared dead."""
+
+DEATH_PHRASES = {
+    "out of memory": ("running low on memory", "memory pressure"),
+    "node lost": ("node has died", "node died", "NODE_DIED", "preempted", _UNREACHABLE),
+    "worker lost": ("The actor died", "The actor is dead", "worker process has died"),
+}
+"""Phrases in Ray's error texts, by the cause of an attempt's end; the first match decides."""
+
+
+def cause_of_death(text: str) -> tuple[str, str]:
+    """Return the cause of an attempt's end and one line about it.
+
+    Args:
+        text: of the error file that Tune writes for a trial. Ray's general advice in it names the OOM killer
+            after every death, so that phrase is no evidence.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")]
+    message = lines[0] if lines else "no error was recorded"
+    for cause, phrases in DEATH_PHRASES.items():
+        if any(phrase in text for phrase in phrases):
+            return cause, message
+    return "error", message
+
+
+def forget_statistics(trial: Trial) -> None:
+    """Drop the running averages that Tune keeps of each metric of an attempt that has ended.
+
+    They take 40 KiB an attempt, and as much again in Tune's own state; the ledger has every report.
+    """
+    trial.run_metadata.metric_analysis, trial.run_metadata.metric_n_steps = {}, {}
+
+
+def actor_of(trial: Trial) -> Any:
+    """Return the handle of the actor that runs a Tune trial, or None. Only its setter is public."""
+    return trial.temporary_state.ray_actor

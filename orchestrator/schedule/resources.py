@@ -1,0 +1,135 @@
+"""The resources of a cluster: before this process joins it, and while a sweep runs on it.
+
+`python -m orchestrator.schedule.resources HOST:PORT` exits with 0 if the cluster answers without a token.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import ray
+from ray.autoscaler.sdk import request_resources
+from ray.exceptions import AuthenticationError, RpcError
+
+from orchestrator.errors import BadInput, NoCluster
+from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
+from orchestrator.schedule import ray_private
+
+CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+"""Seconds for which `AvailableResources` keeps what it has read."""
+
+
+class AvailableResources:
+    """The resources of the joined cluster, read once a second at most.
+
+    Args:
+        cpu: processors of one attempt.
+        gpu: share of a GPU of one attempt.
+    """
+
+    def __init__(self, cpu: float, gpu: float) -> None:
+        self._cpu, self._gpu = cpu, gpu
+        self._read_at = float("-inf")
+        self._nodes: list[Node] = []
+        self._requested = 0
+
+    def capacity(self) -> int:
+        """Return how many attempts fit on the nodes that are alive and not drained."""
+        return fitting(self._read(), self._cpu, self._gpu)
+
+    def shortage(self) -> str:
+        """Return why no attempt can start now."""
+        return why_none(self._read(), self._cpu, self._gpu)
+
+    def request(self, attempts: int) -> None:
+        """Ask the cluster's autoscaler, if it has one, for the resources of so many attempts."""
+        if attempts != self._requested:
+            attempt = {name: share for name, share in (("CPU", self._cpu), ("GPU", self._gpu)) if share}
+            request_resources(bundles=[attempt] * attempts)
+            self._requested = attempts
+
+    def _read(self) -> list[Node]:
+        if time.monotonic() - self._read_at >= LOOK_SECONDS:
+            free, draining = ray_private.free_resources(), ray_private.draining_nodes()
+            staying = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
+            self._nodes = [_node(node["Resources"], free.get(node["NodeID"], {})) for node in staying]
+            self._read_at = time.monotonic()
+        return self._nodes
+
+
+def _node(total: Mapping[str, float], free: Mapping[str, float]) -> Node:
+    return Node(total.get("CPU", 0.0), total.get("GPU", 0.0), free.get("CPU", 0.0), free.get("GPU", 0.0))
+
+
+def cluster_hardware(address: str) -> Hardware:
+    """Return the largest nodes that a cluster has or its autoscaler may add, without joining it.
+
+    Args:
+        address: of the cluster's head, as in RAY_ADDRESS.
+
+    Raises:
+        BadInput: if the cluster answers without a token, or refuses ours.
+        NoCluster: if it does not answer, or has no node and no autoscaler to add one.
+    """
+    head = _reachable(address)
+    _refuse_open(head)
+    try:
+        cluster = ray_private.cluster_state(head)
+    except AuthenticationError:
+        must, remedy = (
+            "must accept our token",
+            "Copy its token to this machine; set RAY_AUTH_TOKEN_PATH to it.",
+        )
+        raise BadInput(f"RAY_ADDRESS={address}", must, "a refusal", remedy) from None
+    except RpcError as error:
+        raise _no_answer(address, str(error)) from error
+    nodes = [_node(total, {}) for _, total in cluster.nodes]
+    addable = [_node(total, {}) for total in cluster.addable]
+    if not nodes and not addable:
+        must, remedy = "must have a node, or an autoscaler that adds one", "Start one with `ray start`."
+        raise NoCluster(f"RAY_ADDRESS={address}", must, "none", remedy)
+    return Hardware.of([*nodes, *addable], hosts=len({host for host, _ in cluster.nodes}) + len(addable))
+
+
+def _reachable(address: str) -> str:
+    """Return `host:port` of a cluster's head that accepts connections."""
+    if "://" in address:
+        remedy = "Set it to the head's own address, host:6379, from a machine of its network."
+        raise BadInput("RAY_ADDRESS", "must be reached directly, not through Ray's client", address, remedy)
+    try:
+        head = ray_private.host_and_port(address)
+        host, _, port = head.rpartition(":")
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise _no_answer(address, str(error)) from error
+    return head
+
+
+def _no_answer(address: str, got: str) -> NoCluster:
+    remedy = "Start it, or unset RAY_ADDRESS."
+    return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
+
+
+def _refuse_open(head: str) -> None:
+    """Refuse a cluster that answers without a token: anyone who can connect to it can run code on it."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    # In a process of its own, because Ray reads its authentication mode once.
+    probe = [sys.executable, "-m", "orchestrator.schedule.resources", head]
+    done = subprocess.run(probe, env={**bare, "RAY_AUTH_MODE": "disabled"}, capture_output=True, check=False)
+    if done.returncode == 0:
+        remedy = "Start every node with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN_PATH."
+        raise BadInput(f"RAY_ADDRESS={head}", "must refuse connections without a token", "an answer", remedy)
+
+
+if __name__ == "__main__":
+    with suppress(AuthenticationError, RpcError):
+        ray_private.cluster_state(sys.argv[1])
+        sys.exit(0)
+    sys.exit(1)

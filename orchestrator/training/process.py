@@ -1,0 +1,85 @@
+"""The processes that train: the environment they start with, and the requests to stop that they watch.
+
+Imports no JAX, so that a driver, and a worker that shares an engine, can use it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from orchestrator.machines.hardware import host_devices
+
+POLL_SECONDS = 1.0
+"""Seconds between two looks for a published stop request."""
+
+_terminating = threading.Event()
+_stop_requests: dict[str, threading.Event] = {}
+
+
+def worker_environment(gpu_share: float) -> dict[str, str]:
+    """Return the environment variables of a process that trains or evaluates; JAX and XLA read them.
+
+    On a CPU, XLA is asked for one thread a process: one trial on each core is faster than several trials on
+    all cores. JAX 0.10 honours it in part: independent operations may still run side by side.
+
+    Args:
+        gpu_share: share of a GPU that the process may use; 0 for the CPU.
+    """
+    if gpu_share <= 0 or host_devices():
+        return {
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+            "OMP_NUM_THREADS": "1",
+        }
+    share = f"{min(gpu_share, 1.0) * 0.9:.3f}"
+    # The first name is deprecated; which of the two takes effect depends on the version of JAX.
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}
+
+
+def watch(sweep_id: str, published: Callable[[str], bool]) -> None:
+    """Handle SIGTERM, and poll whether the driver of a sweep has published a stop request.
+
+    A machine that is about to be taken away sends SIGTERM; trials are saved in the minute or two that follow.
+
+    Args:
+        sweep_id: of the sweep.
+        published: returns True while a stop request for a sweep stands; may raise while the head is
+            unreachable.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    if sweep_id not in _stop_requests:
+        request = _stop_requests[sweep_id] = threading.Event()
+        poll = threading.Thread(
+            target=_poll, args=(request, sweep_id, published), name="stop requests", daemon=True
+        )
+        poll.start()
+
+
+def stop_requested(sweep_id: str) -> bool:
+    """Return True if the driver of a watched sweep wants every trial to save and exit."""
+    request = _stop_requests.get(sweep_id)
+    return request is not None and request.is_set()
+
+
+def terminating() -> bool:
+    """Return True if this process has received SIGTERM; it must then begin no attempt."""
+    return _terminating.is_set()
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    _terminating.set()
+
+
+def _poll(request: threading.Event, sweep_id: str, published: Callable[[str], bool]) -> None:
+    while True:
+        try:
+            standing = published(sweep_id)
+        except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read
+            standing = False
+        request.set() if standing else request.clear()
+        time.sleep(POLL_SECONDS)

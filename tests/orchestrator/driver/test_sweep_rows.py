@@ -1,0 +1,115 @@
+"""The rows that a driver reads: is its sweep finished, and which trials is test evaluated for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.driver.admission import Claim, Run
+from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
+from orchestrator.exits import Exit
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.machines.hardware import Hardware
+from orchestrator.session.session import Session
+from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
+
+
+class Silent:
+    """A watcher that shows nothing."""
+
+    def say(self, line: str) -> None: ...
+
+    def loading(self, what: str, done: int, total: int) -> None: ...
+
+    def show(self, progress: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Sessions:
+    return Sessions(tmp_path)
+
+
+def claim(sessions: Sessions, session: Session) -> Claim:
+    run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
+    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Silent())
+
+
+def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
+    """Return a session whose trials have ended with these values, in order."""
+    session = sessions.open(sessions.sweep(len(values), **options), capacity=len(values))
+    for value in values:
+        assignment = launch(session)
+        metrics = {"val/accuracy": value, "val/loss": value}
+        for step in (10, 20, 30):
+            session.reported(assignment.attempt_id, outcome(assignment, step, value, metrics=metrics))
+        session.completed(assignment.attempt_id)
+    return session
+
+
+def evaluated(sessions: Sessions, session: Session) -> list[int]:
+    """Return the numbers of the trials that test is to be evaluated for."""
+    return [trial.number for trial, _ in without_test(claim(sessions, session))]
+
+
+@pytest.mark.parametrize(
+    ("options", "best"),
+    [({}, 1), ({"objective": "minimize: val/loss"}, 0)],
+)
+def test_test_is_evaluated_for_the_best_trial_of_lowest_number(
+    sessions: Sessions, options: dict[str, str], best: int
+) -> None:
+    session = searched(sessions, [0.5, 0.9, 0.9, 0.5], **options)
+    assert evaluated(sessions, session) == [best]
+
+
+def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sessions: Sessions) -> None:
+    """The report names the same trial: both select one whose weights can be loaded."""
+    session = searched(sessions, [0.5, 0.9, 0.7])
+    best = sessions.ledger.trial(f"{session.sweep.id}-1")
+    for row in sessions.ledger.checkpoints(best.key):
+        sessions.ledger.drop_checkpoint(best.key, Path(row.path))
+    assert evaluated(sessions, session) == [2]
+
+
+def test_a_failed_or_pruned_trial_is_not_evaluated(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(3), capacity=3)
+    failed, pruned, complete = (launch(session) for _ in range(3))
+    session.reported(failed.attempt_id, outcome(failed, 10, 0.99))
+    session.failed(failed.attempt_id, "non-finite")
+    train(session, pruned, value=0.95, until=20)
+    train(session, complete, value=0.5)
+    assert evaluated(sessions, session) == [2]
+
+
+def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -> None:
+    session = searched(sessions, [0.5, 0.9], extra="confirm: {seeds: 1}\n")
+    train(session, launch(session), value=0.8)
+    rows = without_test(claim(sessions, session))
+    assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
+    best, row = rows[0]
+    assert row.step == best.best_step
+    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
+
+
+def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(sessions: Sessions) -> None:
+    session = searched(sessions, [0.5])
+    assert not is_finished(claim(sessions, session))
+    ((best, row),) = without_test(claim(sessions, session))
+    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    assert not is_finished(claim(sessions, session))
+    sessions.ledger.set_sweep_state(session.sweep.id, "COMPLETE")
+    assert is_finished(claim(sessions, session))
+    assert exit_code(claim(sessions, session)) is Exit.COMPLETE
+
+
+def test_the_exit_code_tells_that_a_trial_failed(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(2), capacity=2)
+    failed, complete = launch(session), launch(session)
+    session.failed(failed.attempt_id, "non-finite")
+    train(session, complete)
+    assert exit_code(claim(sessions, session)) is Exit.SOME_FAILED

@@ -1,0 +1,35 @@
+"""The session as Ray Tune sees it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from orchestrator.schedule.adapters import (
+    SessionCallback,
+    SessionSearch,
+    SessionStopper,
+    registered,
+    session_of,
+)
+from tests.orchestrator.session.sessions import Sessions
+
+
+def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path)
+    session = sessions.open(sessions.sweep(1))
+    sweep_id = session.sweep.id
+    with registered(session):
+        search = pickle.loads(pickle.dumps(SessionSearch(sweep_id)))
+        stopper = pickle.loads(pickle.dumps(SessionStopper(sweep_id)))
+        pickle.dumps(SessionCallback(sweep_id, 600, lambda _: None))
+        assert not search.is_finished()
+        assert not stopper.stop_all()
+        session.stop("stopped by a test", "INTERRUPTED")
+        assert search.is_finished()
+        assert stopper.stop_all()
+        assert stopper("any attempt", {})
+    with pytest.raises(KeyError):
+        session_of(sweep_id)

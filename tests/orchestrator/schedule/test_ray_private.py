@@ -1,0 +1,176 @@
+"""Ray's private interfaces behave as the project relies on; a new Ray that changes one fails here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import ray
+from ray.tune.experiment import Trial
+
+from orchestrator.schedule import ray_private
+from orchestrator.schedule.environment import METRICS_OFF
+from orchestrator.schedule.ray_private import DEATH_PHRASES, cause_of_death
+
+INSTALLED = Path(ray.__file__).parent
+TEXTS = ("exceptions.py", "_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
+"""The files of Ray that contain its error texts and the names of its settings."""
+
+KILLED = """Failure # 1 (occurred at 2026-11-21_12-43-04)
+The actor died unexpectedly before finishing this task.
+	class_name: Worker
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail:
+Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the
+process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called
+"""
+
+CLUSTER = """
+import json, os, subprocess, sys, time
+from pathlib import Path
+from orchestrator.machines import drain
+from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule import environment
+environment.prepare(0.0, Path(sys.argv[1]) / "token")
+import ray
+from ray._private.worker import print_to_stdstream
+from orchestrator.schedule import cluster, ray_private
+seen = {}
+with cluster.connected(Hardware(cpus=2, gpus=0), 0.0):
+    node = ray.get_runtime_context().get_node_id()
+    head = ray.get_runtime_context().gcs_address
+    host, port = head.split(":")
+    seen["published"] = [ray_private.stop_published("s")]
+    ray_private.publish_stop("s")
+    seen["published"] += [ray_private.stop_published("s"), ray_private.stop_published("t")]
+    ray_private.withdraw_stop("s")
+    seen["published"].append(ray_private.stop_published("s"))
+    seen["address"] = ray_private.host_and_port(f"localhost:{port}") == head
+    state = ray_private.cluster_state(head)
+    seen["nodes"] = [(address == host, total["CPU"]) for address, total in state.nodes]
+    seen["addable"] = state.addable
+    class Process:
+        def id(self): return os.getpid()
+        def die(self): os.kill(os.getpid(), 9)
+    actor = ray.remote(num_cpus=1)(Process).remote()
+    ray.get(actor.id.remote())
+    time.sleep(1)
+    seen["free"] = ray_private.free_resources()[node]["CPU"]
+    try:
+        ray.get(actor.die.remote())
+    except ray.exceptions.RayActorError as error:
+        seen["death"] = ray_private.cause_of_death(f"Failure # 1\\n{error}")
+    print_to_stdstream({"lines": ["raylet", ""], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+    seen["draining"] = [list(ray_private.draining_nodes())]
+    ray_command = str(Path(sys.executable).with_name("ray"))
+    where = ["--address", head, "--node-id", node, "--deadline-remaining-seconds", "600"]
+    why = ["--reason", drain.REASON, "--reason-message", "a test"]
+    drained = set()
+    ray.remote(num_cpus=1)(lambda: time.sleep(60)).remote()  # an idle node would be gone at once
+    command = subprocess.Popen([ray_command, "drain-node", *where, *why], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not drained and time.monotonic() < deadline:
+        drained = ray_private.draining_nodes()
+    seen["draining"].append([name == node for name in drained])
+    command.wait()
+print(json.dumps(seen))
+"""
+
+
+EXPECTED = {
+    "published": [False, True, False, False],
+    "address": True,
+    "nodes": [[True, 2.0]],
+    "addable": [],
+    "free": 1.0,
+    "death": ["worker lost", "The actor died unexpectedly before finishing this task."],
+    "draining": [[], [True]],
+}
+
+
+def test_this_is_the_ray_that_was_checked() -> None:
+    assert ray.__version__ == ray_private.CHECKED_VERSION
+
+
+def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
+    """Its driver prints one line of JSON, although it has received one of Ray's log messages before."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "-c", CLUSTER, str(temporary)],
+        env={**environment, "RAY_TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == EXPECTED
+
+
+@cache
+def texts() -> bytes:
+    return b"".join((INSTALLED / name).read_bytes() for name in TEXTS)
+
+
+@pytest.mark.parametrize("phrase", [phrase for phrases in DEATH_PHRASES.values() for phrase in phrases])
+def test_ray_still_has_each_phrase_of_a_cause(phrase: str) -> None:
+    assert phrase.encode() in texts()
+
+
+@pytest.mark.parametrize("name", METRICS_OFF)
+def test_ray_still_has_each_undocumented_variable(name: str) -> None:
+    settings = ("autoscaler/_private/constants.py", "dashboard/consts.py")
+    constants = b"".join((INSTALLED / file).read_bytes() for file in settings)
+    assert name.removeprefix("RAY_").encode() in texts() + constants
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (KILLED, "worker lost"),
+        (
+            "Task was killed due to the node running low on memory.\nMemory on the node was 22 GB",
+            "out of memory",
+        ),
+        ("The actor is dead because its node has died. Node Id: 1f2e", "node lost"),
+        (
+            "The actor 59a2 is unavailable: The actor is temporarily unavailable: RpcError: Socket closed",
+            "node lost",
+        ),
+        ("Failure # 1 (occurred at ...)\nZeroDivisionError: division by zero", "error"),
+    ],
+)
+def test_a_cause_is_recognised_by_its_phrase(text: str, cause: str) -> None:
+    assert cause_of_death(text)[0] == cause
+
+
+def test_the_message_is_the_first_line_of_the_error() -> None:
+    assert cause_of_death(KILLED)[1] == "The actor died unexpectedly before finishing this task."
+
+
+def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
+    """Tune would keep them to the end of a sweep of thousands."""
+    trial = Trial("anything", stub=True)
+    trial.run_metadata.last_result = {f"metric/{number}": 0.5 for number in range(10)}
+    for name, value in trial.run_metadata.last_result.items():
+        trial.run_metadata.update_metric(name, value)
+    before = len(trial.run_metadata.get_json_state())
+    ray_private.forget_statistics(trial)
+    assert len(trial.run_metadata.get_json_state()) < before / 3
+
+
+def test_the_actor_of_a_trial_is_known() -> None:
+    trial = Trial("anything", stub=True)
+    assert ray_private.actor_of(trial) is None
+    trial.set_ray_actor(actor := type("Actor", (), {"get_auto_filled_metrics": _NoMethod()})())
+    assert ray_private.actor_of(trial) is actor
+
+
+class _NoMethod:
+    """The method of an actor that Tune calls when a trial gets its actor."""
+
+    def remote(self, **_: object) -> None:
+        return None

@@ -1,0 +1,68 @@
+"""An attempt from its launch, by the rows of its trial, to the judgement of its outcomes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.assignment import Outcome
+from orchestrator.ledger.records import CheckpointKind, CheckpointRecord
+from orchestrator.session.attempts import finite_or_failed, launched
+from orchestrator.storage.paths import Paths
+from tests import sweeps
+from tests.orchestrator.session.sessions import Sessions
+
+PARAMS = {"learning_rate": 1e-3, "recurrent_learning_rate": 1e-4}
+TRIAL = replace(sweeps.trial(3, "WAITING"), params=PARAMS)
+METRIC = "val/accuracy"
+
+
+def checkpoint(kind: CheckpointKind, step: int, value: float) -> CheckpointRecord:
+    path = f"/another-host/step-{step:09d}"
+    return CheckpointRecord(TRIAL.key, step, kind, path, f"digest of {step}", 1, {METRIC: value})
+
+
+def test_a_first_attempt_starts_at_step_0(sessions: Sessions) -> None:
+    run, assignment = launched(
+        "s-3.1", TRIAL, [], sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+    )
+    assert (run.step, run.best, run.best_step, run.resumed, run.reported_at) == (0, None, None, None, 7.0)
+    assert (assignment.attempt_id, assignment.trial_key) == ("s-3.1", TRIAL.key)
+    assert (assignment.resume, assignment.resume_digest) == (None, None)
+    assert assignment.settings.training.learning_rate == 1e-3
+
+
+def test_a_later_attempt_resumes_the_last_checkpoint_and_remembers_the_best(sessions: Sessions) -> None:
+    rows = [checkpoint("best", 10, 0.9), checkpoint("last", 20, 0.6)]
+    run, assignment = launched(
+        "s-3.2", TRIAL, rows, sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+    )
+    assert (run.step, run.best, run.best_step, run.best_metrics) == (20, 0.9, 10, {METRIC: 0.9})
+    assert run.resumed == assignment.resume == "/another-host/step-000000020"
+    assert assignment.resume_digest == "digest of 20"
+
+
+def test_a_checkpoint_of_another_host_is_expected_in_this_hosts_folder(sessions: Sessions) -> None:
+    """The shared store has a URL; the path in the ledger is the writer's own."""
+    sweep, paths = sessions.sweep(4), Paths(sessions.folder, store="s3://bucket/sweeps")
+    rows = [checkpoint("last", 20, 0.6)]
+    _, assignment = launched("s-3.2", TRIAL, rows, sweep=sweep, paths=paths, data=Path("data"), now=7.0)
+    assert assignment.resume == str(Path(assignment.checkpoints) / "step-000000020")
+    assert assignment.store == f"s3://bucket/sweeps/{sweep.id}/{TRIAL.key}"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_objective_that_is_not_finite_is_a_failure(value: float) -> None:
+    reported = Outcome(10, done=False, metrics={METRIC: value, "val/loss": 1.0})
+    judged = finite_or_failed(reported, METRIC)
+    assert (judged.done, judged.failure, judged.metrics) == (True, "non-finite", {})
+    assert judged.message == f"{METRIC} is {value}"
+
+
+@pytest.mark.parametrize("metrics", [{METRIC: 0.5, "train/loss": math.inf}, {}])
+def test_any_other_outcome_is_unchanged(metrics: dict[str, float]) -> None:
+    reported = Outcome(10, done=False, metrics=metrics)
+    assert finite_or_failed(reported, METRIC) == reported

@@ -1,0 +1,209 @@
+"""What ends a sweep or a trial: budget, failures, retries that are used up, missing nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.config.sections import BudgetSection
+from orchestrator.ledger import stop_requests
+from orchestrator.ledger.records import AttemptRecord, TrialState
+from orchestrator.session.attempts import Running, any_active
+from orchestrator.session.limits import (
+    ALLOWED_RETRIES,
+    BACKOFF_CAP_SECONDS,
+    HOPELESS_AFTER,
+    SLOW_START,
+    UNCHARGED,
+    Spent,
+    hopeless,
+    overspent,
+    spent,
+    wait_before_retry,
+)
+from tests import sweeps
+from tests.orchestrator.session.sessions import NODE_WAIT, Sessions, failure, launch, outcome, train
+
+NOW = 20 * 3600.0
+
+# ------------------------------------------------------------------ failures and requests
+
+
+def test_one_trial_that_did_not_fail_is_enough_to_go_on() -> None:
+    failed: list[TrialState] = ["FAILED"] * HOPELESS_AFTER
+    assert hopeless([*failed, "RUNNING", "WAITING"])
+    assert not hopeless([*failed, "PRUNED"])
+    assert not hopeless(failed[1:])
+
+
+def test_a_sweep_whose_trials_all_fail_stops_early(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(100), capacity=1)
+    for _ in range(HOPELESS_AFTER):
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, failure(0, "bad data"))
+        session.completed(assignment.attempt_id)
+        session.check_limits()
+    assert session.stopped is not None
+    assert session.stopped.state == "COMPLETE"
+    assert session.next_assignment() is None
+
+
+def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> None:
+    sweep = sessions.sweep(2)
+    session = sessions.open(sweep)
+    session.check_limits()
+    assert session.stopped is None
+    stop_requests.ask_to_stop(sessions.ledger, sweep.id)
+    session.check_limits()
+    assert session.stopped is not None
+    assert session.stopped.state == "INTERRUPTED"
+
+
+def test_a_full_disk_pauses_the_sweep_and_is_charged_to_no_trial(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(3))
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, failure(0, "disk full"))
+    session.completed(assignment.attempt_id)
+    assert session.stopped is not None
+    assert session.stopped.state == "PAUSED"
+    assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
+
+
+# ------------------------------------------------------------------ budget
+
+
+def attempt(start: float, end: float | None) -> AttemptRecord:
+    return AttemptRecord(
+        "s-0.1", "s-0", 1, "ENDED", None, None, start * 3600, None if end is None else end * 3600
+    )
+
+
+def test_overlapping_attempts_share_the_clock_but_not_the_device() -> None:
+    total = spent([attempt(0, 2), attempt(1, 3)], now=NOW)
+    assert (total.hours, total.attempt_hours) == (3.0, 4.0)
+
+
+def test_the_time_between_two_drivers_does_not_count() -> None:
+    assert spent([attempt(0, 1), attempt(10, 12)], now=NOW).hours == 3.0
+
+
+def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
+    assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)], now=NOW).hours == 5.0
+
+
+def test_a_running_attempt_counts_until_now() -> None:
+    assert spent([attempt(18, None)], now=NOW).attempt_hours == 2.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpu", "over"),
+    [
+        ({}, 1.0, None),
+        ({"hours": 3.5}, 1.0, None),
+        ({"hours": 3.0}, 1.0, "the budget of 3 hours is spent"),
+        ({"gpu_hours": 4.0}, 0.5, None),
+        ({"gpu_hours": 4.0}, 1.0, "the budget of 4 GPU hours is spent"),
+    ],
+)
+def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
+    limits: dict[str, float], gpu: float, over: str | None
+) -> None:
+    assert overspent(BudgetSection(trials=1, **limits), Spent(hours=3.0, attempt_hours=4.0), gpu) == over
+
+
+# ------------------------------------------------------------------ retries
+
+
+def past(*causes: str) -> list[AttemptRecord]:
+    return [
+        AttemptRecord(f"s-0.{n}", "s-0", n, "FAILED", cause, None, 0.0, 1.0)
+        for n, cause in enumerate(causes, 1)
+    ]
+
+
+@pytest.mark.parametrize("cause", sorted(UNCHARGED))
+def test_a_cause_that_says_nothing_about_the_trial_is_never_charged(cause: str) -> None:
+    assert wait_before_retry(cause, past(*[cause] * 100)) == 0.0
+
+
+@pytest.mark.parametrize("cause", sorted(ALLOWED_RETRIES))
+def test_each_cause_has_its_own_number_of_retries(cause: str) -> None:
+    allowed = ALLOWED_RETRIES[cause]
+    assert wait_before_retry(cause, past(*[cause] * (allowed - 1))) is not None
+    assert wait_before_retry(cause, past(*[cause] * allowed)) is None
+
+
+@pytest.mark.parametrize("cause", ["non-finite", "bad data"])
+def test_a_cause_that_would_only_occur_again_is_not_retried(cause: str) -> None:
+    assert wait_before_retry(cause, []) is None
+
+
+def test_the_wait_doubles_up_to_a_cap() -> None:
+    waits = [wait_before_retry("error", past(*["worker lost"] * n)) for n in range(8)]
+    assert waits[:4] == [2.0, 4.0, 8.0, 16.0]
+    assert waits[-1] == BACKOFF_CAP_SECONDS
+
+
+def test_interruptions_do_not_lengthen_the_wait() -> None:
+    assert wait_before_retry("error", past("interrupted", "node lost", "interrupted")) == 2.0
+
+
+# ------------------------------------------------------------------ missing nodes
+
+
+def running(reported_at: float, *, started: bool) -> Running:
+    return Running(sweeps.trial(0, "RUNNING"), None, 0, None, None, reported_at, started=started)
+
+
+def test_a_worker_may_take_a_while_to_start() -> None:
+    assert any_active([running(0.0, started=False)], now=SLOW_START)
+    assert not any_active([running(0.0, started=False)], now=SLOW_START + 1)
+    assert any_active([running(0.0, started=False), running(0.0, started=True)], now=SLOW_START + 1)
+    assert not any_active([], now=0.0)
+
+
+def test_a_sweep_without_any_node_stops_after_a_while(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(1), capacity=0)
+    session.check_limits()
+    assert session.stopped is None
+    sessions.clock.now += NODE_WAIT + 1
+    session.check_limits()
+    assert session.stopped is not None
+    assert session.stopped.state == "INTERRUPTED"
+
+
+def test_waiting_for_a_node_is_a_state_with_a_reason(sessions: Sessions) -> None:
+    """It ends when a node comes."""
+    sweep = sessions.sweep(1)
+    session = sessions.open(sweep, capacity=0)
+    sessions.resources.reason = "no node with 1 GPU; 3 nodes, 0 free"
+    session.check_limits()
+    waiting = sessions.ledger.sweep(sweep.id)
+    assert waiting is not None
+    assert (waiting.state, waiting.reason) == ("WAITING", "no node with 1 GPU; 3 nodes, 0 free")
+    assert session.progress().waiting == waiting.reason
+    sessions.resources.attempts = 1
+    session.check_limits()
+    record = sessions.ledger.sweep(sweep.id)
+    assert record is not None
+    assert (record.state, record.reason) == ("RUNNING", None)
+    train(session, launch(session))
+    assert session.progress().waiting is None
+
+
+def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: Sessions) -> None:
+    """Nodes that others use do not count, and the trial is not charged for them."""
+    sweep = sessions.sweep(1)
+    session = sessions.open(sweep, capacity=1)
+    assignment = session.next_assignment()
+    assert assignment is not None
+    sessions.clock.now += SLOW_START + 1
+    session.check_limits()
+    assert session.progress().waiting is not None
+    sessions.clock.now += NODE_WAIT + 1
+    session.check_limits()
+    assert session.stopped is not None
+    assert session.stopped.state == "INTERRUPTED"
+    assert session.finished
+    assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))  # a worker that came too late
+    assert sessions.ledger.reports(assignment.trial_key) == []

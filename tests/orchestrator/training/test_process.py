@@ -1,0 +1,49 @@
+"""The environment of a training process, SIGTERM, and published stop requests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.training.process import worker_environment
+
+WATCHED = """
+import os, signal, time
+from orchestrator.training import process
+process.POLL_SECONDS = 0.01
+standing = {"a": False, "b": False}
+def published(sweep_id):
+    if standing[sweep_id] is None:
+        raise ConnectionError("the head is unreachable")
+    return standing[sweep_id]
+def state():
+    time.sleep(0.3)
+    return process.stop_requested("a"), process.stop_requested("b"), process.terminating()
+process.watch("a", published)
+process.watch("b", published)
+states = [state()]
+for standing["a"] in (True, None, True, False):
+    states.append(state())
+os.kill(os.getpid(), signal.SIGTERM)
+states.append(state())
+print(states)
+"""
+
+
+def test_a_stop_request_comes_and_goes_for_its_sweep_alone_and_a_signal_stays() -> None:
+    """While the head is unreachable no request stands; after SIGTERM the process lives."""
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
+    nothing, requested = (False, False, False), (True, False, False)
+    states = [nothing, requested, nothing, requested, nothing, (False, False, True)]
+    assert done.stdout.strip() == str(states)
+
+
+def test_a_trial_without_a_gpu_never_sees_one() -> None:
+    assert worker_environment(0.0)["JAX_PLATFORMS"] == "cpu"
+
+
+@pytest.mark.parametrize(("share", "fraction"), [(1 / 8, "0.113"), (1.0, "0.900"), (2.0, "0.900")])
+def test_the_memory_of_a_trial_follows_its_share(share: float, fraction: str) -> None:
+    assert set(worker_environment(share).values()) == {fraction}
