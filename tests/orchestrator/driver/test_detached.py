@@ -82,4 +82,4 @@ def test_a_later_follower_sees_the_last_whole_lines(tmp_path: Path) -> None:
 )
 def test_the_exit_code_of_a_sweep_without_a_driver(state: str, trials: list[str], code: Exit) -> None:
     record = sweeps.sweep_record(state=state)
-    assert ended(record, [sweeps.trial(number, each) for number, each in enumerate(trials)]) == code
+    assert ended(record, [sweeps.trial(number, end) for number, end in enumerate(trials)]) == code
