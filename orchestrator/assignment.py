@@ -16,7 +16,6 @@ class Assignment:
     Attributes:
         attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
         trial_key: `<sweep>-<number>`.
-        number: the trial's number in its sweep.
         settings: of the trial.
         cpu: processors of the attempt.
         gpu: share of a GPU of the attempt.
@@ -31,7 +30,6 @@ class Assignment:
 
     attempt_id: str
     trial_key: str
-    number: int
     settings: TrialSettings
     cpu: float
     gpu: float

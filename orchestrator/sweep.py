@@ -1,9 +1,9 @@
 """Entry point: `python -m orchestrator.sweep FILE`, or `ray submit CLUSTER orchestrator/sweep.py -- FILE`.
 
-`ray submit` copies this one file to the home folder of the cluster's head, and runs the copy over SSH. So a
-copy goes to the project, where the files are that its arguments name, and starts the driver as a process of
-its own, which it follows: the connection may be lost. A job of `ray job submit` goes there too, for it begins
-wherever its node was started; Ray itself keeps it going.
+`ray submit` copies this one file to the home folder of the cluster's head and runs the copy over SSH. A copy
+changes to the folder of the project, which contains the files that its arguments name. It starts the driver
+as a detached process and follows it, because the connection may be lost. A job of `ray job submit` changes
+to that folder too, because it starts in the folder in which its node was started; Ray keeps the job running.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def main() -> None:
-    """Run the command line of this process and leave with its exit code."""
+    """Run the command line of this process and exit with its code."""
     package = Path(detached.__file__).parents[1]
     copied = not Path(__file__).samefile(package / "sweep.py")
     if copied or RAY_JOB in os.environ:

@@ -23,7 +23,6 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
     first = Assignment(
         attempt_id=f"s-{number}.{attempt}",
         trial_key=f"s-{number}",
-        number=number,
         settings=settings,
         cpu=1.0,
         gpu=0.25,

@@ -130,7 +130,8 @@ def exit_code(claim: Claim) -> Exit:
     return Exit.SOME_FAILED if failed else Exit.COMPLETE
 
 
-def _record(claim: Claim) -> SweepRecord:
+def record_of(claim: Claim) -> SweepRecord:
+    """Return the row of the sweep, which `enter` has written."""
     record = claim.ledger.sweep(claim.sweep.id)
     assert record is not None, "a driver enters its sweep in the ledger first"
     return record

@@ -215,7 +215,6 @@ def launched(
     assignment = Assignment(
         attempt_id=attempt_id,
         trial_key=trial.key,
-        number=trial.number,
         settings=sweep.settings(trial.params, trial.seed),
         cpu=sweep.resources.cpu,
         gpu=sweep.resources.gpu,

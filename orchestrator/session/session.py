@@ -76,7 +76,7 @@ class Session:
         node_wait: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sweep, self.ledger, self.study, self.paths = sweep, ledger, study, paths
+        self.sweep, self.ledger, self.paths = sweep, ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
         self._clock, self._began = clock, clock()

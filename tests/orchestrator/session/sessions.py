@@ -124,6 +124,11 @@ def launch(session: Session) -> Assignment:
     return assignment
 
 
+def number(assignment: Assignment) -> int:
+    """Return the number of the assignment's trial."""
+    return int(assignment.trial_key.rpartition("-")[2])
+
+
 def train(session: Session, assignment: Assignment, value: float = 0.5, until: int = 30) -> None:
     for step in range(10, until + 1, 10):
         session.reported(assignment.attempt_id, outcome(assignment, step, value))

@@ -64,10 +64,10 @@ def life(server: EngineServer, trial: Assignment, reports: int = 3) -> list[Outc
     return outcomes
 
 
-def together(server: EngineServer, trials: list[Assignment]) -> dict[int, list[Outcome]]:
-    outcomes: dict[int, list[Outcome]] = {}
+def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[Outcome]]:
+    outcomes: dict[str, list[Outcome]] = {}
     threads = [
-        threading.Thread(target=lambda trial=trial: outcomes.update({trial.number: life(server, trial)}))
+        threading.Thread(target=lambda trial=trial: outcomes.update({trial.trial_key: life(server, trial)}))
         for trial in trials
     ]
     for thread in threads:
@@ -83,7 +83,7 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
     shared = together(server, trials)
     alone = OwnEngine()
     for trial in trials:
-        outcomes = shared[trial.number]
+        outcomes = shared[trial.trial_key]
         assert [outcome.step for outcome in outcomes] == [10, 20, 30]
         assert [outcome.done for outcome in outcomes] == [False, False, True]
         for outcome in outcomes:
@@ -154,8 +154,8 @@ def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -
     """A damaged checkpoint ends its trial with the cause; its neighbour goes on."""
     bad = assignment(folder, 30, resume=str(folder / "nothing"))
     outcomes = together(server, [bad, assignment(folder, 31)])
-    assert outcomes[30][0].failure == "damaged checkpoint"
-    assert [outcome.step for outcome in outcomes[31]] == [10, 20, 30]
+    assert outcomes["s-30"][0].failure == "damaged checkpoint"
+    assert [outcome.step for outcome in outcomes["s-31"]] == [10, 20, 30]
 
 
 def queued(server: EngineServer, folder: Path, sweep: str) -> tuple[Assignment, Assignment]:

@@ -26,7 +26,7 @@ def request(trial: str, *, attempt: int = 1, worker: str = "", width: int = 8, f
     return Request(assignment, worker or f"worker of {trial}", first, Future())
 
 
-def seat(table: SlotTable, first: Request) -> Any:
+def admit(table: SlotTable, first: Request) -> Any:
     """Give a request the slot that the table has for it."""
     assert table.receive(first)
     taken = table.take()
@@ -39,14 +39,14 @@ def seat(table: SlotTable, first: Request) -> Any:
 
 def taken(table: SlotTable) -> tuple[int, str] | None:
     """Return the slot and the attempt that the table gives it to."""
-    found = table.take()
-    return (found[0], found[1].attempt_id) if found else None
+    slot = table.take()
+    return (slot[0], slot[1].attempt_id) if slot else None
 
 
 def test_slots_are_filled_in_order_and_no_more_than_there_are() -> None:
     table = SlotTable(2)
-    seat(table, request("a"))
-    seat(table, request("b"))
+    admit(table, request("a"))
+    admit(table, request("b"))
     assert table.receive(request("c"))
     assert table.take() is None
     table.release("a.1")
@@ -55,7 +55,7 @@ def test_slots_are_filled_in_order_and_no_more_than_there_are() -> None:
 
 def test_another_program_waits_for_all_slots_and_is_not_overtaken() -> None:
     table = SlotTable(4)
-    seat(table, request("a"))
+    admit(table, request("a"))
     assert table.receive(request("wide", width=16))
     assert table.receive(request("b"))
     assert table.take() is None
@@ -65,8 +65,8 @@ def test_another_program_waits_for_all_slots_and_is_not_overtaken() -> None:
 
 def test_a_newer_attempt_or_another_trial_of_the_worker_frees_the_slot() -> None:
     table = SlotTable(4)
-    first = seat(table, request("a", worker="one"))
-    seat(table, request("b", worker="two"))
+    first = admit(table, request("a", worker="one"))
+    admit(table, request("b", worker="two"))
     assert table.receive(request("a", attempt=2, worker="three"))
     assert first.released
     assert table.receive(request("c", worker="two"))
@@ -76,7 +76,7 @@ def test_a_newer_attempt_or_another_trial_of_the_worker_frees_the_slot() -> None
 
 def test_a_request_of_an_attempt_without_its_slot_is_refused() -> None:
     table = SlotTable(1)
-    seat(table, request("a"))
+    admit(table, request("a"))
     assert table.receive(request("a", first=False))
     table.release("a.1")
     assert not table.receive(request("a", first=False))
@@ -84,7 +84,7 @@ def test_a_request_of_an_attempt_without_its_slot_is_refused() -> None:
 
 def test_only_an_answered_worker_can_be_silent() -> None:
     table = SlotTable(2)
-    waits, dead = seat(table, request("a")), seat(table, request("b"))
+    waits, dead = admit(table, request("a")), admit(table, request("b"))
     table.occupied[1].answered_at = 10.0
     table.free_silent(since=10.0)
     assert not dead.released
@@ -95,7 +95,7 @@ def test_only_an_answered_worker_can_be_silent() -> None:
 def test_a_cancelled_request_leaves_the_queue_and_one_with_a_slot_cannot_be_cancelled() -> None:
     table = SlotTable(1)
     seated, cancelled, queued = request("a"), request("b"), request("c")
-    seat(table, seated)
+    admit(table, seated)
     assert table.receive(cancelled)
     assert table.receive(queued)
     assert cancelled.answer.cancel()
