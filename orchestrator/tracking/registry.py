@@ -37,7 +37,7 @@ ALIAS = "champion"
 _DIGEST = "checkpoint.digest"
 _SERVED = Path(__file__).with_name("served.py")
 _PACKAGE = Path(checkpoint.__file__).parent
-_PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow")
+_PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow", "filelock")
 """The packages that `served` and `trainables` import."""
 
 _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
