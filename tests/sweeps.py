@@ -1,4 +1,4 @@
-"""A small realistic sweep as records, for the tests of tracking and report; nothing is drawn at random."""
+"""A small realistic sweep as records, for the tests of tracking and report; nothing is random."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPECIFICATION = SimpleNamespace(
     source_text="task: retrieval\n",
     model=SimpleNamespace(layer="rotrnn"),
 )
-"""What the events read of an `orchestrator.config.sweep_config.SweepConfig`."""
+"""The fields of an `orchestrator.config.sweep_config.SweepConfig` that events use."""
 
 
 def sweep_record(**changes: object) -> SweepRecord:
@@ -181,7 +181,7 @@ def attempts(of: Sequence[TrialRecord]) -> list[AttemptRecord]:
 
 
 def history(of: Sequence[TrialRecord] | None = None, **changes: object) -> History:
-    """Return everything the ledger knows of the sweep; the best complete trial was read on test."""
+    """Return the history of the sweep; its best complete trial was evaluated on the test split."""
     members = tuple(of or trials())
     best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
     return History(
@@ -203,20 +203,20 @@ def checkpoint(of: TrialRecord, path: str) -> CheckpointRecord:
 
 
 def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) -> None:
-    """Write the sweep to a ledger as a driver does, event by event; its last state is left to the caller."""
+    """Write the sweep to a ledger as a driver does, without its last state."""
     members = list(of or trials())
     record = sweep_record(state="RUNNING", finished_at=None)
     ledger.create_sweep(record, events=[events.sweep_started(record, SPECIFICATION)])
     for each in members:
         run_trial(ledger, each, folder)
     best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
-    read = evaluation(best)
-    told = [events.metrics(best.key, read.step, read.metrics, events.milliseconds(read.at))]
-    ledger.add_evaluation(read, events=told)
+    tested = evaluation(best)
+    point = events.metrics(best.key, tested.step, tested.metrics, events.milliseconds(tested.at))
+    ledger.add_evaluation(tested, events=[point])
 
 
 def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
-    """Make a root whose ledger holds the sweep, with its checkpoints (stubs) where a driver saves them."""
+    """Create a root whose ledger holds the sweep, with stubs of its checkpoints."""
     paths = Paths(root)
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
@@ -226,15 +226,15 @@ def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
 
 
 def run_trial(ledger: Ledger, done: TrialRecord, folder: Path) -> None:
-    """Write one trial's life to a ledger, up to the state that it has; a checkpoint where it has a value."""
+    """Write a trial to a ledger from its start to its state, with a checkpoint if it has a value."""
     nothing_yet = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
     waiting = replace(done, state="WAITING", cause=None, **nothing_yet)
     ledger.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
     attempt = ledger.start_attempt(waiting.key)
     for row in reports(done):
         saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
-        told = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
-        ledger.record_report(attempt.id, row.step, row.metrics, saved, events=[told])
+        point = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
+        ledger.record_report(attempt.id, row.step, row.metrics, saved, events=[point])
     at = events.milliseconds(done.finished_at or 0.0)
     ended = events.trial_ended(done.key, done.state, done.cause, done.step, done.value, at)
     ledger.end_attempt(

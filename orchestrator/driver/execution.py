@@ -14,6 +14,7 @@ from orchestrator.driver import publication, signals, sweep_rows
 from orchestrator.driver.admission import Claim
 from orchestrator.exits import Exit
 from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
+from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop

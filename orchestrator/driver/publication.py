@@ -78,7 +78,7 @@ def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
     if chosen is None or summary.state != "COMPLETE":
         return None
     key = chosen.row.key
-    (trial,) = (each for each in history.trials if each.key == key)
+    (trial,) = (trial for trial in history.trials if trial.key == key)
     checkpoint = best_checkpoint(trial, history.checkpoints[key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
     name = f"{_layer(summary, chosen)}-{summary.task}"

@@ -20,6 +20,9 @@ from trainables import checkpoint
 _PACKAGE = Path(checkpoint.__file__).parent
 _SOURCE = Path(__file__).resolve().parents[2]
 _PINNED = ("jax", "jaxlib", "flax", "optax", "numpy")
+_UNPINNED = ("pillow", "filelock")
+"""Further packages that the code imports; a sweep does not record their versions."""
+
 _LOCK = "requirements/locked.txt"
 _UNREPEATABLE = ("seconds/", "tokens_per_second", "test/")
 """Prefixes of metrics that depend on the machine, or that training does not report."""
@@ -92,7 +95,8 @@ def _script(environment: Mapping[str, str]) -> str:
 
 
 def _pins(versions: Mapping[str, str]) -> str:
-    return "".join(f"{name}=={versions[name]}\n" for name in _PINNED if name in versions) + "pillow\n"
+    pinned = (f"{name}=={versions[name]}" for name in _PINNED if name in versions)
+    return "\n".join([*pinned, *_UNPINNED, ""])
 
 
 def _commit(sweep: SweepRecord) -> str:

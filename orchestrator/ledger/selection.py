@@ -52,7 +52,7 @@ def total_violation(constraints: Constraints, metrics: Mapping[str, float]) -> f
             kept.
     """
     broken = (violation(metrics[name], **bounds) for name, bounds in constraints.items() if name in metrics)
-    return sum(max(0.0, each) for each in broken)
+    return sum(max(0.0, amount) for amount in broken)
 
 
 def ranked(
@@ -92,7 +92,7 @@ def best_trial(
     """
     candidates = ranked(trials, maximize=maximize, violations=violations)
     if checkpoints is not None:
-        candidates = [each for each in candidates if best_checkpoint(each, checkpoints.get(each.key, ()))]
+        candidates = [t for t in candidates if best_checkpoint(t, checkpoints.get(t.key, ()))]
     return candidates[0] if candidates else None
 
 

@@ -32,5 +32,5 @@ def share(part: float, whole: float) -> str:
 
 def near(path: Path) -> str:
     """Format a path relative to the working directory if it is below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    working = Path.cwd()
+    return str(path.relative_to(working) if path.is_relative_to(working) else path)

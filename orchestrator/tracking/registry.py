@@ -37,7 +37,7 @@ ALIAS = "champion"
 _DIGEST = "checkpoint.digest"
 _SERVED = Path(__file__).with_name("served.py")
 _PACKAGE = Path(checkpoint.__file__).parent
-_PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow")
+_PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow", "filelock")
 """The packages that `served` and `trainables` import."""
 
 _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
@@ -83,8 +83,8 @@ def succeeds(new: Mapping[str, str], present: Mapping[str, str]) -> bool:
     comparable = all(new[name] == present[name] for name in ("data.digest", "metric"))
     if comparable and new["value"] != present["value"]:
         maximize = new["direction"] == "maximize"
-        ahead, behind = (order(float(each["value"]), 0, maximize=maximize) for each in (new, present))
-        return ahead < behind
+        keys = [order(float(tags["value"]), 0, maximize=maximize) for tags in (new, present)]
+        return keys[0] < keys[1]
     return int(new["ended_ms"]) >= int(present["ended_ms"])
 
 
@@ -165,7 +165,7 @@ def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignat
         signature: of the task's arrays.
         texts: an example as texts, or empty if examples are numbers.
     """
-    outputs = Schema([ColSpec(each, name) for name, each in _ANSWERS[signature.output].items()])
+    outputs = Schema([ColSpec(kind, name) for name, kind in _ANSWERS[signature.output].items()])
     if texts:
         return ModelSignature(Schema([ColSpec(DataType.string) for _ in texts]), outputs)
     numbers = np.dtype(np.int32 if signature.vocabulary else np.float32)
@@ -186,4 +186,7 @@ def _width(signature: Signature) -> tuple[int, ...]:
 def _requirements(settings: TrialSettings) -> list[str]:
     """Return the packages to install, including those of a third-party layer or task."""
     third_party = (LAYERS.package(settings.model.layer), TASKS.package(settings.task))
-    return [*(f"{name}=={version(name)}" for name in _PINNED), *(each for each in third_party if each)]
+    return [
+        *(f"{name}=={version(name)}" for name in _PINNED),
+        *(package for package in third_party if package),
+    ]

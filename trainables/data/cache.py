@@ -8,7 +8,6 @@ of it or nothing. Every array is verified when it is opened; an entry that fails
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,9 +15,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from trainables.errors import Refusal
 
@@ -144,24 +144,22 @@ class Cache:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with self._lock_file() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._report("waiting for another process", 0, 1)
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _lock_file(self) -> TextIO:
-        root = self._folder.parent
+        lock = FileLock(self._folder.with_name(f"{self._folder.name}.lock"))
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            return (root / f"{self._folder.name}.lock").open("w")
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                held = lock.acquire(blocking=False)
+            except Timeout:
+                self._report("waiting for another process", 0, 1)
+                held = lock.acquire()
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
             remedy = "Choose another data folder with --data or SWEEP_DATA; it may link to shared files."
-            raise Refusal(str(root), "must be a folder that can be written", str(error), remedy) from error
+            must = "must be a folder that can be written"
+            raise Refusal(str(self._folder.parent), must, str(error), remedy) from error
+        with held:
+            yield
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

@@ -37,7 +37,7 @@ class Axis:
         """Return the position of a value, from 0 to 1."""
         if self.kind == "category":
             return (self.choices.index(value) + 0.5) / len(self.choices)
-        low, high, scaled = (self._scaled(each) for each in (self.low, self.high, value))
+        low, high, scaled = map(self._scaled, (self.low, self.high, value))
         return 0.5 if high == low else (scaled - low) / (high - low)
 
     def value(self, position: float) -> float:

@@ -32,19 +32,19 @@ _REACH = 0.25
 
 def importance_bars(importances: Sequence[Importance]) -> go.Figure:
     """Draw the importance of each hyperparameter, with its interval over resampled trials."""
-    ordered = sorted(importances, key=lambda each: each.share)
-    shares = [each.share for each in ordered]
+    ordered = sorted(importances, key=lambda importance: importance.share)
+    shares = [importance.share for importance in ordered]
     figure = go.Figure()
     figure.add_bar(
         x=shares,
-        y=[each.name for each in ordered],
+        y=[importance.name for importance in ordered],
         orientation="h",
         marker={"color": style.COMPLETE},
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [each.high - each.share for each in ordered],
-            "arrayminus": [each.share - each.low for each in ordered],
+            "array": [importance.high - importance.share for importance in ordered],
+            "arrayminus": [importance.share - importance.low for importance in ordered],
             "color": "#333333",
         },
     )

@@ -1,4 +1,4 @@
-"""Downloads resume and are verified; archives are unpacked safely; places are filled whole or not at all."""
+"""Downloads resume and are verified; archives are unpacked safely; data is put in place completely or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainables.errors import BadData
 
 
 def packed(members: list[tarfile.TarInfo | tuple[str, bytes]], mode: str = "w:gz") -> bytes:
-    """Return a tar archive of files, and of members made by hand."""
+    """Return a tar archive of files and of given members."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=mode) as archive:
         for member in members:
@@ -38,7 +38,7 @@ GOOD = packed([("set/a.txt", b"alpha"), ("set/deep/b.txt", b"beta"), ("other/c.t
 
 
 class Site:
-    """A web site of one file, that can fail in the ways web sites do.
+    """A web site with one file, and with the faults of real ones.
 
     Attributes:
         content: what it serves.
@@ -90,19 +90,19 @@ def site() -> Iterator[Site]:
 
 
 def remote(site: Site, **changes: object) -> Remote:
-    """Return the archive as it is pinned."""
+    """Return the pinned archive."""
     sha256 = hashlib.sha256(GOOD).hexdigest()
     whole = Remote(site.url, "set", sha256, len(GOOD), inside="set", unpacked=100, members=10)
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
 def got(wanted: Remote, folder: Path, given: Path | None = None) -> str | None:
-    """Fetch, and return the sum."""
+    """Fetch the file, and return its sum."""
     return fetch(wanted, folder, lambda *_: None, given=given, open_url=urllib.request.urlopen).sha256
 
 
 def left(folder: Path) -> set[str]:
-    """Return the names of what is in the data folder and its downloads, locks apart."""
+    """Return the names in the data folder and its downloads, without locks."""
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     return {name for name in found if not name.endswith(".lock")}
 
@@ -122,7 +122,7 @@ def test_progress_is_reported_in_bytes(site: Site, tmp_path: Path) -> None:
     assert any(what.startswith("unpacking") for what, _, _ in calls)
 
 
-def test_an_interrupted_download_goes_on(site: Site, tmp_path: Path) -> None:
+def test_an_interrupted_download_resumes(site: Site, tmp_path: Path) -> None:
     site.cut = 100
     with pytest.raises(BadData, match="run it again to resume"):
         got(remote(site), tmp_path)
@@ -140,7 +140,7 @@ def test_a_server_that_cannot_resume_starts_over(site: Site, tmp_path: Path) -> 
     assert got(remote(site), tmp_path)
 
 
-def test_a_whole_part_is_taken_as_it_is(site: Site, tmp_path: Path) -> None:
+def test_a_complete_part_is_used_without_a_download(site: Site, tmp_path: Path) -> None:
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads/set.tar.gz.part").write_bytes(GOOD)
     assert got(remote(site), tmp_path)
@@ -176,7 +176,7 @@ def test_without_a_network_one_line_says_what_to_put_where(tmp_path: Path) -> No
     assert str(tmp_path / "downloads" / "set.tar.gz") in line
 
 
-def test_a_page_that_is_not_there_is_said(site: Site, tmp_path: Path) -> None:
+def test_a_missing_page_is_reported(site: Site, tmp_path: Path) -> None:
     site.status = 404
     with pytest.raises(BadData, match=r"must be reachable, got 404 Not Found\. Without a network"):
         got(remote(site), tmp_path)
@@ -188,7 +188,7 @@ def test_an_empty_answer_is_no_archive(site: Site, tmp_path: Path) -> None:
         got(remote(site, sha256=None, size=None), tmp_path)
 
 
-def test_a_file_put_there_by_hand_is_verified_and_taken(site: Site, tmp_path: Path) -> None:
+def test_a_file_put_in_place_by_hand_is_verified_and_used(site: Site, tmp_path: Path) -> None:
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads/set.tar.gz").write_bytes(GOOD[:-1])
     with pytest.raises(BadData, match="Remove it and fetch again"):
@@ -198,7 +198,7 @@ def test_a_file_put_there_by_hand_is_verified_and_taken(site: Site, tmp_path: Pa
     assert site.asked == []
 
 
-def test_a_given_file_or_its_folder_is_taken(site: Site, tmp_path: Path) -> None:
+def test_a_given_file_or_its_folder_is_used(site: Site, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "set.tar.gz").write_bytes(GOOD)
@@ -210,7 +210,7 @@ def test_a_given_file_or_its_folder_is_taken(site: Site, tmp_path: Path) -> None
     assert site.asked == []
 
 
-def test_a_sum_that_nobody_publishes_is_kept_and_held_to(site: Site, tmp_path: Path) -> None:
+def test_an_unpublished_sum_is_recorded_and_compared_later(site: Site, tmp_path: Path) -> None:
     wanted = remote(site, sha256=None, size=None)
     found = got(wanted, tmp_path)
     record = tmp_path / "downloads/set.tar.gz.sha256"
@@ -222,7 +222,7 @@ def test_a_sum_that_nobody_publishes_is_kept_and_held_to(site: Site, tmp_path: P
         got(wanted, tmp_path)
 
 
-def test_a_plain_file_goes_straight_to_its_place(site: Site, tmp_path: Path) -> None:
+def test_a_plain_file_is_downloaded_to_its_place(site: Site, tmp_path: Path) -> None:
     wanted = remote(site, place="mnist/set.tar.gz", inside=None)
     assert got(wanted, tmp_path)
     assert left(tmp_path) == {"mnist/set.tar.gz"}
@@ -231,7 +231,7 @@ def test_a_plain_file_goes_straight_to_its_place(site: Site, tmp_path: Path) -> 
     assert left(other) == {"mnist/set.tar.gz"}
 
 
-def test_what_a_dead_fetch_left_is_cleared(site: Site, tmp_path: Path) -> None:
+def test_the_remains_of_a_dead_fetch_are_deleted(site: Site, tmp_path: Path) -> None:
     (tmp_path / ".set.stage" / "content").mkdir(parents=True)
     (tmp_path / ".set.stage" / "content" / "half").write_text("")
     got(remote(site), tmp_path)
@@ -239,7 +239,7 @@ def test_what_a_dead_fetch_left_is_cleared(site: Site, tmp_path: Path) -> None:
     assert not (tmp_path / "set" / "half").exists()
 
 
-def test_a_full_disk_is_said_before_unpacking(site: Site, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_unpacking(site: Site, tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"must have 10,000,000,000,000,000 bytes free to unpack"):
         got(remote(site, unpacked=10**16), tmp_path)
     assert not (tmp_path / "set").exists()
@@ -272,7 +272,7 @@ def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     ],
 )
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w"])
-def test_archives_with_other_intents_put_nothing_in_place(
+def test_a_hostile_archive_puts_nothing_in_place(
     tmp_path: Path, member: tarfile.TarInfo | tuple[str, bytes], must: str, mode: str
 ) -> None:
     archive = tmp_path / "set.tar.gz"
@@ -286,7 +286,7 @@ def test_archives_with_other_intents_put_nothing_in_place(
     assert {path.name for path in tmp_path.iterdir()} == {"data", "set.tar.gz"}
 
 
-def test_more_members_than_the_cap_are_refused(tmp_path: Path) -> None:
+def test_more_members_than_the_limit_are_refused(tmp_path: Path) -> None:
     archive = tmp_path / "set.tar"
     archive.write_bytes(packed([(f"set/{number}", b"") for number in range(11)], "w"))
     with pytest.raises(BadData, match="at most 10 members"):
@@ -312,15 +312,15 @@ def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
         unpack(archive, "set", tmp_path / "out", lambda *_: None, most_bytes=100, most_members=10)
 
 
-def test_a_whole_archive_lands_in_one_folder(tmp_path: Path) -> None:
-    """As Speech Commands is packed: `./word/file`, without a folder of its own."""
+def test_a_whole_archive_is_unpacked_to_one_folder(tmp_path: Path) -> None:
+    """Speech Commands is packed like this: `./word/file`, without a top-level folder."""
     archive = tmp_path / "set.tar"
     archive.write_bytes(packed([("./bed/a.wav", b"a"), ("./list.txt", b"l")], "w"))
     unpack(archive, "", tmp_path / "out", lambda *_: None, most_bytes=100, most_members=10)
     assert left(tmp_path / "out") == {"bed/a.wav", "list.txt"}
 
 
-def test_modes_of_an_archive_are_not_taken_over(tmp_path: Path) -> None:
+def test_modes_in_an_archive_are_ignored(tmp_path: Path) -> None:
     info = tarfile.TarInfo("set/run.sh")
     info.mode = 0o6777
     archive = tmp_path / "set.tar"

@@ -50,7 +50,7 @@ def test_the_card_states_data_splits_metrics_and_limits() -> None:
 
 
 def test_the_model_is_the_chosen_checkpoint() -> None:
-    """One event, with what decides between two versions; none before the sweep has chosen for good."""
+    """It is one event, with the tags that decide between versions; none while the choice can change."""
     history = sweeps.history()
     summary = summarise(history)
     event = model_of(history, summary, 7)

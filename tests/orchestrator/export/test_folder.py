@@ -1,4 +1,4 @@
-"""An exported trial holds what was trained, with what, and what came out."""
+"""An exported trial holds its settings, its code and its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def _exported(root: Path) -> tuple[Path, dict[str, Any]]:
     return folder, json.loads((folder / "trial.json").read_text())
 
 
-def test_the_folder_says_all_that_the_ledger_knows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_holds_everything_that_the_ledger_knows(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, document = _exported(root)
     told = capsys.readouterr().out
     assert "The code is that of" in told, "the recorded commit is not the one that is checked out"
@@ -53,8 +55,8 @@ def test_the_folder_says_all_that_the_ledger_knows(root: Path, capsys: pytest.Ca
     assert not list((folder / "code").rglob("*.pyc"))
 
 
-def test_the_script_finds_the_code_that_it_brings(root: Path) -> None:
-    """`--help` imports all that training needs, from the folder alone, wherever it was started from."""
+def test_the_script_uses_the_exported_code(root: Path) -> None:
+    """`--help` imports everything that training needs, from the folder only, in any working directory."""
     folder, _ = _exported(root)
     shown = subprocess.run(
         [folder / "run.sh", "--help"],
@@ -92,7 +94,7 @@ def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str])
 
 
 def _events(folder: Path) -> Iterator[Any]:
-    """Read TensorBoard's records: a length of 8 bytes, its sum of 4, that many bytes, and theirs of 4."""
+    """Read TensorBoard's records: a length of 8 bytes, its checksum of 4, the data, its checksum of 4."""
     (file,) = folder.iterdir()
     content = file.read_bytes()
     while content:

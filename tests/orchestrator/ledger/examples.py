@@ -1,4 +1,4 @@
-"""Small records, and a sweep that is driven through its life, for the ledger's tests."""
+"""Small records, and a trial that is run to its end, for the tests of the ledger."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sweep_record(**changes: Any) -> SweepRecord:
 
 
 def trial_record(number: int = 0, **changes: Any) -> TrialRecord:
-    """Return a trial that waits."""
+    """Return a WAITING trial."""
     record = TrialRecord(
         key=f"{changes.get('sweep_id', SWEEP_ID)}-{number}",
         sweep_id=SWEEP_ID,
@@ -54,7 +54,7 @@ def trial_record(number: int = 0, **changes: Any) -> TrialRecord:
 
 
 def saved(key: str, step: int, kind: Any = "last", path: str | None = None) -> CheckpointRecord:
-    """Return a checkpoint row."""
+    """Return a checkpoint."""
     where = path or f"/checkpoints/{key}/step-{step}"
     return CheckpointRecord(key, step, kind, where, "ab" * 32, 1000 + step, {"val/accuracy": step / STEPS})
 
@@ -65,7 +65,7 @@ def event(run: str, at_ms: int) -> Event:
 
 
 def complete(ledger: Ledger, number: int) -> str:
-    """Run a trial to its end, three reports with a checkpoint each; return its key."""
+    """Complete a trial with three reports and a checkpoint for each; return its key."""
     trial = trial_record(number)
     ledger.add_trial(trial, [event(trial.key, 0)])
     attempt = ledger.start_attempt(trial.key)
@@ -78,7 +78,7 @@ def complete(ledger: Ledger, number: int) -> str:
 
 
 def everything(ledger: Ledger) -> tuple[Any, ...]:
-    """Return all that a ledger says of the sweep."""
+    """Return everything that a ledger holds of the sweep."""
     return (
         ledger.sweep(SWEEP_ID),
         ledger.trials(SWEEP_ID),

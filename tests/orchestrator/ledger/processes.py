@@ -1,4 +1,4 @@
-"""Other processes that use a ledger, for the tests of what happens between them."""
+"""Processes that share a ledger, for the tests of their interaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def start(code: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start Python on a program that finds its arguments in `sys.argv[1:]`."""
+    """Run a program in Python, with its arguments in `sys.argv[1:]`."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
@@ -22,13 +22,13 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """Wait for the next line that a process prints."""
+    """Return the next line that a process prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def answer(process: subprocess.Popen[str]) -> str:
-    """Wait for a process to end well and return what it printed last."""
+    """Wait for a process to succeed and return the last line that it printed."""
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return out.strip().rpartition("\n")[2]

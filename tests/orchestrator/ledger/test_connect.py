@@ -1,4 +1,4 @@
-"""Which addresses are a ledger, and what is said of others."""
+"""The addresses of ledgers, and the refusals of other addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "correct-horse"
     "url", ["", "sqlite://", "sqlite:///:memory:", "mysql://u@h/d", "postgresql://h", f"x:{SECRET}", "no url"]
 )
 def test_other_addresses_are_refused(url: str) -> None:
-    """Only a file and a PostgreSQL database can be a ledger, and the refusal shows both."""
+    """Only a file or a PostgreSQL database can be a ledger, and the refusal names both."""
     with pytest.raises(BadInput, match=r"sqlite:///.*postgresql://") as refusal:
         Ledger.open(url)
     assert SECRET not in str(refusal.value)
@@ -30,7 +30,7 @@ def test_other_addresses_are_refused(url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre"])
 def test_a_network_disk_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """A SQLite file is refused where locks do not hold, before anything is written."""
+    """A SQLite file is refused on a file system without reliable locks, before anything is written."""
     monkeypatch.setattr(connect, "file_system", lambda _: kind)
     with pytest.raises(BadInput, match=f"local disk.*{kind}.*postgresql://"):
         Ledger.open(sqlite_url)
@@ -38,13 +38,13 @@ def test_a_network_disk_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_file_systems_are_known(tmp_path: Path) -> None:
-    """The type of the innermost mount is found, also for a folder that is not there yet."""
+    """The type is that of the innermost mount, even for a folder that does not exist."""
     assert connect.file_system(Path("/proc/self")) == "proc"
-    assert connect.file_system(tmp_path / "not" / "yet") == connect.file_system(tmp_path) != ""
+    assert connect.file_system(tmp_path / "does" / "not-exist") == connect.file_system(tmp_path) != ""
 
 
 def test_a_password_is_never_shown() -> None:
-    """Neither a refusal nor a representation holds it, however deep one looks."""
+    """No refusal, cause of a refusal or representation holds it."""
     url = f"postgresql://sweep:{SECRET}@127.0.0.1:1/database"
     with pytest.raises(BadInput, match="must answer") as refusal:
         Ledger.open(url)
@@ -56,8 +56,8 @@ def test_a_password_is_never_shown() -> None:
     assert SECRET not in repr(Ledger(address, connect.connect(address)))
 
 
-def test_a_ledger_is_made_only_where_it_may_be(sqlite_url: str) -> None:
-    """What only looks makes no file."""
+def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
+    """Opening for reading creates no file."""
     with pytest.raises(BadInput, match="Run a sweep first"):
         Ledger.open(sqlite_url, create=False)
     assert list(Path(sqlite_url.removeprefix("sqlite:///")).parent.iterdir()) == []
@@ -65,8 +65,8 @@ def test_a_ledger_is_made_only_where_it_may_be(sqlite_url: str) -> None:
     Ledger.open(sqlite_url, create=False).close()
 
 
-def test_a_full_disk_is_named_and_changes_nothing(sqlite_url: str) -> None:
-    """Where the file cannot grow the change is refused whole; it succeeds once there is room."""
+def test_a_full_disk_is_refused_and_changes_nothing(sqlite_url: str) -> None:
+    """If the file cannot grow, the whole change is refused; with more space it succeeds."""
     ledger = Ledger.open(sqlite_url)
     with ledger.writer() as connection:
         pages = connection.execute(text("PRAGMA page_count")).scalar_one()
@@ -84,7 +84,7 @@ def test_a_full_disk_is_named_and_changes_nothing(sqlite_url: str) -> None:
 
 
 def test_a_verb_that_looks_imports_little(sqlite_url: str) -> None:
-    """Opening a ledger that is up to date imports neither Alembic nor what takes seconds."""
+    """Opening a current ledger imports neither Alembic nor any package that takes seconds."""
     Ledger.open(sqlite_url).close()
     code = (
         "import sys; from orchestrator.ledger.ledger import Ledger; Ledger.open(sys.argv[1]).sweeps();"

@@ -1,4 +1,4 @@
-"""No damage to a file of the ledger is taken for truth: it is named, and undone from the backup."""
+"""Damage to a file of the ledger is detected, reported and undone from the backup."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ else:
 
 
 def _filled(folder: Path, trials: int, end: str) -> tuple[Path, tuple[Any, ...]]:
-    """Return a folder that a process left, and what its ledger says."""
+    """Return a folder that a process wrote, and everything its ledger holds."""
     folder.mkdir()
     start(FILL, _url(folder), str(trials), end).communicate()
     reference = folder.with_name("reference")
@@ -77,16 +77,16 @@ DAMAGES: tuple[Callable[[bytearray, int, random.Random], None], ...] = (_flip, _
 
 
 @pytest.mark.parametrize("end", ["orderly", "killed"])
-def test_any_damage_is_found_or_harmless(tmp_path: Path, end: str) -> None:
-    """Whatever is done to one file, the ledger says what was written to it: by itself, mended or recovered.
+def test_any_damage_is_detected_or_harmless(tmp_path: Path, end: str) -> None:
+    """Damage to one file is harmless, or is detected and repaired from the other files.
 
-    Bytes that are never read, in free space or behind a later copy, may stay unnoticed; none is believed.
+    Damage to bytes that are never read, in free space or before a later copy, may stay undetected.
     """
     source, says = _filled(tmp_path / "source", 30, end)
     files = [
         name for name in ("sweeps.db", "sweeps.db-wal", "sweeps.db-shm", LOG) if (source / name).exists()
     ]
-    draws, found = random.Random(11), 0
+    draws, detected = random.Random(11), 0
     for case in range(25):
         folder = tmp_path / f"case-{case}"
         shutil.copytree(source, folder)
@@ -94,13 +94,13 @@ def test_any_damage_is_found_or_harmless(tmp_path: Path, end: str) -> None:
         content = bytearray(file.read_bytes())
         draws.choice(DAMAGES)(content, draws.randrange(len(content)), draws)
         file.write_bytes(content)
-        found += _is_found(folder, says)
+        detected += _is_detected(folder, says)
         shutil.rmtree(folder)
-    assert found >= 8
+    assert detected >= 8
 
 
-def _is_found(folder: Path, says: tuple[Any, ...]) -> bool:
-    """Open a damaged ledger as a driver does; tell whether it noticed."""
+def _is_detected(folder: Path, says: tuple[Any, ...]) -> bool:
+    """Open a damaged ledger as a driver does; return True if the damage was detected."""
     try:
         ledger = Ledger.open(_url(folder))
         noticed = bool(verify(ledger, SWEEP_ID))
@@ -141,7 +141,7 @@ def held(sqlite_url: str) -> Iterator[Ledger]:
     ],
 )
 def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
-    """A value that was not written by the ledger is refused on reading, by table and row."""
+    """A value that the ledger did not write is refused when read, with its table and row."""
     _change(held, change)
     with pytest.raises(Damaged, match=where):
         everything(held)
@@ -149,8 +149,8 @@ def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
         verify(held, SWEEP_ID)
 
 
-def test_an_event_is_not_taken_for_delivered(held: Ledger) -> None:
-    """A mark that nobody made would lose a point for good: it is found before the outbox is shipped."""
+def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
+    """It would lose a point for good, so it is detected before the outbox is shipped."""
     _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
     with pytest.raises(Damaged, match="table outbox, row seq=3"):
         verify(held, SWEEP_ID)
@@ -165,15 +165,15 @@ def test_an_event_is_not_taken_for_delivered(held: Ledger) -> None:
         "UPDATE tally SET total = 1",
     ],
 )
-def test_a_lost_row_is_noticed(held: Ledger, change: str) -> None:
-    """Rows that are gone, or older ones in their place, do not sum up."""
+def test_a_lost_row_is_detected(held: Ledger, change: str) -> None:
+    """Missing or outdated rows do not add up to the tally."""
     _change(held, change)
     with pytest.raises(Damaged, match="as many rows as were written"):
         verify(held, SWEEP_ID)
 
 
-def test_lost_commits_are_noticed(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
-    """A database that went back in time is behind its backup; it is brought back to the last commit."""
+def test_lost_commits_are_detected(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """An old copy of the database is behind its backup, and is recovered to the last commit."""
     old = tmp_path / "old"
     _change(held, "PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copytree(tmp_path, old, ignore=shutil.ignore_patterns("old"))
@@ -189,8 +189,8 @@ def test_lost_commits_are_noticed(held: Ledger, sqlite_url: str, tmp_path: Path)
     assert everything(Ledger.open(sqlite_url)) == says
 
 
-def test_a_backup_that_is_behind_is_written_anew(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
-    """As after a power cut, or a full disk: the database is right, and the next backup whole again."""
+def test_a_backup_that_is_behind_is_rewritten(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """After a power failure or on a full disk the database is right and the backup is not."""
     log = tmp_path / LOG
     lines = log.read_bytes().splitlines(keepends=True)
     for kept in (lines[:-2], [*lines[:4], *lines[5:]], [*lines[:-1], lines[-1][:20]], []):
@@ -209,8 +209,10 @@ def test_a_backup_that_is_behind_is_written_anew(held: Ledger, sqlite_url: str, 
     assert everything(Ledger.open(sqlite_url)) == says
 
 
-def test_a_doubly_damaged_ledger_says_what_is_lost(held: Ledger, sqlite_url: str, tmp_path: Path) -> None:
-    """With both files hurt the ledger goes back to what is whole, and counts what is not."""
+def test_recovery_counts_what_both_damaged_files_have_lost(
+    held: Ledger, sqlite_url: str, tmp_path: Path
+) -> None:
+    """With both files damaged the ledger is recovered to the last intact commit of its log."""
     log = tmp_path / LOG
     held.close()
     (tmp_path / "sweeps.db").write_bytes(b"")
@@ -227,15 +229,15 @@ def test_a_doubly_damaged_ledger_says_what_is_lost(held: Ledger, sqlite_url: str
 
 
 def test_nothing_is_recovered_under_a_driver(held: Ledger, sqlite_url: str) -> None:
-    """Files are not exchanged while somebody writes to them."""
+    """Files are not replaced while a driver writes to them."""
     with Lease(held, SWEEP_ID), pytest.raises(Busy, match=SWEEP_ID):
         recover(sqlite_url)
 
 
-def test_a_backup_that_cannot_be_written_costs_nothing(
+def test_a_commit_stands_although_its_backup_cannot_be_written(
     held: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The change stands, a warning is logged, and the next start mends the backup."""
+    """A warning is logged, and the next start repairs the backup."""
 
     def full(_: object) -> bytes:
         raise OSError(28, "No space left on device")

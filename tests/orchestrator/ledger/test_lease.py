@@ -1,4 +1,4 @@
-"""One driver a sweep: a second one leaves, a dead one is followed, one that was cut off can do nothing."""
+"""One driver a sweep: a second one is refused, a dead one succeeded, one that was cut off fenced."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def _drive(url: str) -> subprocess.Popen[str]:
     return process
 
 
-def _say(process: subprocess.Popen[str]) -> None:
+def _proceed(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
 def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
-    """Of five that start together one drives; the others name it within 3 s; one may follow at its end."""
+    """Of five that start together one drives, and the others name it within 3 s."""
     drivers = [_drive(url) for _ in range(5)]
     began = time.monotonic()
     for driver in drivers:
-        _say(driver)
+        _proceed(driver)
     said = [line(driver) for driver in drivers]
     assert time.monotonic() - began < 3.0
     assert said.count("driving") == 1
@@ -60,10 +60,10 @@ def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
     refusal = next(words for words in said if words != "driving")
     assert refusal.startswith("refused")
     assert f"process {first.pid} on {socket.gethostname()}" in refusal
-    found = holder(ledger, SWEEP_ID)
-    assert found is not None
-    assert (found.pid, found.host) == (first.pid, socket.gethostname())
-    _say(first)
+    holding = holder(ledger, SWEEP_ID)
+    assert holding is not None
+    assert (holding.pid, holding.host) == (first.pid, socket.gethostname())
+    _proceed(first)
     for driver in drivers:
         driver.communicate(timeout=30)
     assert holder(ledger, SWEEP_ID) is None
@@ -71,10 +71,10 @@ def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
         pass
 
 
-def test_a_dead_driver_is_followed_at_once(ledger: Ledger, url: str) -> None:
-    """A killed driver holds nothing, whatever is written of it."""
+def test_a_dead_driver_is_succeeded_at_once(ledger: Ledger, url: str) -> None:
+    """A killed driver holds no lease, although the file or the row still names it."""
     driver = _drive(url)
-    _say(driver)
+    _proceed(driver)
     assert line(driver) == "driving"
     with pytest.raises(Busy, match=f"process {driver.pid}"), Lease(ledger, SWEEP_ID):
         pass
@@ -83,14 +83,14 @@ def test_a_dead_driver_is_followed_at_once(ledger: Ledger, url: str) -> None:
     assert holder(ledger, SWEEP_ID) is None
     began = time.monotonic()
     with Lease(ledger, SWEEP_ID):
-        mine = holder(ledger, SWEEP_ID)
-        assert mine is not None
-        assert mine.pid == os.getpid()
+        holding = holder(ledger, SWEEP_ID)
+        assert holding is not None
+        assert holding.pid == os.getpid()
     assert time.monotonic() - began < 1.0
 
 
 def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
-    """That another drives is known at once; only a glance of `status` at the lock is waited for."""
+    """It is refused at once; only a short probe of the lock by `status` is waited for."""
     with Lease(ledger, SWEEP_ID):
         began = time.monotonic()
         with pytest.raises(Busy), Lease(ledger, SWEEP_ID):
@@ -99,7 +99,7 @@ def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
 
 
 def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
-    """Two sweeps of one ledger are driven at the same time; one of them not twice, even by one process."""
+    """Two sweeps of a ledger can be driven at the same time, but one sweep not twice, even by one process."""
     with Lease(ledger, SWEEP_ID), Lease(ledger, "other"):
         with pytest.raises(Busy), Lease(ledger, "other"):
             pass
@@ -108,7 +108,7 @@ def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
 
 
 def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
-    """A driver on another machine is taken to live as long as its row does, by the server's clock."""
+    """A driver on another machine counts as alive until its row expires, by the server's clock."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
     with Lease(ledger, SWEEP_ID):
@@ -129,34 +129,36 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
     ledger.close()
 
 
-def test_the_lease_of_a_lost_machine_is_outwaited(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver on another machine that renews is refused to within 3 s; one that does not is followed."""
+def test_the_lease_of_a_lost_machine_is_waited_for(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a driver on another machine renews, Busy is raised within 3 s; if it does not, it is succeeded."""
     ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
     elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time()).write()
-    told: list[str] = []
+    reasons: list[str] = []
     with Lease(ledger, SWEEP_ID):
         _set(ledger, holder=elsewhere)
         began = time.monotonic()
-        with pytest.raises(Busy, match="process 1 on far-away"), Lease(other, SWEEP_ID, told.append):
+        with pytest.raises(Busy, match="process 1 on far-away"), Lease(other, SWEEP_ID, reasons.append):
             pass
         assert time.monotonic() - began < 3.0
-        assert not told
+        assert not reasons
     with ledger.writer() as connection, connection.begin():
         ends = connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one()
     _set(ledger, holder=elsewhere, expires_at=float(ends) + 3.0)
     with pytest.raises(Busy), Lease(other, SWEEP_ID):
         pass
-    with Lease(other, SWEEP_ID, told.append):
-        mine = holder(other, SWEEP_ID)
-        assert mine is not None
-        assert mine.pid == os.getpid()
-    assert told == ["process 1 on far-away is silent: waiting until its lease expires, 45 s at most."]
+    with Lease(other, SWEEP_ID, reasons.append):
+        holding = holder(other, SWEEP_ID)
+        assert holding is not None
+        assert holding.pid == os.getpid()
+    assert reasons == ["process 1 on far-away is silent: waiting until its lease expires, 45 s at most."]
     ledger.close()
     other.close()
 
 
 def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row is kept alive while it is held; a driver whose row was taken learns of it."""
+    """The row is renewed while it is held; a driver whose row was taken notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
     monkeypatch.setattr("orchestrator.ledger.lease_backends.RENEW_SECONDS", 0.2)
     ledger = Ledger.open(postgres_url)
@@ -171,14 +173,14 @@ def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pyt
     ledger.close()
 
 
-def test_a_reused_process_number_is_not_a_holder() -> None:
-    """A process of the same number that began at another time is another process."""
-    mine = Holder.here()
-    assert not mine.is_dead()
-    assert Holder(mine.pid, mine.host, mine.place, mine.started - 100, mine.since).is_dead()
-    assert not Holder(mine.pid, mine.host, "another boot", 0.0, mine.since).is_dead()
+def test_a_reused_process_id_is_not_the_holder() -> None:
+    """A process with the same id and another start time is another process."""
+    this = Holder.here()
+    assert not this.is_dead()
+    assert Holder(this.pid, this.host, this.place, this.started - 100, this.since).is_dead()
+    assert not Holder(this.pid, this.host, "another boot", 0.0, this.since).is_dead()
     assert Holder.read("not JSON") is None
-    assert Holder.read(mine.write()) == mine
+    assert Holder.read(this.write()) == this
 
 
 def _set(ledger: Ledger, **columns: object) -> None:

@@ -1,4 +1,4 @@
-"""What the ledger promises, on SQLite and on PostgreSQL."""
+"""The contract of the ledger, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ KEY = f"{SWEEP_ID}-0"
 
 @pytest.fixture
 def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
-    """Return a ledger in which attempt 1 of trial 0 runs."""
+    """Return a ledger in which attempt 1 of trial 0 is running."""
     ledger.create_sweep(sweep_record())
     ledger.add_trial(trial_record())
     return ledger, ledger.start_attempt(KEY)
 
 
-def test_records_come_back_as_they_went_in(url: str) -> None:
-    """Every field survives, floats to the last bit, through another connection."""
+def test_records_are_read_as_they_were_written(url: str) -> None:
+    """Every field is equal, floats to the last bit, through another connection."""
     ledger = Ledger.open(url, clock=lambda: 1_790_000_002.25)
     ledger.create_sweep(sweep_record())
     ledger.add_trial(trial_record(1))
     key = complete(ledger, 0)
-    reading = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
-    ledger.add_evaluation(reading)
+    evaluation = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
+    ledger.add_evaluation(evaluation)
     ledger.close()
 
     again = Ledger.open(url)
@@ -63,25 +63,25 @@ def test_records_come_back_as_they_went_in(url: str) -> None:
         ("last", 20),
     ]
     assert again.checkpoints(key)[0] == saved(key, 30, "best")
-    assert again.evaluations(SWEEP_ID) == [reading]
+    assert again.evaluations(SWEEP_ID) == [evaluation]
     again.close()
 
 
-def test_what_is_there_is_not_added_again(ledger: Ledger) -> None:
-    """A sweep, a trial or a reading that is added twice is there once, and its events too."""
-    reading = EvaluationRecord(KEY, 1, "test", {}, 3.0)
+def test_adding_is_idempotent(ledger: Ledger) -> None:
+    """A sweep, a trial or an evaluation that is added twice exists once, and so do its events."""
+    evaluation = EvaluationRecord(KEY, 1, "test", {}, 3.0)
     for turn in range(2):
         ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
         ledger.add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
-        ledger.add_evaluation(reading, [event(KEY, 3)])
+        ledger.add_evaluation(evaluation, [event(KEY, 3)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
     assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
-    assert ledger.evaluations(SWEEP_ID) == [reading]
+    assert ledger.evaluations(SWEEP_ID) == [evaluation]
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
 
 
 def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
-    """The night between two drivers is charged to nobody."""
+    """The time between two drivers is not charged."""
     now = [100.0]
     ledger = Ledger.open(url, clock=lambda: now[0])
     ledger.create_sweep(sweep_record())
@@ -103,8 +103,8 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     assert (again.number, again.started_at) == (2, now[0])
 
 
-def test_a_wish_to_stop_is_told_until_it_is_forgotten(ledger: Ledger) -> None:
-    """Whoever shares the ledger can ask; nothing else need be shared."""
+def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:
+    """Any machine that reaches the ledger can make one."""
     assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
     stop_requests.ask_to_stop(ledger, SWEEP_ID)
     stop_requests.ask_to_stop(ledger, SWEEP_ID)
@@ -115,7 +115,7 @@ def test_a_wish_to_stop_is_told_until_it_is_forgotten(ledger: Ledger) -> None:
 
 
 def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """The first report of a step stays; a second one, from a repeated interval, changes and tells nothing."""
+    """A second report of a step, from a repeated interval, changes nothing and emits no event."""
     ledger, attempt = begun
     ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
     ledger.record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
@@ -125,7 +125,7 @@ def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
 
 
 def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """A step that is trained again, since its checkpoint was damaged, brings a new one in its place."""
+    """A step that is trained again because its checkpoint was damaged replaces the checkpoint."""
     ledger, attempt = begun
     ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10)])
     fresh = replace(saved(KEY, 10), digest="cd" * 32)
@@ -134,7 +134,7 @@ def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, Attemp
 
 
 def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """As an interrupted interval leaves it: the step and the checkpoint count, and there is no report."""
+    """An interrupted interval leaves one: its step and checkpoint count, without a report."""
     ledger, attempt = begun
     ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, [saved(KEY, 10)])
     ledger.record_report(attempt.id, 13, {}, [saved(KEY, 13)])
@@ -143,8 +143,8 @@ def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRe
     assert ledger.trial(KEY).step == 13
 
 
-def test_reports_of_a_former_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """Once a trial was started again, the attempt before can neither report nor end it."""
+def test_reports_of_an_earlier_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """Once a trial was started again, its earlier attempt can neither report nor end it."""
     ledger, first = begun
     second = ledger.start_attempt(KEY)
     assert (second.number, ledger.attempts(KEY)[0].state) == (2, "LOST")
@@ -157,15 +157,15 @@ def test_reports_of_a_former_attempt_are_ignored(begun: tuple[Ledger, AttemptRec
 
 
 def test_reports_after_the_end_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """An attempt that has ended adds nothing any more."""
+    """An attempt that has ended adds no report."""
     ledger, attempt = begun
     ledger.end_attempt(attempt.id, "LOST", "node died")
     assert ledger.record_report(attempt.id, 10, {"val/accuracy": 1.0}) == ()
     assert ledger.reports(KEY) == []
 
 
-def test_one_generation_of_checkpoints_is_kept_behind(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """The third one of a kind makes the first superfluous, unless another kind still needs its folder."""
+def test_two_generations_of_checkpoints_are_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """The third one of a kind supersedes the first, unless another kind needs its folder."""
     ledger, attempt = begun
     folders = [
         ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "best")]),
@@ -185,7 +185,7 @@ def test_one_generation_of_checkpoints_is_kept_behind(begun: tuple[Ledger, Attem
 
 
 def test_a_pinned_checkpoint_is_never_superseded(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """What another trial goes on from stays until it is dropped."""
+    """A checkpoint that another trial continues from stays until it is dropped."""
     ledger, attempt = begun
     ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "pinned")])
     for step in (20, 30, 40):
@@ -195,8 +195,8 @@ def test_a_pinned_checkpoint_is_never_superseded(begun: tuple[Ledger, AttemptRec
     assert [row.step for row in ledger.checkpoints(KEY)] == [40, 30]
 
 
-def test_a_damaged_checkpoint_is_forgotten(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """After it was dropped the generation behind it is the newest."""
+def test_a_damaged_checkpoint_is_dropped(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """After that the generation behind it is the newest."""
     ledger, attempt = begun
     for step in (10, 20):
         ledger.record_report(attempt.id, step, {}, [saved(KEY, step), saved(KEY, step, "best")])
@@ -205,7 +205,7 @@ def test_a_damaged_checkpoint_is_forgotten(begun: tuple[Ledger, AttemptRecord]) 
 
 
 def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """The end is told once, and is the trial's end too."""
+    """Their end is recorded once, at one time, with one event."""
     ledger, attempt = begun
     for _ in range(2):
         ledger.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 10, [event(KEY, 9)])
@@ -221,7 +221,7 @@ def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecor
 def test_a_trial_waits_for_its_next_attempt(
     begun: tuple[Ledger, AttemptRecord], attempt_state: str, trial_state: str
 ) -> None:
-    """Where nothing else is said a trial is to be started again; only a lost attempt leaves it uncharged."""
+    """Without a state for the trial it will be started again; a lost attempt is not charged."""
     ledger, attempt = begun
     ledger.end_attempt(attempt.id, attempt_state, "why")  # type: ignore[arg-type]
     trial = ledger.trial(KEY)
@@ -234,7 +234,7 @@ def test_a_trial_waits_for_its_next_attempt(
 def test_no_trial_is_complete_without_a_number(
     begun: tuple[Ledger, AttemptRecord], value: float | None
 ) -> None:
-    """A refused change leaves nothing behind, its events neither."""
+    """A refused change leaves no trace, not even an event."""
     ledger, attempt = begun
     before = everything(ledger)
     with pytest.raises(ValueError, match="finite"):
@@ -244,8 +244,8 @@ def test_no_trial_is_complete_without_a_number(
     assert everything(ledger) == before
 
 
-def test_a_failed_trial_can_be_opened_again(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """Only a failed one: others stay as they are."""
+def test_a_failed_trial_can_be_reopened(begun: tuple[Ledger, AttemptRecord]) -> None:
+    """A trial in another state stays as it is."""
     ledger, attempt = begun
     ledger.reopen_trial(KEY)
     assert ledger.trial(KEY).state == "RUNNING"
@@ -256,7 +256,7 @@ def test_a_failed_trial_can_be_opened_again(begun: tuple[Ledger, AttemptRecord])
 
 
 def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
-    """Only a finished sweep has an end; a resumed one has none again."""
+    """Only a finished sweep has a time of its end; a resumed one loses it."""
     ledger.create_sweep(sweep_record())
     ledger.set_sweep_state(SWEEP_ID, "PAUSED", "disk full", [event(SWEEP_ID, 1)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(state="PAUSED", reason="disk full")
@@ -271,7 +271,7 @@ def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
 
 
 def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
-    """Events are pending in the order they happened, of one sweep only, until they are delivered."""
+    """Events of a sweep are pending in the order in which they happened, until they are delivered."""
     ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), event(SWEEP_ID, 2)])
     ledger.create_sweep(sweep_record(id="other"), [event("other", 3)])
     ledger.add_trial(trial_record(), [event(KEY, 4)])
@@ -286,7 +286,7 @@ def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
 
 
 def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
-    """Confirmations are apart from the search, and are not counted with it."""
+    """Confirmations are separate from the search, and are not counted with it."""
     ledger.create_sweep(sweep_record())
     for number in (1, 0):
         ledger.add_trial(trial_record(number))
@@ -298,14 +298,14 @@ def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
 
 
 def test_any_text_can_be_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
-    """What a dying process printed is kept readable, NUL bytes and broken characters included."""
+    """The output of a dying process is kept in readable form, with NUL bytes and broken characters."""
     ledger, attempt = begun
     ledger.end_attempt(attempt.id, "FAILED", "killed \0 \udcff ü'; DROP TABLE trial;--", "FAILED")
     assert ledger.trial(KEY).cause == "killed \\0 \\udcff ü'; DROP TABLE trial;--"
 
 
-def test_unknown_names_are_said(ledger: Ledger) -> None:
-    """What is not there is named."""
+def test_unknown_names_are_reported(ledger: Ledger) -> None:
+    """The error names the key."""
     assert ledger.sweep("nothing") is None
     assert ledger.trials("nothing") == []
     with pytest.raises(KeyError, match="nothing-1"):

@@ -1,4 +1,4 @@
-"""Several processes on one ledger: first starts, many writers, locks that last, and sudden deaths."""
+"""Several processes on one ledger: first starts, many writers, long locks and sudden deaths."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRITERS = 8
 
 
 def test_eight_first_starts_and_many_writers(url: str) -> None:
-    """Eight processes that meet an empty database make it once, and lose none of their writes."""
+    """Eight processes that find an empty database create its tables once, and lose no write."""
     many = 200 if url.startswith("sqlite") else 50
     writers = [start(WRITE, url, str(writer), str(many)) for writer in range(WRITERS)]
     for writer in writers:
@@ -62,28 +62,28 @@ def test_eight_first_starts_and_many_writers(url: str) -> None:
     ledger.close()
 
 
-def test_sudden_death_loses_nothing_that_was_answered(sqlite_url: str) -> None:
-    """A writer killed at any moment leaves every answered change, no half of one, and a sound database."""
+def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
+    """A killed writer leaves every acknowledged change, no half of one, and an intact database."""
     draws = random.Random(7)
     Ledger.open(sqlite_url).create_sweep(sweep_record())
-    answered: list[int] = []
+    acknowledged: list[int] = []
     for kills in range(1, 5):
         writer = start(WRITE_FOR_EVER, sqlite_url)
         deadline = time.monotonic() + draws.uniform(0.05, 0.4)
         while True:
-            answered.append(int(line(writer)))
+            acknowledged.append(int(line(writer)))
             if time.monotonic() > deadline:
                 break
         writer.kill()
         rest, _ = writer.communicate()
-        answered += [int(number) for number in rest.split()]
+        acknowledged += [int(number) for number in rest.split()]
         ledger = Ledger.open(sqlite_url)
         verify(ledger, SWEEP_ID)
         trials = ledger.trials(SWEEP_ID)
-        assert {trials[number].state for number in answered} == {"COMPLETE"}
-        # Each death leaves one trial that was not answered, at whatever point of its life.
+        assert {trials[number].state for number in acknowledged} == {"COMPLETE"}
+        # Each death leaves one unacknowledged trial, at any point of its life.
         assert [trial.number for trial in trials] == list(range(len(trials)))
-        assert len(trials) <= len(answered) + kills
+        assert len(trials) <= len(acknowledged) + kills
         ledger.close()
 
 
@@ -106,7 +106,7 @@ def _hold(path: str, seconds: float) -> threading.Thread:
 
 
 def test_a_locked_database_is_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that lasts longer than SQLite waits is waited for again; a time SQLite waits is 30 s."""
+    """A lock that lasts longer than SQLite's own wait of 30 s is waited for again."""
     assert connect.BUSY_SECONDS == 30.0
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.6)
     ledger = Ledger.open(sqlite_url)
@@ -116,8 +116,8 @@ def test_a_locked_database_is_waited_for(sqlite_url: str, monkeypatch: pytest.Mo
     assert ledger.sweep(SWEEP_ID) == sweep_record()
 
 
-def test_a_lock_for_ever_is_named(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The waiting is bounded, and its end says what to do."""
+def test_an_endless_lock_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait is bounded, and the refusal says what to do."""
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.1)
     ledger = Ledger.open(sqlite_url)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 2.0)
@@ -138,15 +138,15 @@ def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
 
 
 def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url: str) -> None:
-    """A driver whose server crashes and comes back loses no change and makes none twice."""
+    """A driver whose server crashes and restarts loses no change and makes none twice."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
     ledger.add_trial(trial_record())
     postgres_server.stop()
-    comeback = threading.Timer(1.0, postgres_server.start)
-    comeback.start()
+    restart = threading.Timer(1.0, postgres_server.start)
+    restart.start()
     attempt = ledger.start_attempt(trial_record().key, events=[event("x", 1)])
-    comeback.join()
+    restart.join()
     assert ledger.attempts(SWEEP_ID) == [attempt]
     assert ledger.backlog(SWEEP_ID) == 1
     ledger.close()

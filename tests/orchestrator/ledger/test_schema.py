@@ -1,4 +1,4 @@
-"""The migrations make the tables that the code uses."""
+"""The migrations create the tables that the code uses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from orchestrator.ledger.tables import METADATA
 from tests.orchestrator.ledger.examples import sweep_record
 
 
-def test_the_newest_revision_is_the_one_asked_for() -> None:
-    """A forgotten number would keep the newest tables from ever being made."""
+def test_the_code_asks_for_the_newest_revision() -> None:
+    """With an outdated number the newest tables would never be created."""
     assert ScriptDirectory(MIGRATIONS).get_current_head() == HEAD
 
 
-def test_migrations_make_the_tables(ledger: Ledger) -> None:
-    """Alembic finds no difference between what it made and what the code declares."""
+def test_migrations_create_the_tables(ledger: Ledger) -> None:
+    """Alembic finds no difference between the created tables and the declared ones."""
     with ledger.writer() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
@@ -32,7 +32,7 @@ def test_migrations_make_the_tables(ledger: Ledger) -> None:
 
 
 def test_a_later_version_is_refused(ledger: Ledger, url: str) -> None:
-    """A database of a later version is left alone, and said so."""
+    """A database of a later version is left unchanged."""
     with ledger.writer() as connection:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
         connection.commit()
@@ -40,8 +40,8 @@ def test_a_later_version_is_refused(ledger: Ledger, url: str) -> None:
         Ledger.open(url)
 
 
-def test_a_database_that_is_gone_is_not_begun_anew(sqlite_url: str) -> None:
-    """A lost or emptied file with a backup beside it is damage, not a first start."""
+def test_a_lost_database_is_not_replaced_by_an_empty_one(sqlite_url: str) -> None:
+    """A missing or empty file with a backup beside it is damage, not a first start."""
     ledger = Ledger.open(sqlite_url)
     ledger.create_sweep(sweep_record())
     ledger.close()

@@ -1,4 +1,4 @@
-"""Sweeps side by side, beside the papers' figures."""
+"""Sweeps side by side with published results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _summary(**changes: object) -> Summary:
     return replace(summarise(sweeps.history()), **changes)  # type: ignore[arg-type]
 
 
-def test_figures_name_layers_and_tasks_that_there_are() -> None:
+def test_figures_name_existing_layers_and_tasks() -> None:
     assert {figure.layer for figure in FIGURES} <= LAYERS.keys()
     assert {figure.task for figure in FIGURES} <= TASKS.keys()
     assert all(0.3 < figure.accuracy < 1.0 for figure in FIGURES)
@@ -36,21 +36,21 @@ def test_figures_name_layers_and_tasks_that_there_are() -> None:
     ],
 )
 def test_figures_are_the_papers(layer: str, task: str, expected: list[tuple[float, float | None]]) -> None:
-    found = figures(layer, task)
-    assert [figure.accuracy for figure in found] == pytest.approx([value for value, _ in expected])
-    assert [figure.error for figure in found] == [
+    published = figures(layer, task)
+    assert [figure.accuracy for figure in published] == pytest.approx([value for value, _ in expected])
+    assert [figure.error for figure in published] == [
         None if error is None else pytest.approx(error) for _, error in expected
     ]
 
 
-def test_colour_and_grey_are_told_apart() -> None:
+def test_every_image_figure_says_colour_or_grey() -> None:
     assert all(figure.note for figure in FIGURES if figure.task == "image")
 
 
 def test_side_by_side() -> None:
-    mine = _summary()
+    summary = _summary()
     other = _summary(sweep_id="listops-1", layer="lru", task="listops", comparable=True, profile=None)
-    text = comparison([mine, other])
+    text = comparison([summary, other])
     matrix = text[text.index("## Layers") : text.index("## Sources")]
     rotrnn, lru = [line for line in matrix.splitlines() if line.startswith(("| rotrnn", "| lru"))]
     assert "0.6359 *; published 0.899 [3]" in rotrnn
@@ -61,7 +61,7 @@ def test_side_by_side() -> None:
     assert "LRU, Table 6" not in text
 
 
-def test_fresh_seeds_count_before_one_reading() -> None:
+def test_fresh_seeds_count_before_one_evaluation() -> None:
     def fresh(test: float) -> LeaderboardRow:
         return replace(_summary().rows[0], test=test)
 
@@ -70,5 +70,5 @@ def test_fresh_seeds_count_before_one_reading() -> None:
     assert measured(_summary(chosen=None)) == "–"
 
 
-def test_all_that_can_be_compared_needs_no_asterisk() -> None:
+def test_a_comparable_result_has_no_asterisk() -> None:
     assert " *" not in comparison([_summary(comparable=True, profile=None)])

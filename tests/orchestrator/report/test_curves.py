@@ -12,14 +12,14 @@ from tests import sweeps
 
 def _split(trace: object) -> list[tuple[list[float], list[float]]]:
     """Return the curves that a trace joins."""
-    found: list[tuple[list[float], list[float]]] = [([], [])]
+    parts: list[tuple[list[float], list[float]]] = [([], [])]
     for x, y in zip(trace.x, trace.y, strict=True):
         if np.isnan(y):
-            found.append(([], []))
+            parts.append(([], []))
         else:
-            found[-1][0].append(int(x))
-            found[-1][1].append(float(y))
-    return found[:-1]
+            parts[-1][0].append(int(x))
+            parts[-1][1].append(float(y))
+    return parts[:-1]
 
 
 def _curve(number: int, state: str) -> tuple[list[int], list[float]]:
@@ -105,7 +105,7 @@ def test_history_shows_every_value_and_the_best_so_far() -> None:
 
 
 @pytest.mark.parametrize(("maximize", "best"), [(True, [0.5, 0.7, 0.7, 0.7]), (False, [0.5, 0.5, 0.4, 0.4])])
-def test_best_so_far_ignores_what_is_not_complete(maximize: bool, best: list[float]) -> None:
+def test_best_so_far_ignores_trials_that_are_not_complete(maximize: bool, best: list[float]) -> None:
     trials = [
         sweeps.trial(3, value=0.4),
         sweeps.trial(0, value=0.5),

@@ -1,4 +1,4 @@
-"""The page holds everything, in one file, and lets nothing of the ledger out of its quotes."""
+"""The page is one complete file, and escapes every text of the ledger."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ IMPORTANCES = [Importance("learning_rate", 0.6, 0.4, 0.8), Importance("gamma_ini
 
 
 def figures_of(text: str) -> list[dict[str, object]]:
-    """Return the pictures of a page as its script reads them."""
-    found = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text, re.DOTALL)
-    return [json.loads(each) for each in found]
+    """Return the figures of a page as its script reads them."""
+    contents = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text, re.DOTALL)
+    return [json.loads(each) for each in contents]
 
 
 class _Links(HTMLParser):
-    """Collects what a page refers to."""
+    """Collects the links of a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Importances find what matters, with an interval, and are not given where they would be noise."""
+"""Importances find what matters, with an interval, and are omitted if they would be noise."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SPACE = {"a": {"uniform": [0.0, 1.0]}, "b": {"log_uniform": [1e-4, 1e-1]}}
 
 def _trials(count: int) -> list[object]:
     draw = random.Random(0)
-    found = []
+    trials = []
     for number in range(count):
         params = {"a": draw.uniform(0, 1), "b": 10 ** draw.uniform(-4, -1)}
         value = 1 - (params["a"] - 0.3) ** 2 + draw.gauss(0, 0.01)
-        found.append(sweeps.trial(number, params=params, value=value))
-    return found
+        trials.append(sweeps.trial(number, params=params, value=value))
+    return trials
 
 
 def test_the_hyperparameter_that_matters_comes_first() -> None:
@@ -29,7 +29,7 @@ def test_the_hyperparameter_that_matters_comes_first() -> None:
     assert first.share + second.share == 1.0
 
 
-def test_fewer_trials_are_less_sure() -> None:
+def test_fewer_trials_give_a_wider_interval() -> None:
     widths = [
         max(each.high - each.low for each in importances(_trials(count), SPACE, maximize=True))
         for count in (12, 120)

@@ -1,4 +1,4 @@
-"""Axes, slices, parallel coordinates and surfaces show the trials where they are."""
+"""Axes, slices, parallel coordinates and surfaces draw the trials at their hyperparameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_axes_come_from_the_file() -> None:
     assert theta.choices == (0.1, 1.0, 2 * math.pi)
 
 
-def test_places_run_from_0_to_1_and_back() -> None:
+def test_positions_are_from_0_to_1_and_invertible() -> None:
     rate, gamma, theta = axes(sweeps.history())
     assert rate.position(1e-4) == 0.0
     assert rate.position(10**-2.5) == pytest.approx(0.5)
@@ -92,7 +92,7 @@ def test_the_surface_has_at_a_trial_its_value_and_ends_far_from_all() -> None:
     assert np.nanmax(drawn) <= 0.9
 
 
-def test_contours_use_complete_trials_alone() -> None:
+def test_contours_use_complete_trials_only() -> None:
     history = sweeps.history()
     over = axes(history)
     figure = landscape.contour(over[0], over[1], valued(history, over), "val/accuracy", maximize=True)

@@ -25,7 +25,7 @@ def ledger(paths: Paths) -> Ledger:
     return Ledger.open(paths.ledger_url)
 
 
-def test_what_is_read_is_what_was_written(ledger: Ledger) -> None:
+def test_the_history_equals_what_was_written(ledger: Ledger) -> None:
     history = read(ledger, sweeps.SWEEP_ID)
     for expected, found in zip(sweeps.trials(), history.trials, strict=True):
         assert (found.key, found.state, found.value, found.params) == (
@@ -40,12 +40,12 @@ def test_what_is_read_is_what_was_written(ledger: Ledger) -> None:
     assert set(history.evaluations) == {sweeps.trial(7).key}
 
 
-def test_an_unknown_sweep_is_refused_with_those_that_are_known(ledger: Ledger) -> None:
+def test_an_unknown_sweep_is_refused_with_the_known_ones(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match=f"It knows: {sweeps.SWEEP_ID}"):
         read(ledger, "nothing")
 
 
-def test_write_leaves_whole_files_only(ledger: Ledger, tmp_path: Path) -> None:
+def test_write_leaves_complete_files_only(ledger: Ledger, tmp_path: Path) -> None:
     files = report.write(ledger, sweeps.SWEEP_ID, tmp_path / "report")
     report.write(ledger, sweeps.SWEEP_ID, tmp_path / "report")
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
@@ -54,7 +54,7 @@ def test_write_leaves_whole_files_only(ledger: Ledger, tmp_path: Path) -> None:
     assert all(file.stat().st_size for file in files.all())
 
 
-def test_a_thousand_trials_make_a_report_that_can_be_sent_around(tmp_path: Path) -> None:
+def test_a_report_of_a_thousand_trials_is_small_enough_to_send(tmp_path: Path) -> None:
     states = ("COMPLETE", "PRUNED", "PRUNED", "FAILED")
     history = sweeps.history([sweeps.trial(number, states[number % 4]) for number in range(1000)])
     began = time.perf_counter()

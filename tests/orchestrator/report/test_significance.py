@@ -1,4 +1,4 @@
-"""The tests agree with tables and say so in words."""
+"""The statistical tests agree with tables, and their results become sentences."""
 
 from __future__ import annotations
 
@@ -47,26 +47,28 @@ def _with_confirmations(comparable: bool) -> History:
         replace(sweeps.trial(7), key=f"{sweeps.SWEEP_ID}-c{k}", number=k, role="confirmation")
         for k in range(3)
     ]
-    readings = {
+    evaluations = {
         each.key: [EvaluationRecord(each.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * each.number}, 0.0)]
         for each in fresh
     }
-    return replace(history, trials=(*history.trials, *fresh), evaluations={**history.evaluations, **readings})
+    return replace(
+        history, trials=(*history.trials, *fresh), evaluations={**history.evaluations, **evaluations}
+    )
 
 
-def test_confirmations_are_told_as_mean_and_spread() -> None:
+def test_confirmations_are_stated_as_mean_and_deviation() -> None:
     told = findings(summarise(_with_confirmations(comparable=True)))
     assert told[0] == "Over 3 fresh seeds test/accuracy is 0.6400 ± 0.0100 (standard deviation)."
     assert told[1].startswith("Against the published 0.8990: a difference (one-sample t test, p = 0.0005")
     assert len(summarise(_with_confirmations(comparable=True)).rows) == 8
 
 
-def test_what_does_not_compare_is_not_tested() -> None:
+def test_results_that_cannot_be_compared_are_not_tested() -> None:
     told = findings(summarise(_with_confirmations(comparable=False)))
     assert not [line for line in told if "published" in line]
 
 
-def test_the_second_best_is_told_apart_only_where_it_can_be() -> None:
+def test_the_second_best_is_distinguished_only_if_possible() -> None:
     (told,) = findings(summarise(sweeps.history()))
     assert told.startswith(
         "Trial 7 is 0.0184 ahead of trial 6 on 512 validation examples: no more than chance"

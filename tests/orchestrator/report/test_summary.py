@@ -1,4 +1,4 @@
-"""The summary says what the ledger says, and chooses by validation alone."""
+"""The summary states what the ledger holds, and chooses by validation only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_answer_of_a_sweep() -> None:
     assert not summary.comparable
 
 
-def test_the_leaderboard_ranks_complete_trials_alone() -> None:
+def test_the_leaderboard_ranks_complete_trials_only() -> None:
     rows = summarise(sweeps.history()).rows
     assert [row.number for row in rows] == [7, 6, 4, 2, 0, 5, 1, 3]
     assert [row.rank for row in rows] == [1, 2, 3, 4, 5, None, None, None]
@@ -79,7 +79,7 @@ def test_parts_of_one_trial_add_up_to_its_attempt() -> None:
     assert spent.other == pytest.approx(2.5)
 
 
-def test_what_came_after_the_last_report_of_a_lost_attempt_is_lost() -> None:
+def test_time_after_the_last_report_of_a_lost_attempt_is_lost() -> None:
     trial = sweeps.trial(2)
     history = sweeps.history([trial])
     (attempt,) = history.attempts[trial.key]

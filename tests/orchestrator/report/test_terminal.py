@@ -1,4 +1,4 @@
-"""What a person reads at the end, with and without a terminal."""
+"""The end of a sweep on a terminal and in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shown(summary: Summary, **options: object) -> str:
     return out.getvalue()
 
 
-def test_plain_text_says_everything_a_person_needs() -> None:
+def test_plain_text_is_complete() -> None:
     text = shown(summarise(sweeps.history()))
     lines = text.splitlines()
     header = next(line for line in lines if "val/accuracy" in line)
@@ -45,14 +45,14 @@ def test_plain_text_says_everything_a_person_needs() -> None:
     assert "\x1b" not in text
 
 
-def test_a_narrow_screen_leaves_columns_to_the_report() -> None:
+def test_a_narrow_terminal_omits_columns() -> None:
     text = shown(summarise(sweeps.history()), force_terminal=True, width=70, no_color=True)
     header = next(line for line in text.splitlines() if "val/accuracy" in line)
     assert "learning_rate" not in header
     assert "learning_rate 0.008" in text
 
 
-def test_colour_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_only_if_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     summary = summarise(sweeps.history())
     assert "\x1b[32m" in shown(summary, force_terminal=True, color_system="standard")
@@ -71,7 +71,7 @@ def test_many_trials_are_cut_short() -> None:
 
 
 @pytest.mark.parametrize("state", ["INTERRUPTED", "PAUSED"])
-def test_without_an_answer_it_says_how_to_go_on(state: str) -> None:
+def test_without_an_answer_it_says_how_to_resume(state: str) -> None:
     history = sweeps.history(state=state, reason="disk full")
     trials = (sweeps.trial(0, "PREEMPTED", value=None, best_step=None),)
     text = shown(summarise(replace(history, trials=trials)))

@@ -1,4 +1,4 @@
-"""Checkpoints by URL: on a shared disk, and on S3 as a real server over HTTP speaks it."""
+"""The checkpoint store: on a shared disk, and on S3 with a real server over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAU
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """Give a bucket on a server of our own."""
+    """Run an S3 server; return the URL of a bucket."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -55,8 +55,8 @@ def url_of(where: Paths) -> str:
     return url
 
 
-def test_what_one_machine_keeps_another_fetches(where: Paths, tmp_path: Path) -> None:
-    """To a root of its own, whatever path the ledger has; every byte is compared."""
+def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path) -> None:
+    """It fetches to its own root, whatever path is recorded, and compares every byte."""
     folder, digest = saved(where)
     store.keep(folder, url_of(where))
     elsewhere = Paths(tmp_path / "another", store=where.store)
@@ -68,8 +68,8 @@ def test_what_one_machine_keeps_another_fetches(where: Paths, tmp_path: Path) ->
     assert [each.name for each in found.parent.iterdir()] == [found.name]
 
 
-def test_a_checkpoint_is_held_here_or_in_the_store(where: Paths, tmp_path: Path) -> None:
-    """Another machine has it once it was brought, and only with the store's address."""
+def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path: Path) -> None:
+    """Another machine has it once it was uploaded, and only with the store's address."""
     folder, _ = saved(where)
     elsewhere, told = Paths(tmp_path / "another", store=where.store), ("sweep", "sweep-0", str(folder))
     assert store.holds(where, *told)
@@ -80,10 +80,10 @@ def test_a_checkpoint_is_held_here_or_in_the_store(where: Paths, tmp_path: Path)
     assert not store.holds(Paths(tmp_path / "another"), *told)
 
 
-def test_what_was_not_brought_whole_is_no_checkpoint(
+def test_an_incomplete_upload_is_no_checkpoint(
     where: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that dies between arrays and manifest leaves nothing that could be gone on from."""
+    """A machine that dies between arrays and manifest leaves no checkpoint to resume from."""
     folder, digest = saved(where)
     monkeypatch.setattr(store, "FILES", store.FILES[:1])
     store.keep(folder, url_of(where))
@@ -95,7 +95,7 @@ def test_what_was_not_brought_whole_is_no_checkpoint(
     assert list(folder.parent.iterdir()) == []
 
 
-def test_what_is_dropped_is_gone_and_may_be_dropped_again(where: Paths) -> None:
+def test_a_dropped_checkpoint_is_gone_and_can_be_dropped_again(where: Paths) -> None:
     folder, _ = saved(where)
     store.keep(folder, url_of(where))
     for _ in range(2):
@@ -105,7 +105,7 @@ def test_what_is_dropped_is_gone_and_may_be_dropped_again(where: Paths) -> None:
     assert not folder.exists()
 
 
-def test_a_store_out_of_reach_is_a_refusal_that_names_it(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_refused_by_name(tmp_path: Path) -> None:
     where = Paths(tmp_path / "mlruns", store="file:///proc/none")
     folder, _ = saved(where)
     with pytest.raises(NoStore, match="file:///proc/none"):
@@ -113,7 +113,7 @@ def test_a_store_out_of_reach_is_a_refusal_that_names_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["/shared/sweeps", "s3://key:secret@bucket/sweeps", "nothing://bucket"])
-def test_what_is_no_store_is_refused_at_once(url: str) -> None:
+def test_a_url_that_is_no_store_is_refused_at_once(url: str) -> None:
     with pytest.raises(BadInput, match="SWEEP_CHECKPOINTS") as refused:
         store.check(url)
     assert "secret" not in refused.value.got

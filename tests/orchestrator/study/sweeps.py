@@ -1,4 +1,4 @@
-"""Sweeps with a sampler and a space of one's choice, and a made-up objective to run them on."""
+"""Sweeps with a given sampler and space, and a synthetic objective to run them on."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def objective(params: Mapping[str, Any]) -> float:
 
 @dataclass
 class Run:
-    """A sweep that is run trial by trial, with a ledger in memory.
+    """A sweep that runs trial by trial, with its records in memory.
 
     Attributes:
-        rebuilt: whether the study is built anew from the records before each ask and each tell.
-        ahead: trials that run at the same time.
+        rebuilt: whether the study is rebuilt from the records before each ask and each tell.
+        ahead: number of trials that run at the same time.
     """
 
     sweep: SweepConfig
@@ -89,7 +89,7 @@ class Run:
         self._study = Study(self.sweep)
 
     def go(self, count: int) -> list[Mapping[str, Any]]:
-        """Run `count` trials, or all there are, and return what was tried."""
+        """Run `count` trials, or until the space is exhausted; return their hyperparameters."""
         running: list[int] = []
         while True:
             while len(running) < self.ahead and len(self.trials) < count and self.ask():
@@ -99,7 +99,7 @@ class Run:
             self.finish(running.pop(0))
 
     def ask(self) -> bool:
-        """Ask for the next trial; tell whether there was one."""
+        """Ask for the next trial; return False if the space is exhausted."""
         number = len(self.trials)
         proposal = self.study().ask(number)
         if proposal is None:
@@ -113,7 +113,7 @@ class Run:
         return True
 
     def finish(self, number: int) -> None:
-        """End a trial: one in three is stopped at step 2, one in seven fails."""
+        """End a trial: one in three is pruned at step 2, one in seven fails."""
         study, trial = self.study(), self.trials[number]
         state = "FAILED" if number % 7 == 6 else "COMPLETE" if number % 3 else "PRUNED"
         last = STEPS if state == "COMPLETE" else 2
@@ -126,7 +126,7 @@ class Run:
         self.trials[number] = replace(trial, state=state, value=value, best_step=last, step=last)
 
     def study(self) -> Study:
-        """Return the study, built anew if so wished."""
+        """Return the study, rebuilt if `rebuilt` is set."""
         if self.rebuilt:
             self._study = Study(self.sweep, list(self.trials.values()), self.reports)
         return self._study

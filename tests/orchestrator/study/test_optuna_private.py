@@ -94,7 +94,7 @@ def _written(optimizer: object) -> dict[str, object]:
     }
 
 
-def test_an_optimizer_goes_on_where_it_was() -> None:
+def test_an_optimizer_survives_the_conversion_to_json() -> None:
     optimizer = cmaes.CMA(np.zeros(3), 1.3, seed=5)
     optimizer.tell([(point, float(point @ point)) for point in (optimizer.ask() for _ in range(7))])
     stored = json.loads(json.dumps(to_plain({**_written(optimizer), "cma:generation": 1})))
@@ -107,7 +107,7 @@ def test_an_optimizer_goes_on_where_it_was() -> None:
 
 
 class Evil:
-    """What a hostile pickle would run."""
+    """A pickle that writes a file when it is loaded."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return (Path.write_text, (Path("pwned"), "pwned"))
@@ -117,6 +117,6 @@ class Evil:
     "name", ["cma:optimizer:0", "sepcma:optimizer:0", "cmawm:optimizer", "cma:optimizer:x"]
 )
 def test_a_planted_pickle_is_refused(name: str) -> None:
-    """Optuna would unpickle whatever begins like its own attribute."""
+    """Optuna would unpickle any attribute whose name starts like its own."""
     with pytest.raises(Damaged, match="must be plain JSON, no pickle"):
         from_plain({name: pickle.dumps(Evil()).hex()})

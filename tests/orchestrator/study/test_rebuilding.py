@@ -1,4 +1,4 @@
-"""A study that is built anew before each ask and each tell asks what an undisturbed one asks."""
+"""A study that is rebuilt before each ask and each tell proposes the same as one that is not."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ STOPPED_EARLY = [(case, "asha") for case, (_, options) in SAMPLERS.items() if "o
 
 @pytest.mark.parametrize("ahead", [1, 3])
 @pytest.mark.parametrize(("case", "scheduler"), [*((case, "none") for case in SAMPLERS), *STOPPED_EARLY])
-def test_a_rebuilt_study_asks_the_same(case: str, ahead: int, scheduler: str) -> None:
-    """Neither a restart at any moment nor the way through JSON changes a single draw."""
+def test_a_rebuilt_study_proposes_the_same(case: str, ahead: int, scheduler: str) -> None:
+    """Neither a restart at any moment nor the conversion to JSON changes a proposal."""
     name, options = SAMPLERS[case]
     if name == "gp" and find_spec("torch") is None:
         pytest.skip("torch, which weighs gigabytes, is an extra: pip install '.[gp]'")
@@ -48,26 +48,26 @@ def test_a_rebuilt_study_asks_the_same(case: str, ahead: int, scheduler: str) ->
     rebuilt = Run(sweep(name, scheduler=scheduler, **options), ahead=ahead, rebuilt=True).go(count)
     assert rebuilt == undisturbed
     assert len(undisturbed) == count
-    # A sampler that forgot its state would ask the same again.
+    # A sampler without its state would propose the same again.
     assert len({json.dumps(params, sort_keys=True) for params in undisturbed}) >= 0.75 * count
 
 
 @pytest.mark.parametrize("name", ["random", "qmc", "grid"])
 def test_some_samplers_do_not_depend_on_timing(name: str) -> None:
-    """How many trials run at once, and when they end, changes nothing of what these propose."""
+    """The number of running trials and the time of their ends do not change the proposals."""
     search = {"search": FINITE} if name == "grid" else {}
     runs = [Run(sweep(name, **search), ahead=ahead).go(20) for ahead in (1, 4, 20)]
     assert runs[0] == runs[1] == runs[2]
 
 
 def test_seeds_make_the_difference() -> None:
-    """Another seed gives other trials, for every sampler that draws."""
+    """Another seed gives other trials, with every sampler that draws."""
     for name in ("random", "tpe", "qmc", "nsgaii"):
         assert Run(sweep(name, seed=1)).go(4) != Run(sweep(name, seed=2)).go(4)
 
 
-def test_what_is_kept_of_cmaes_is_plain() -> None:
-    """No pickle stands in the ledger, and the optimizer is among what is kept."""
+def test_the_state_of_cmaes_is_stored_as_json() -> None:
+    """The ledger holds the optimizer's state, and no pickle."""
     pytest.importorskip("cmaes")
     run = Run(sweep("cmaes", popsize=4))
     run.go(24)

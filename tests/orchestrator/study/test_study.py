@@ -1,4 +1,4 @@
-"""What a study asks, what it makes of what it is told, and how little it needs for it."""
+"""What a study proposes, what its sampler learns, and what a proposal costs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PUBLISHED = {"gamma": 0.5, "layers": 6, "rate": 1e-4, "theta": 1.0}
 
 
 def _optuna(study: Study) -> list[optuna.trial.FrozenTrial]:
-    """Return what Optuna knows."""
+    """Return the trials that Optuna sees."""
     return study._study.get_trials(deepcopy=False)
 
 
 @pytest.mark.parametrize("name", ["random", "tpe", "qmc", "nsgaii"])
 def test_the_published_values_come_first(name: str) -> None:
-    """They are trial 0, whatever the sampler, and what follows is drawn."""
+    """They are trial 0 with any sampler, and the next trial is drawn."""
     study = Study(sweep(name, published=PUBLISHED))
     first, second = study.ask(0), study.ask(1)
     assert first is not None
@@ -34,8 +34,8 @@ def test_the_published_values_come_first(name: str) -> None:
     assert first.params == PUBLISHED != second.params
 
 
-def test_draws_lie_in_the_space() -> None:
-    """Whole numbers are whole, choices are of the list, and conditions hold."""
+def test_draws_are_in_the_space() -> None:
+    """Integers are integers, choices are in their list, and conditions hold."""
     for number, params in enumerate(Run(sweep("random")).go(40)):
         assert params.keys() == SPACE.keys()
         assert all(SPACE[name].holds(value) for name, value in params.items()), number
@@ -46,7 +46,7 @@ def test_draws_lie_in_the_space() -> None:
 
 
 def test_asking_again_gives_the_same() -> None:
-    """A trial that was asked for is not drawn anew; its attributes can be had again."""
+    """A trial that was asked for is not drawn again."""
     study = Study(sweep("tpe"))
     first = study.ask(0)
     assert first is not None
@@ -56,8 +56,8 @@ def test_asking_again_gives_the_same() -> None:
         study.ask(5)
 
 
-def test_what_is_told_is_what_optuna_learns_from() -> None:
-    """A stopped trial is pruned at its step, a failed one has no number, a complete one has its best."""
+def test_optuna_learns_the_end_of_each_trial() -> None:
+    """A pruned trial has its last value, a failed one has none, a complete one has its best."""
     study = Study(sweep("tpe"))
     for number in range(4):
         study.ask(number)
@@ -75,7 +75,7 @@ def test_what_is_told_is_what_optuna_learns_from() -> None:
 
 
 def test_telling_twice_changes_nothing() -> None:
-    """Only the first end of a trial counts, and nothing is reported after it."""
+    """Only the first end of a trial counts, and later reports are ignored."""
     study = Study(sweep("tpe"))
     study.ask(0)
     study.tell(0, "COMPLETE", 0.75, 5)
@@ -90,8 +90,8 @@ def test_telling_twice_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_never_reaches_the_sampler(value: float) -> None:
-    """Neither as a point of a curve nor as a result."""
+def test_a_value_that_is_not_finite_never_reaches_the_sampler(value: float) -> None:
+    """It is neither a point of a curve nor a result."""
     study = Study(sweep("tpe"))
     study.ask(0)
     study.report(0, 1, value)
@@ -118,8 +118,8 @@ def test_a_rebuilt_study_knows_what_the_first_one_knew() -> None:
     assert known[2][4] == {"seconds/train": -1.0}
 
 
-def test_several_objectives_have_a_number_each() -> None:
-    """All of them are told, from the step of the best first one."""
+def test_each_objective_has_a_value() -> None:
+    """All values are those at the step of the best first objective."""
     chosen = sweep(
         "nsgaii", objectives=(Objective(METRIC, "maximize"), Objective("seconds/train", "minimize"))
     )
@@ -132,7 +132,7 @@ def test_several_objectives_have_a_number_each() -> None:
 
 @pytest.mark.parametrize("published", [None, {"gamma": 0.25, "layers": 2, "rate": 1e-3}])
 def test_a_grid_is_tried_once_and_then_exhausted(published: dict[str, float] | None) -> None:
-    """Every combination comes once, the published one not twice; then there is no more."""
+    """Every combination is proposed once, including the published one; then the grid is exhausted."""
     run = Run(sweep("grid", FINITE, published=published, seed=3), ahead=4)
     tried = run.go(100)
     combinations = {json.dumps(dict(params), sort_keys=True) for params in tried}
@@ -142,19 +142,19 @@ def test_a_grid_is_tried_once_and_then_exhausted(published: dict[str, float] | N
 
 
 def test_tpe_learns() -> None:
-    """After 60 trials it looks where the values are best, and more so than chance does."""
+    """After 60 trials its proposals are better than random ones."""
     late = {name: Run(sweep(name)).go(60)[40:] for name in ("tpe", "random")}
     mean = {name: sum(map(objective, tried)) / len(tried) for name, tried in late.items()}
     assert mean["tpe"] > mean["random"] + 0.05
 
 
-def test_earlier_sweeps_are_learnt_from() -> None:
-    """Complete trials of the same space count as history; those of another space do not."""
+def test_a_study_learns_from_earlier_sweeps() -> None:
+    """Complete trials of the same space are observed; those of another space are not."""
     before = Run(sweep("random", seed=9))
     before.go(40)
-    stranger = replace(before.trials[1], params={"rate": 1e-3})
+    other_space = replace(before.trials[1], params={"rate": 1e-3})
     chosen = sweep("tpe", n_startup_trials=10)
-    study = Study(chosen, (), before.reports, [*before.trials.values(), stranger])
+    study = Study(chosen, (), before.reports, [*before.trials.values(), other_space])
     known = [trial for trial in _optuna(study) if trial.state is optuna.trial.TrialState.COMPLETE]
     assert len(known) == sum(trial.state == "COMPLETE" for trial in before.trials.values())
     warm, cold = study.ask(0), Study(chosen).ask(0)
@@ -166,14 +166,14 @@ def test_earlier_sweeps_are_learnt_from() -> None:
 
 
 def test_trials_have_seeds_of_their_own() -> None:
-    """Neighbouring trials and sweeps share no seed."""
+    """No two trials share a seed, nor do neighbouring sweeps."""
     seeds = {trial_seed(seed, number) for seed in range(30) for number in range(30)}
     assert len(seeds) == 900
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
 def test_an_ask_stays_fast() -> None:
-    """TPE is shown a bounded history: an ask at trial 3,000 costs what it costs at 600."""
+    """TPE sees a bounded window: a proposal costs the same at trial 3,000 as at trial 600."""
     chosen = sweep("tpe")
     trials, reports = [], []
     source = Run(sweep("random"))
@@ -181,8 +181,8 @@ def test_an_ask_stays_fast() -> None:
     for number in range(3000):
         like, key = source.trials[number % 100], f"sweep-{number}"
         trials.append(replace(like, number=number, key=key))
-        mine = [report for report in source.reports if report.trial_key == like.key]
-        reports += [replace(report, trial_key=key) for report in mine]
+        of_trial = [report for report in source.reports if report.trial_key == like.key]
+        reports += [replace(report, trial_key=key) for report in of_trial]
     limit = Tpe.history
     assert limit is not None
     times = {}

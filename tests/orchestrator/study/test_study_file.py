@@ -1,4 +1,4 @@
-"""The study in an SQLite file is the study of the ledger."""
+"""The study in an SQLite file equals the study of the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.study.study import Study, store
 from tests.orchestrator.study.sweeps import CONDITIONAL, METRIC, sweep
 
 
-def _told(**given: object) -> Study:
+def _ended(**given: object) -> Study:
     """Return a study with a complete, a pruned, a failed and a running trial."""
     study = Study(sweep("random", seed=0, **given))  # type: ignore[arg-type]
     metrics = {METRIC: 0.7, "val/loss": 0.5}
@@ -23,23 +23,27 @@ def _told(**given: object) -> Study:
     return study
 
 
-def test_what_optuna_loads_is_what_was_told(tmp_path: Path) -> None:
-    study = _told(search=CONDITIONAL)
+def test_optuna_loads_the_same_trials(tmp_path: Path) -> None:
+    study = _ended(search=CONDITIONAL)
     assert store(study, tmp_path / "study.db", "s") == 4
     loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert loaded.metric_names == [METRIC]
     assert loaded.direction.name == "MAXIMIZE"
-    for found, wanted in zip(loaded.trials, study.trials(), strict=True):
-        assert (found.state, found.params, found.values) == (wanted.state, wanted.params, wanted.values)
-        assert found.intermediate_values == wanted.intermediate_values
-        assert found.distributions == wanted.distributions
+    for loaded_trial, trial in zip(loaded.trials, study.trials(), strict=True):
+        assert (loaded_trial.state, loaded_trial.params, loaded_trial.values) == (
+            trial.state,
+            trial.params,
+            trial.values,
+        )
+        assert loaded_trial.intermediate_values == trial.intermediate_values
+        assert loaded_trial.distributions == trial.distributions
     assert loaded.best_value == 0.7
     assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
 
 
 def test_several_objectives_keep_their_names(tmp_path: Path) -> None:
     objectives = (Objective(METRIC, "maximize"), Objective("val/loss", "minimize"))
-    store(_told(objectives=objectives), tmp_path / "study.db", "s")
+    store(_ended(objectives=objectives), tmp_path / "study.db", "s")
     loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert loaded.metric_names == [METRIC, "val/loss"]
     assert loaded.best_trials[0].values == [0.7, 0.5]

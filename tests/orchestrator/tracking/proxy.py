@@ -1,4 +1,4 @@
-"""A TCP proxy that behaves as badly as it is told: passes, refuses with 503, swallows, or hangs up."""
+"""A TCP proxy with faults: it forwards, answers 503, swallows requests, or hangs up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening and drop what was swallowed."""
+        """Stop listening and close the swallowed connections."""
         self._listener.close()
         for each in self._kept:
             each.close()
@@ -56,7 +56,7 @@ class Proxy:
         self._copy(client, server)
 
     def _copy(self, source: socket.socket, sink: socket.socket) -> None:
-        """Forward one direction, for as long as the mode lets it through."""
+        """Forward one direction while the mode allows it."""
         with contextlib.suppress(OSError), source, sink:
             while data := source.recv(65536):
                 while self.mode == "swallow":

@@ -1,4 +1,4 @@
-"""What an MLflow store holds."""
+"""The content of an MLflow store."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from mlflow.tracking import MlflowClient
 
 
 def points_by_run(uri: str) -> dict[str, int]:
-    """Return the number of points of each run by its name; no name may be there twice."""
+    """Return the number of points of each run by its name; each name must occur once."""
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("retrieval")
     runs = client.search_runs([experiment.experiment_id])
-    found = {
+    points = {
         run.info.run_name: sum(
             len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics
         )
         for run in runs
     }
-    assert len(found) == len(runs)
-    return found
+    assert len(points) == len(runs)
+    return points

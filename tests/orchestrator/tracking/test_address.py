@@ -1,4 +1,4 @@
-"""Tracking URIs: what is taken, what is refused, what is printed."""
+"""Tracking URIs: which are accepted and which are refused, and how they are printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.tracking import address
 @pytest.mark.parametrize(
     "uri", ["sqlite:///mlruns/mlflow.db", "postgresql+psycopg2://u:p@h/d", "http://h:5000", "https://h"]
 )
-def test_databases_and_servers_are_taken(uri: str) -> None:
+def test_databases_and_servers_are_accepted(uri: str) -> None:
     address.check(uri)
 
 

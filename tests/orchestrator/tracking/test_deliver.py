@@ -1,4 +1,4 @@
-"""The load of the machine is on the sweep's run, unless MLflow's own switch says no."""
+"""The load of the machine is recorded in the sweep's run, unless MLflow's own setting turns it off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def points(client: MlflowClient, run_id: str, name: str = CPU) -> list[int]:
 
 
 def watch(client: MlflowClient, run_id: str, seconds: float) -> None:
-    """Watch until there is one more point, or for so many seconds."""
+    """Record until the run has one more point, or for the given time."""
     before = len(points(client, run_id))
     machine = MachineWatch(client.tracking_uri)
     machine.begin(None)
@@ -37,9 +37,7 @@ def watch(client: MlflowClient, run_id: str, seconds: float) -> None:
     machine.end()
 
 
-def test_load_is_a_series_that_goes_on_with_the_next_process(
-    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_process_continues_the_series(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")
     run_id = client.create_run("0").info.run_id
@@ -52,7 +50,7 @@ def test_load_is_a_series_that_goes_on_with_the_next_process(
     assert points(client, run_id, MEMORY) == steps
 
 
-def test_mlflows_own_switch_leaves_it_out(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflows_own_setting_turns_it_off(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")
     monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")

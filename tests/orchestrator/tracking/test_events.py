@@ -1,4 +1,4 @@
-"""Events are complete, plain and silent about secrets."""
+"""Events are complete, plain JSON and free of secrets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_states_become_mlflow_statuses() -> None:
     assert events.sweep_ended("s", "INTERRUPTED", 5).payload["status"] == "KILLED"
 
 
-def test_the_end_tells_cause_step_and_value() -> None:
+def test_the_end_has_cause_step_and_value() -> None:
     failed = events.trial_ended("s-1", "FAILED", "hung", 40, None, 5).payload
     assert failed["tags"] == {"trial.state": "FAILED", "trial.steps": "40", "trial.cause": "hung"}
     assert failed["values"] == {}

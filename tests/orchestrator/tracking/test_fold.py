@@ -46,7 +46,7 @@ def test_runs_keep_the_order_in_which_they_are_named() -> None:
     assert grouped["s-1"] == [batch[0], batch[2]]
 
 
-def test_the_last_word_counts() -> None:
+def test_the_last_status_counts() -> None:
     trial = sweeps.trial(0)
     end = events.trial_ended(trial.key, "PREEMPTED", "interrupted", 40, None, 5)
     change = fold(trial.key, [end, events.trial_started(trial, sweeps.SPECIFICATION)])
@@ -55,7 +55,7 @@ def test_the_last_word_counts() -> None:
     assert change.tags["trial.state"] == "RUNNING"
 
 
-def test_non_finite_values_become_words() -> None:
+def test_non_finite_values_become_tags() -> None:
     change = fold("s-1", [events.metrics("s-1", 40, {"val/loss": float("nan"), "train/loss": 0.5}, 1)])
     assert change.points == [Point("train/loss", 0.5, 1, 40)]
     assert change.tags == {"non-finite.val/loss": "nan at step 40"}
@@ -75,7 +75,7 @@ def test_every_name_becomes_legal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a//b", "x" * 400, "50%", "a\nb", "", ".."])
-def test_odd_names_are_mended_and_stay_apart(name: str) -> None:
+def test_illegal_names_become_legal_and_stay_distinct(name: str) -> None:
     legal = legal_name(name)
     assert legal != name
     assert legal != legal_name(name + "'")
@@ -91,7 +91,7 @@ def test_long_texts_are_cut_with_a_marker() -> None:
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), -float("inf"), None, "1", True, pytest.param(10**400, id="huge")]
 )
-def test_what_is_no_number(value: object) -> None:
+def test_values_that_mlflow_cannot_draw(value: object) -> None:
     assert not is_number(value)
 
 

@@ -1,4 +1,4 @@
-"""What the sink writes to a real MLflow on SQLite, once however often it is told."""
+"""The sink writes each event once to a real MLflow on SQLite, however often it is applied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests import sweeps
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the URI of one migrated database; a migration takes 1.5 s."""
+    """Return the URI of one migrated database, because a migration takes 1.5 s."""
     return f"sqlite:///{tmp_path_factory.mktemp('with a blank') / 'mlflow.db'}"
 
 
@@ -40,17 +40,17 @@ def sink(destination: Destination) -> MlflowSink:
 
 def whole_sweep() -> list[Event]:
     """Return the events of a sweep, from its start to its end."""
-    told = [events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION)]
+    batch = [events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION)]
     for trial in sweeps.trials():
-        told.append(events.trial_started(trial, sweeps.SPECIFICATION))
+        batch.append(events.trial_started(trial, sweeps.SPECIFICATION))
         for row in sweeps.reports(trial):
-            told.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
+            batch.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
         ended = events.milliseconds(trial.finished_at or 0.0)
-        told.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
-    told.append(
+        batch.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
+    batch.append(
         events.sweep_ended(sweeps.SWEEP_ID, "COMPLETE", 1_790_000_360_000, results={"objective": 0.64})
     )
-    return told
+    return batch
 
 
 def runs_of(destination: Destination) -> dict[str, Run]:
@@ -58,7 +58,7 @@ def runs_of(destination: Destination) -> dict[str, Run]:
     client = MlflowClient(destination.uri)
     experiment = client.get_experiment_by_name(destination.experiment)
     runs = client.search_runs([experiment.experiment_id])
-    assert len({run.info.run_name for run in runs}) == len(runs), "no run is there twice"
+    assert len({run.info.run_name for run in runs}) == len(runs), "each run exists once"
     return {run.info.run_name: run for run in runs}
 
 
@@ -126,21 +126,23 @@ def test_the_note_leads_to_the_curves_of_the_trials(sink: MlflowSink, destinatio
     assert query["orderByAsc"] == "false"
 
 
-def test_told_again_by_another_process_nothing_changes(sink: MlflowSink, destination: Destination) -> None:
-    told = whole_sweep()
-    sink.apply(told)
-    for batch in (told, told[3:9], told[-4:]):
-        MlflowSink(destination).apply(batch)
+def test_applying_events_again_in_another_process_changes_nothing(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    batch = whole_sweep()
+    sink.apply(batch)
+    for part in (batch, batch[3:9], batch[-4:]):
+        MlflowSink(destination).apply(part)
     assert len(runs_of(destination)) == 9
     assert points_of(destination) == expected_points()
     assert len(runs_of(destination)[sweeps.SWEEP_ID].inputs.dataset_inputs) == 1
 
 
-def test_interrupted_anywhere_and_told_again_is_told_once(destination: Destination) -> None:
-    told = whole_sweep()
-    for end in range(0, len(told), 7):
-        MlflowSink(destination).apply(told[max(0, end - 5) : end + 7])
-    MlflowSink(destination).apply(told[-8:])
+def test_events_that_are_interrupted_anywhere_and_applied_again_count_once(destination: Destination) -> None:
+    batch = whole_sweep()
+    for end in range(0, len(batch), 7):
+        MlflowSink(destination).apply(batch[max(0, end - 5) : end + 7])
+    MlflowSink(destination).apply(batch[-8:])
     assert points_of(destination) == expected_points()
     assert {run.info.status for run in runs_of(destination).values()} == {"FINISHED", "FAILED"}
 
@@ -158,15 +160,15 @@ def test_a_resumed_trial_runs_again(sink: MlflowSink, destination: Destination) 
 def test_a_sweep_of_the_same_id_from_another_ledger_keeps_apart(
     sink: MlflowSink, destination: Destination
 ) -> None:
-    told = whole_sweep()
-    sink.apply(told)
+    batch = whole_sweep()
+    sink.apply(batch)
     other = Destination(**{**vars(destination), "sweep_created": "2.5"})
-    MlflowSink(other).apply(told[:2])
+    MlflowSink(other).apply(batch[:2])
     experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
     assert len(MlflowClient(destination.uri).search_runs([experiment.experiment_id])) == 11
 
 
-def test_odd_values_do_no_harm(sink: MlflowSink, destination: Destination) -> None:
+def test_values_beyond_the_limits_are_written(sink: MlflowSink, destination: Destination) -> None:
     start = events.trial_started(
         sweeps.trial(0, params={"long": "x" * 7000, "odd%name": 1, **{f"p{n}": n for n in range(150)}}),
         sweeps.SPECIFICATION,
@@ -180,7 +182,9 @@ def test_odd_values_do_no_harm(sink: MlflowSink, destination: Destination) -> No
     assert run.data.tags["non-finite.loss"] == "inf at step 1"
 
 
-def test_artifacts_lie_beside_their_run(sink: MlflowSink, destination: Destination, tmp_path: Path) -> None:
+def test_artifacts_are_stored_with_their_run(
+    sink: MlflowSink, destination: Destination, tmp_path: Path
+) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "manifest.json").write_text("{}")
@@ -197,7 +201,7 @@ def test_artifacts_lie_beside_their_run(sink: MlflowSink, destination: Destinati
     assert found == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
 
 
-def test_what_mlflow_refuses_is_named_and_holds_nothing_up(
+def test_a_rejected_event_is_reported_and_delays_no_other(
     sink: MlflowSink, destination: Destination, tmp_path: Path
 ) -> None:
     first, second = sweeps.trial(0), sweeps.trial(1)
@@ -219,7 +223,7 @@ def test_what_mlflow_refuses_is_named_and_holds_nothing_up(
     assert "0001" in runs
 
 
-def test_what_is_no_event_is_refused(sink: MlflowSink, destination: Destination) -> None:
+def test_a_malformed_event_is_rejected(sink: MlflowSink, destination: Destination) -> None:
     start = events.trial_started(sweeps.trial(0), sweeps.SPECIFICATION)
     odd = [Event("explode", start.run, {}, 1), Event("metrics", start.run, {"step": 1}, 1)]
     refused = sink.apply([odd[0], start, odd[1]])
@@ -227,7 +231,7 @@ def test_what_is_no_event_is_refused(sink: MlflowSink, destination: Destination)
     assert runs_of(destination)["0000"].info.status == "RUNNING"
 
 
-def test_an_unreachable_store_is_an_error_not_a_refusal(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_an_error_and_no_rejection(tmp_path: Path) -> None:
     destination = Destination("http://127.0.0.1:9", None, "x", sweeps.SWEEP_ID, "1.25")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -237,10 +241,10 @@ def test_an_unreachable_store_is_an_error_not_a_refusal(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_trial_that_is_left_is_killed_until_it_is_resumed(
+def test_an_unfinished_trial_is_killed_until_it_is_resumed(
     sink: MlflowSink, destination: Destination
 ) -> None:
-    """Nothing is RUNNING in MLflow that nobody trains."""
+    """No run is RUNNING in MLflow without a trial that trains."""
     trials = [replace(trial, state="PREEMPTED") for trial in sweeps.trials()[:2]]
     started = [events.trial_started(trial, sweeps.SPECIFICATION) for trial in trials]
     sink.apply([*started, *events.trials_left(trials, 5)])

@@ -1,4 +1,4 @@
-"""A tracking server that is gone, overloaded or silent delays the record and loses nothing of it."""
+"""A tracking server that is gone, overloaded or silent delays events and loses none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def proxy() -> Iterator[Proxy]:
 
 @pytest.fixture
 def server(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Return a function that starts a server behind the proxy; it is stopped at the end."""
+    """Return a function that starts a server behind the proxy; the server is stopped at the end."""
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     connect(uri)
     proxy.target = _free_port()
@@ -115,7 +115,7 @@ def test_a_server_that_dies_or_does_not_answer_gets_everything_later(
 
 
 def _meet(proxy: Proxy, mode: str, count: int) -> None:
-    """Let the shipper run into a mode this many times."""
+    """Let the shipper connect in a mode this many times."""
     proxy.mode = mode  # type: ignore[assignment]
     before = proxy.connections
     _until(lambda: proxy.connections >= before + count)

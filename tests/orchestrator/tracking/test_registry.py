@@ -1,4 +1,4 @@
-"""A checkpoint becomes one version of one registered model, however often it is told."""
+"""A checkpoint becomes one version of a registered model, however often its event is applied."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def destination(folder: Path) -> Destination:
     return Destination(uri, str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
 
 
-def told(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
+def model_event(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
     """Return the event of trial `number`, whose checkpoint is the stored one under a digest of its own."""
     key = f"{sweeps.SWEEP_ID}-{number}"
     record = CheckpointRecord(key, 20, "best", str(stored), f"{number}" * 64, 1, {})
@@ -51,8 +51,8 @@ def told(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
 
 
 def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination) -> None:
-    """Told twice, by two writers, it is one version with one set of files; the better one is champion."""
-    first, second = told(stored, 1, 0.5), told(stored, 2, 0.4, at_ms=2)
+    """Applied twice, by two writers, it is one version with one set of files; the better one is champion."""
+    first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)
     assert MlflowSink(destination).apply([first, first]) == []
     assert MlflowSink(destination).apply([second, first]) == []
     client = MlflowClient(destination.uri)
@@ -65,13 +65,13 @@ def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination)
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
-    MlflowSink(destination).apply([told(stored, 3, 0.6, at_ms=3)])
+    MlflowSink(destination).apply([model_event(stored, 3, 0.6, at_ms=3)])
     assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
 
 
-def test_its_files_need_nothing_of_ours_and_hold_no_pickle(stored: Path, destination: Destination) -> None:
-    """The checkpoint as it is, the code that reads it, and pinned requirements."""
-    MlflowSink(destination).apply([told(stored, 1, 0.5)])
+def test_a_version_needs_no_service_and_holds_no_pickle(stored: Path, destination: Destination) -> None:
+    """It holds the unchanged checkpoint, the code that reads it, and pinned requirements."""
+    MlflowSink(destination).apply([model_event(stored, 1, 0.5)])
     versions = MlflowClient(destination.uri).search_model_versions(f"name = '{NAME}'")
     (source,) = (version.source for version in versions if version.tags["value"] == "0.5")
     place = Path(source.removeprefix("file://"))
@@ -86,9 +86,9 @@ def test_its_files_need_nothing_of_ours_and_hold_no_pickle(stored: Path, destina
     assert {line.partition("==")[0] for line in pinned} >= {"mlflow", "jax", "flax", "optax", "numpy"}
 
 
-def test_a_checkpoint_that_is_gone_is_refused_for_good(tmp_path: Path, destination: Destination) -> None:
-    """The rest of the sweep is delivered all the same."""
-    (refusal,) = MlflowSink(destination).apply([told(tmp_path / "gone", 7, 0.9)])
+def test_a_missing_checkpoint_is_rejected_for_good(tmp_path: Path, destination: Destination) -> None:
+    """The other events of the sweep are delivered."""
+    (refusal,) = MlflowSink(destination).apply([model_event(tmp_path / "gone", 7, 0.9)])
     assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
 
 
@@ -104,13 +104,13 @@ def test_a_checkpoint_that_is_gone_is_refused_for_good(tmp_path: Path, destinati
         ({}, True),
     ],
 )
-def test_the_champion_is_the_best_of_what_can_be_compared(changes: dict[str, str], expected: bool) -> None:
+def test_the_champion_is_the_best_comparable_version(changes: dict[str, str], expected: bool) -> None:
     """Published data first, then the better value on the same data, else the later one."""
     present = {name: str(value) for name, value in FACTS.items()} | {"ended_ms": "5"}
     assert succeeds({**present, **changes}, present) is expected
 
 
-def test_a_stand_in_never_takes_a_real_models_place() -> None:
+def test_a_stand_in_never_replaces_a_real_model() -> None:
     present = {name: str(value) for name, value in FACTS.items()} | {
         "ended_ms": "5",
         "data.comparable": "True",
@@ -132,23 +132,23 @@ def test_a_stand_in_never_takes_a_real_models_place() -> None:
         (Signature("value", 1, None, 2, 40), (), ["float32 (-1, -1, 2)"], ["answer"]),
     ],
 )
-def test_what_it_takes_and_gives(
+def test_the_schemas_of_inputs_and_outputs(
     signature: Signature, texts: tuple[str, ...], takes: list[str], gives: list[str]
 ) -> None:
-    """Texts by the column, numbers by the array."""
-    found = registry.model_signature(signature, texts)
+    """Texts are columns, numbers are arrays."""
+    schemas = registry.model_signature(signature, texts)
     assert [
-        f"{each.type} {each.shape}" if found.inputs.is_tensor_spec() else each.type.name
-        for each in found.inputs.inputs
+        f"{each.type} {each.shape}" if schemas.inputs.is_tensor_spec() else each.type.name
+        for each in schemas.inputs.inputs
     ] == takes
-    assert found.outputs.input_names() == gives
+    assert schemas.outputs.input_names() == gives
 
 
-def test_an_outage_is_no_refusal(
+def test_an_outage_is_no_rejection(
     stored: Path, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails half way is made whole by the next delivery, and is there once."""
-    sink, event = MlflowSink(destination), told(stored, 8, 0.1)
+    """A version that failed half way is completed by the next delivery, and exists once."""
+    sink, event = MlflowSink(destination), model_event(stored, 8, 0.1)
 
     def down(*_: object, **__: object) -> None:
         raise MlflowException("the server is gone")

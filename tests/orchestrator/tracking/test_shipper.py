@@ -1,4 +1,4 @@
-"""The shipper delivers a real ledger's outbox through a real child to a real MLflow, come what may."""
+"""The shipper delivers a real ledger's outbox through a real child to a real MLflow, despite faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retr
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty MLflow database; to make one takes longer than to copy it."""
+    """Return an empty MLflow database; creating one takes longer than copying it."""
     file = tmp_path_factory.mktemp("template") / "mlflow.db"
     connect(f"sqlite:///{file}")
     return file
@@ -107,7 +107,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, ledger_url: str, tmp_path: P
     assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
 
 
-def test_what_cannot_be_delivered_waits_for_the_next_driver(
+def test_undelivered_events_wait_for_the_next_driver(
     ledger_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "_COMMAND", (sys.executable, "-c", "raise SystemExit('out of order')"))

@@ -1,4 +1,4 @@
-"""The UI's command is careful, and its end leaves nobody behind."""
+"""The UI's command is restrictive, and no process of it outlives its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_mlflow_runs_without_jobs_pickles_or_telemetry() -> None:
     assert settings["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
-def test_stop_ends_the_whole_group_even_the_deaf() -> None:
+def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
     script = "trap '' TERM; sleep 60 & sleep 60 & wait; wait; sleep 60"
     server = subprocess.Popen(["sh", "-c", script], start_new_session=True)
     while len(psutil.Process(server.pid).children()) < 2:

@@ -1,4 +1,4 @@
-"""`check` is silent on a sound sweep, and names every single thing that is not as it must be."""
+"""`check` finds nothing wrong with an intact sweep, and finds every violated invariant."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class Site:
         return CheckpointRecord(key, step, kind, str(path), written.digest, written.bytes, {})  # type: ignore[arg-type]
 
     def problems(self) -> list[str]:
-        """Return the findings in words."""
-        return [f"{found.where}: {found.problem}" for found in check(self.ledger, SWEEP_ID, self.folder)]
+        """Return the findings as text."""
+        return [
+            f"{finding.where}: {finding.problem}" for finding in check(self.ledger, SWEEP_ID, self.folder)
+        ]
 
 
 @pytest.fixture
@@ -63,19 +65,19 @@ def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
     ledger.close()
 
 
-def test_a_sound_sweep_has_no_findings(site: Site) -> None:
-    """Nothing is found in a sweep that went its way."""
+def test_an_intact_sweep_has_no_findings(site: Site) -> None:
+    """A sweep that ran undisturbed violates no invariant."""
     assert site.problems() == []
 
 
-def test_a_spent_budget_leaves_trials_to_go_on_with(site: Site) -> None:
+def test_a_spent_budget_leaves_unfinished_trials(site: Site) -> None:
     site.ledger.add_trial(trial_record(3))
     site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE", "the budget of 12 hours is spent")
     assert site.problems() == []
 
 
 def test_a_driven_sweep_has_no_findings(site: Site) -> None:
-    """What runs under a driver is as it must be, half-written checkpoints included; without one it is not."""
+    """Under a driver a running trial and a half-written checkpoint are right; without one they are not."""
     site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
     site.ledger.add_trial(trial_record(3))
     site.ledger.start_attempt(trial_record(3).key)
@@ -106,12 +108,12 @@ def _remove_checkpoint(site: Site) -> None:
     path.rename(site.folder.parent / "elsewhere")
 
 
-def _leave_folders(site: Site) -> None:
+def _leave_orphans(site: Site) -> None:
     (site.folder / f"{SWEEP_ID}-0" / "step-5").mkdir()
-    (site.folder / "stranger").mkdir()
+    (site.folder / "orphan").mkdir()
 
 
-def _forget_the_best(site: Site) -> None:
+def _drop_the_best(site: Site) -> None:
     site.ledger.drop_checkpoint(f"{SWEEP_ID}-0", site.folder / f"{SWEEP_ID}-0" / "step-20")
 
 
@@ -181,14 +183,14 @@ def _change_a_row(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "finding"),
+    ("violate", "finding"),
     [
         (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
         (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
         (_remove_checkpoint, "step-10/manifest.json: must exist"),
-        (_leave_folders, "step-5: a checkpoint has a row in the ledger, this one has none"),
-        (_leave_folders, "stranger: a checkpoint folder belongs to a trial of the ledger, this one to none"),
-        (_forget_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
+        (_leave_orphans, "step-5: a checkpoint has a row in the ledger, this one has none"),
+        (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
+        (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
         (_leave_a_gap, r"without gaps, missing \[3\]"),
         (_leave_a_gap, f"a COMPLETE sweep has finished trials only, got {SWEEP_ID}-4"),
         (_name_wrongly, f"{SWEEP_ID}-7: its key must end in its number"),
@@ -204,31 +206,31 @@ def _change_a_row(site: Site) -> None:
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
     ],
 )
-def test_each_harm_is_found(site: Site, harm: Callable[[Site], None], finding: str) -> None:
-    """One thing is wrong: it is named."""
-    harm(site)
+def test_each_violation_is_found(site: Site, violate: Callable[[Site], None], finding: str) -> None:
+    """The one violated invariant is named."""
+    violate(site)
     with pytest.raises(AssertionError, match=finding):
         assert "\n".join(site.problems()) == ""
 
 
-def test_what_is_left_over_is_deleted(site: Site) -> None:
-    """A driver that died before it deleted what it no longer needs is tidied up after, no more."""
-    _leave_folders(site)
+def test_orphans_are_deleted(site: Site) -> None:
+    """The next driver deletes what a dead one no longer needed, and nothing else."""
+    _leave_orphans(site)
     kept = {Path(row.path) for row in site.ledger.checkpoints(SWEEP_ID)}
     deleted = clear(site.ledger, SWEEP_ID, site.folder)
-    assert deleted == [site.folder / f"{SWEEP_ID}-0" / "step-5", site.folder / "stranger"]
+    assert deleted == [site.folder / f"{SWEEP_ID}-0" / "step-5", site.folder / "orphan"]
     assert set(site.folder.glob("*/*")) == kept
     assert site.problems() == []
 
 
-def test_a_sweep_that_is_not_there_is_said(site: Site) -> None:
-    """A name that the ledger does not know is not a sound sweep."""
+def test_an_unknown_sweep_is_reported(site: Site) -> None:
+    """A sweep that is not in the ledger is not intact."""
     with pytest.raises(KeyError, match="nothing"):
         check(site.ledger, "nothing", site.folder)
 
 
 def test_checkpoints_of_another_ledger_are_never_deleted(site: Site, tmp_path: Path) -> None:
-    """A first start on another ledger finds checkpoints under its own sweep's name: it begins elsewhere."""
+    """A first start on another ledger is refused if checkpoints of its sweep exist."""
     other = Ledger.open(f"sqlite:///{tmp_path / 'other.db'}")
     with pytest.raises(BadInput, match="SWEEP_LEDGER"):
         clear(other, SWEEP_ID, site.folder)

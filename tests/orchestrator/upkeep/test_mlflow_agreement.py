@@ -1,4 +1,4 @@
-"""`check` compares MLflow's database with the ledger, and `recover --mlflow` brings back what is lost."""
+"""`check` compares MLflow's database with the ledger, and `recover --mlflow` restores it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests import sweeps
 
 
 @pytest.fixture(scope="module")
-def told_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a root whose MLflow was told of a sweep of three trials."""
-    paths = sweeps.filled(tmp_path_factory.mktemp("told"), [sweeps.trial(number) for number in range(3)])
+def delivered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root whose MLflow has a sweep of three trials."""
+    paths = sweeps.filled(tmp_path_factory.mktemp("delivered"), [sweeps.trial(number) for number in range(3)])
     with closing(Ledger.open(paths.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, paths, 120.0) == (0, 0)
     return paths.root
 
 
 @pytest.fixture
-def told(told_once: Path, tmp_path: Path) -> Paths:
+def delivered(delivered_once: Path, tmp_path: Path) -> Paths:
     """Return a copy of that root."""
-    shutil.copytree(told_once, tmp_path / "root")
+    shutil.copytree(delivered_once, tmp_path / "root")
     return Paths(tmp_path / "root")
 
 
-def found(paths: Paths) -> list[str]:
+def findings(paths: Paths) -> list[str]:
     with closing(Ledger.open(paths.ledger_url)) as ledger:
         record = ledger.sweep(sweeps.SWEEP_ID)
         assert record is not None
@@ -49,7 +49,7 @@ def changed(statement: str) -> Callable[[Path], None]:
 
 
 ONCE_MORE = "SELECT key, value, timestamp + 1, run_uuid, step, is_nan FROM metrics WHERE step = 40"
-HARM: dict[str, tuple[Callable[[Path], object], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (Path.unlink, "unable to open"),
     "a point lost": (changed("DELETE FROM metrics WHERE step = 80"), "missing"),
     "a point twice": (changed(f"INSERT INTO metrics {ONCE_MORE}"), "more often"),
@@ -58,25 +58,25 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def test_an_mlflow_that_was_told_agrees(told: Paths) -> None:
-    assert found(told) == []
+def test_a_complete_mlflow_agrees(delivered: Paths) -> None:
+    assert findings(delivered) == []
 
 
-@pytest.mark.parametrize("name", HARM)
-def test_what_differs_is_found(told: Paths, name: str) -> None:
-    harm, expected = HARM[name]
-    harm(told.root / "mlflow.db")
-    assert any(expected in problem for problem in found(told))
+@pytest.mark.parametrize("name", DAMAGE)
+def test_each_difference_is_found(delivered: Paths, name: str) -> None:
+    damage, expected = DAMAGE[name]
+    damage(delivered.root / "mlflow.db")
+    assert any(expected in problem for problem in findings(delivered))
 
 
-def test_what_is_damaged_is_put_aside_and_told_again(told: Paths) -> None:
+def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     content = b"no database" * 1000
-    for part in told.root.glob("mlflow.db*"):
+    for part in delivered.root.glob("mlflow.db*"):
         part.write_bytes(content)
-    assert any("file is not a database" in problem for problem in found(told))
-    aside = set_aside(told)
+    assert any("file is not a database" in problem for problem in findings(delivered))
+    aside = set_aside(delivered)
     assert aside is not None
     assert aside.read_bytes() == content
-    with closing(Ledger.open(told.ledger_url)) as ledger:
-        assert redeliver(ledger, sweeps.SWEEP_ID, told, 120.0) == (23, 0)
-    assert found(told) == []
+    with closing(Ledger.open(delivered.ledger_url)) as ledger:
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
+    assert findings(delivered) == []
