@@ -16,8 +16,9 @@ def static(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
 
 def several_programs(sweep: SweepConfig) -> bool:
     """Tell whether a search goes over static choices, each of which is a program of its own."""
-    free = sweep.settings(sweep.largest(), seed=0).free()
-    return not sweep.search.keys() <= {"seed", *free}
+    settings = sweep.settings(sweep.largest(), seed=0)
+    free = {"seed", *settings.free(), *settings.model.ranges}
+    return not {name.partition(".")[0] for name in sweep.search} <= free
 
 
 def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:
