@@ -47,17 +47,30 @@ def _rotated(x: Array, theta: Array) -> Array:
 
 
 class PrintedRotRNN(RotRNN):
-    """RotRNN by the paper's equations: the same parameters, the same outputs. Heads of even size."""
+    """RotRNN by the paper's equations, in one direction: the same parameters, the same outputs.
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the states (L, N)."""
-        weights, skew = self.B[...], self.M[...]
+    Heads have an even size.
+    """
+
+    def coefficients(self) -> tuple[Array, Array]:
+        """Return P (H, Dh, Dh) and gamma (H,)."""
+        skew = self.M[...]
+        return jax.scipy.linalg.expm(skew - skew.mT), jnp.exp(-jnp.exp(self.gamma_log[...]))
+
+    def inputs(self, coefficients: tuple[Array, Array], u: Array) -> Array:
+        """Return P^T xi B u, (L, H, Dh)."""
+        (basis, gamma), weights = coefficients, self.B[...]
         heads, size, width = weights.shape
-        basis = jax.scipy.linalg.expm(skew - skew.mT)
-        gamma = jnp.exp(-jnp.exp(self.gamma_log[...]))
         xi = jnp.sqrt((1 - gamma**2) / jnp.einsum("hid,hid->h", weights, weights))
         inputs = u @ (xi[:, None, None] * weights).reshape(-1, width).T
-        turned = jnp.einsum("hji,lhj->lhi", basis, inputs.reshape(-1, heads, size))
-        rotated = printed_recurrence(gamma, self.theta[...], turned)
-        states = jnp.einsum("hij,lhj->lhi", basis, rotated).reshape(len(u), -1)
-        return states @ self.C[...].T + self.D[...] * u, states
+        return jnp.einsum("hji,lhj->lhi", basis, inputs.reshape(-1, heads, size))
+
+    def states(self, coefficients: tuple[Array, Array], inputs: Array) -> Array:
+        """Return the states (L, N)."""
+        basis, gamma = coefficients
+        rotated = printed_recurrence(gamma, self.theta[...], inputs)
+        return jnp.einsum("hij,lhj->lhi", basis, rotated).reshape(len(inputs), -1)
+
+    def read(self, coefficients: tuple[Array, Array], states: Array, *, backward: bool) -> Array:
+        """Return C x, (L, D)."""
+        return states @ self.C[...].T

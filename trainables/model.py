@@ -23,12 +23,13 @@ from jax import numpy as jnp
 from trainables.counter import uniform
 from trainables.data.task import Signature
 from trainables.layers import LAYERS
+from trainables.layers.initial import Bounds
 from trainables.layers.layer import Layer
 from trainables.losses import step_mask
 from trainables.norm import BatchNorm
 from trainables.trial import ModelSettings
 
-Ranges: TypeAlias = Mapping[str, tuple[float | Array, float | Array]]
+Ranges: TypeAlias = Mapping[str, Bounds]
 """Initialisation ranges of a layer by name; their ends may be traced."""
 
 

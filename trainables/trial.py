@@ -1,13 +1,13 @@
 """What one trial trains: frozen settings, and which of them are static or free.
 
-A *static* choice changes shapes or the graph and so needs its own compiled program; a *free*
-hyperparameter is a traced number of that program. This module does not import JAX.
+A *static* choice changes shapes or the graph and has a compiled program of its own; a *free* hyperparameter
+is a traced number of that program. This module does not import JAX.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainables.layers import LAYERS
@@ -28,13 +28,13 @@ class ModelSettings:
 
     Attributes:
         layer: a name of `LAYERS`.
-        depth: residual blocks.
+        depth: number of residual blocks.
         d_model: width D of a block.
         d_state: state size N of a layer, as the layer's paper counts it.
         bidirectional: whether each layer also reads the sequence backwards.
         dropout: share of channels dropped, the same ones at every time step. Free.
-        options: static options of the layer.
-        ranges: initialisation ranges of the layer, `name -> (low, high)`. Free.
+        options: static options of the layer by name; for others the defaults of the layer hold.
+        ranges: initialisation ranges (low, high) of the layer by name, likewise. Free.
     """
 
     layer: str
@@ -46,6 +46,13 @@ class ModelSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, Interval] = field(default_factory=dict)
 
+    def complete(self) -> ModelSettings:
+        """Return the same network with every option and every range of its layer written out."""
+        declared = LAYERS.settings(self.layer)
+        options = {name: option.default for name, option in declared.options.items()}
+        ranges = {name: spec.default for name, spec in declared.ranges.items()}
+        return replace(self, options={**options, **self.options}, ranges={**ranges, **self.ranges})
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -54,13 +61,13 @@ class TrainingSettings:
     Attributes:
         steps: optimiser updates of the whole trial, and the length of its schedule. Free.
         interval: steps between two reports.
-        batch_size: examples a step B.
+        batch_size: examples B in a step.
         learning_rate: peak rate of the parameters outside the recurrence. Free.
-        recurrent_learning_rate: peak rate of each layer's recurrent parameters. Free.
+        recurrent_learning_rate: peak rate of the recurrent parameters of the layers. Free.
         weight_decay: decoupled decay of the parameters outside the recurrence. Free.
         warmup: share of `steps` with a linearly rising rate, before the cosine. Free.
-        accumulate: gradients averaged over this many batches before one update.
-        remat: recompute block activations in the reverse pass, to save memory.
+        accumulate: batches whose gradients are averaged for one update.
+        remat: recompute the activations of blocks in the reverse pass, to save memory.
     """
 
     steps: int
@@ -76,14 +83,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """All that one trial trains; equal settings and equal data give equal curves.
+    """Everything that one trial trains; equal settings and equal data give equal curves.
 
     Attributes:
         task: a name of `trainables.tasks.TASKS`.
-        task_options: options of the task (lengths, colour, ...). Static.
         model: the network.
         training: how it is trained.
         seed: of the initialisation, the order of the epochs and dropout. Free.
+        task_options: options of the task (lengths, colour, ...). Static.
         evaluate_examples: examples of a split that an evaluation reads, or None for all of them.
     """
 
@@ -96,15 +103,16 @@ class TrialSettings:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> TrialSettings:
-        """Return the settings of which `asdict`, of this version or an earlier one, made a document."""
-        fields = dict(document)
-        model, training = dict(fields.pop("model")), in_current_names(fields.pop("training"))
+        """Return the settings that `asdict`, in this version or an earlier one, turned into a document."""
+        model, training = dict(document["model"]), in_current_names(document["training"])
         model["options"] = in_current_names(model.get("options", {}))
-        return TrialSettings(**fields, model=ModelSettings(**model), training=TrainingSettings(**training))
+        model["ranges"] = {name: (low, high) for name, (low, high) in model.get("ranges", {}).items()}
+        settings = {"model": ModelSettings(**model), "training": TrainingSettings(**training)}
+        return TrialSettings(**{**document, **settings})
 
     def static(self) -> tuple[Any, ...]:
-        """Return the hashable static choice: equal keys share one compiled program."""
-        model, training = self.model, self.training
+        """Return the static choice, hashable: trials with equal ones share one compiled program."""
+        model, training = self.model.complete(), self.training
         return (
             self.task,
             tuple(sorted(self.task_options.items())),
@@ -115,13 +123,8 @@ class TrialSettings:
         )
 
     def free(self) -> dict[str, float]:
-        """Return the free hyperparameters by the names a search-space file gives them (seed apart)."""
+        """Return the free hyperparameters by name, without the initialisation ranges and the seed."""
         training = self.training
-        ends = {
-            f"{name}.{end}": float(value)
-            for name, bounds in self.ranges().items()
-            for end, value in zip(("min", "max"), bounds, strict=True)
-        }
         return {
             "learning_rate": training.learning_rate,
             "recurrent_learning_rate": training.recurrent_learning_rate,
@@ -129,11 +132,4 @@ class TrialSettings:
             "dropout": self.model.dropout,
             "warmup": training.warmup,
             "steps": float(training.steps),
-            **ends,
         }
-
-    def ranges(self) -> dict[str, Interval]:
-        """Return every initialisation range of the layer, published defaults filled in."""
-        declared = LAYERS.settings(self.model.layer).ranges
-        given = {name: self.model.ranges.get(name, spec.default) for name, spec in declared.items()}
-        return {name: (low, high) for name, (low, high) in given.items()}

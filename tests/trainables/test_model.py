@@ -22,7 +22,7 @@ LONGER = 9
 
 def _model(signature: Signature = TOKENS, **network: Any) -> Model:
     trial = toy_trial(model=network)
-    return Model(trial.model, trial.ranges(), signature, rngs=nnx.Rngs(0))
+    return Model(trial.model, trial.model.complete().ranges, signature, rngs=nnx.Rngs(0))
 
 
 @cache

@@ -1,25 +1,54 @@
-"""The settings of a trial are stored as a document and read back, also by later versions."""
+"""Settings of a trial: written and read as documents, split into static and free ones."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
+from typing import Any
 
 from tests.trainables.toy import toy_trial
 from trainables.trial import TrialSettings
 
-
-def test_settings_read_back() -> None:
-    settings = toy_trial()
-    assert TrialSettings.from_document(json.loads(json.dumps(asdict(settings)))) == settings
+RANGES = {"gamma_init": (0.5, 0.9)}
 
 
-def test_settings_of_an_earlier_version_read_back() -> None:
-    """Two settings have other names in the checkpoints of earlier versions."""
-    settings = toy_trial(remat=True)
-    stored = asdict(settings)
-    stored["training"]["rematerialise"] = stored["training"].pop("remat")
-    stored["model"]["options"] = {**stored["model"]["options"], "form": "sequential"}
-    read = TrialSettings.from_document(stored)
-    assert read.training == settings.training
-    assert read.model.options == {**settings.model.options, "algorithm": "sequential"}
+def test_documents_are_read_back() -> None:
+    """Through JSON too, where a range becomes a list."""
+    trial = toy_trial(model={"ranges": RANGES}, remat=True)
+    assert TrialSettings.from_document(asdict(trial)) == trial
+    assert TrialSettings.from_document(json.loads(json.dumps(asdict(trial)))) == trial
+
+
+def test_documents_with_older_names_are_read() -> None:
+    """Checkpoints written before the renaming hold `rematerialise` and the option `form`."""
+    trial = toy_trial(model={"options": {"heads": 2, "algorithm": "chunked"}}, remat=True)
+    document: dict[str, Any] = asdict(trial)
+    document["training"]["rematerialise"] = document["training"].pop("remat")
+    document["model"]["options"]["form"] = document["model"]["options"].pop("algorithm")
+    assert TrialSettings.from_document(document) == trial
+
+
+def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
+    """What is given stays; equal networks, written out or not, share a program."""
+    trial = toy_trial(model={"ranges": RANGES})
+    complete = trial.model.complete()
+    assert complete.options == {"heads": 2, "algorithm": "auto", "activations": "float32"}
+    assert complete.ranges == {**RANGES, "theta_init": (0.0, 2 * math.pi)}
+    assert complete.complete() == complete
+    assert replace(trial, model=complete).static() == trial.static()
+
+
+def test_free_hyperparameters_share_a_program() -> None:
+    """Rates, dropout, the ends of a range and the seed differ between slots; the rest is static."""
+    trial = toy_trial(model={"ranges": RANGES})
+    other = toy_trial(1, model={"ranges": {"gamma_init": (0.1, 0.2)}, "dropout": 0.5}, warmup=0.3, steps=7)
+    assert trial.static() == other.static()
+    assert trial.free().keys() == other.free().keys()
+    assert all(isinstance(value, float) for value in trial.free().values())
+    for different in (
+        replace(trial, model=replace(trial.model, options={"heads": 4})),
+        replace(trial, training=replace(trial.training, remat=True)),
+        replace(trial, evaluate_examples=5),
+    ):
+        assert different.static() != trial.static()

@@ -128,12 +128,11 @@ class Program:
         return Layout(graph, packing_of(params, recurrent), packing_of(stats, lambda _: False))
 
     def _model(self, free: Free) -> Model:
-        settings, values = self.settings, free.values
         return Model(
-            settings.model,
-            {name: (values[f"{name}.min"], values[f"{name}.max"]) for name in settings.ranges()},
+            self.settings.model,
+            free.ranges,
             self.signature,
-            remat=settings.training.remat,
+            remat=self.settings.training.remat,
             rngs=nnx.Rngs(jax.random.wrap_key_data(free.seed, impl="threefry2x32")),
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.layers.initial import Bounds
 from trainables.optim import Moments
 from trainables.trial import TrialSettings
 
@@ -42,14 +43,16 @@ class Trained:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Free:
-    """What a trial's settings give: free hyperparameters, all scalars, and the seed.
+    """The part of a trial's settings that may differ between the slots of an engine.
 
     Attributes:
-        values: float32 by the names of `TrialSettings.free`.
+        values: float32 scalars by the names of `TrialSettings.free`.
+        ranges: initialisation ranges by name, pairs of float32 scalars.
         seed: (2,) uint32, high word first.
     """
 
     values: Mapping[str, Array]
+    ranges: Mapping[str, Bounds]
     seed: Array
 
 
@@ -71,8 +74,9 @@ class SlotState:
 
 def free_of(settings: TrialSettings) -> Free:
     """Return a trial's free hyperparameters as arrays."""
-    values = {name: jnp.asarray(value, jnp.float32) for name, value in settings.free().items()}
-    return Free(values=values, seed=jnp.asarray(np.array(divmod(settings.seed, 2**32), np.uint32)))
+    ranges = dict(settings.model.complete().ranges)
+    values, ranges = jax.tree.map(jnp.float32, (settings.free(), ranges))
+    return Free(values, ranges, seed=jnp.asarray(np.array(divmod(settings.seed, 2**32), np.uint32)))
 
 
 def take(stacked: Tree, slot: Array) -> Tree:

@@ -1,4 +1,4 @@
-"""Distributions that parameters are drawn from."""
+"""Distributions of initial parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 Bounds: TypeAlias = tuple[float | Array, float | Array]
-"""Low and high end of an initialisation range; may be traced."""
+"""An initialisation range (low, high), whose ends may be traced."""
 
 
 def ring(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:
@@ -40,12 +40,12 @@ def normal(key: Array, shape: tuple[int, ...], variance: float = 1.0) -> Array:
 
 
 def complex_normal(rngs: nnx.Rngs, shape: tuple[int, ...], variance: float) -> tuple[nnx.Param, nnx.Param]:
-    """Draw real and imaginary parts as parameters, from N(0, variance) each."""
+    """Draw real and imaginary parts as parameters, each from N(0, variance)."""
     return nnx.Param(normal(rngs.params(), shape, variance)), nnx.Param(
         normal(rngs.params(), shape, variance)
     )
 
 
 def _uniform(key: Array, shape: tuple[int, ...]) -> Array:
-    """Draw from (0, 1): logarithms of it are finite."""
+    """Draw from (0, 1): 0 is excluded, so that logarithms are finite."""
     return jax.random.uniform(key, shape, minval=jnp.finfo(jnp.float32).tiny)

@@ -1,69 +1,205 @@
-"""What every layer of the registry is: (L, D) -> (L, D) on one unbatched sequence."""
+"""The base classes of sequence layers: (L, D) -> (L, D) on one unbatched sequence.
+
+A layer describes one direction of one sequence, in pieces; `Layer.run` reads both directions and `Layer.step`
+runs the layer as an RNN:
+
+    c = coefficients()                     from the parameters alone, once a sequence
+    x = inputs(c, u)                       row by row: x_t depends on u_t alone
+    y, s = respond(c, x, backward=False)   along time: by default `states` and then `read`
+    output = y + skip(u)
+
+Any of c, x and s may be a tree of arrays, so that decays may vary with the input and states may be matrices.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, final
 
+import jax
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
+from trainables.layers.recurrence import recurrence, times
+from trainables.layers.recurrence.planar import into, real_part
 from trainables.settings import LayerSettings
 
 
 class Layer(nnx.Module):
-    """A sequence layer; batch and slots are the caller's `vmap`.
+    """A sequence layer; the caller's `vmap` adds batch and slots.
+
+    By default the output is C x_t + D u_t, with C (D, N), C_backward (D, N) if bidirectional, and D (D,).
 
     Attributes:
-        settings: what the layer accepts; the defaults of its constructor are taken from here.
+        settings: what the layer accepts; its constructor takes its defaults from here.
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
-        states_at_hand: whether the outputs are made from the states; if not, states cost extra.
-        bidirectional: whether it reads the sequence backwards too.
+        states_at_hand: whether the outputs are computed from the states; if not, states cost extra.
+        bidirectional: whether the layer also reads the sequence backwards.
     """
 
     settings: ClassVar[LayerSettings]
     recurrent: ClassVar[frozenset[str]]
     states_at_hand: ClassVar[bool] = True
     bidirectional: bool
+    C: nnx.Param
+    C_backward: nnx.Param
+    D: nnx.Param
 
-    @abstractmethod
+    @final
+    def __call__(self, u: Array, length: Array | None = None) -> Array:
+        """Return the outputs (L, D) of a sequence u (L, D) with `length` true steps."""
+        return self.run(u, length)[0]
+
+    @final
     def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
         """Return the outputs and the hidden states of a whole sequence.
 
         Args:
             u: (L, D).
-            length: true length of the sequence, an int scalar; L if None. What stands at `length` and after
-                it changes nothing before it, the reverse pass of a bidirectional layer included.
+            length: true length of the sequence, an int scalar; L if None. Rows from `length` on are padding:
+                they change no row before them, in either direction.
 
         Returns:
-            Outputs (L, D), and the real numbers that forward states consist of, (L, any): the norm of a row
-            is the norm of x_t, for a complex state has its real parts there, then its imaginary parts.
+            Outputs (L, D), and the forward states as real numbers (L, any): the norm of row t is the norm of
+            the state x_t.
         """
+        coefficients = self.coefficients()
+        inputs = self.inputs(coefficients, until(length, u))
+        outputs, states = self.respond(coefficients, inputs, backward=False)
+        if self.bidirectional:
+            outputs += self.respond_against_time(coefficients, inputs, length)
+        return outputs + self.skip(u), self.real(states)
 
-    @abstractmethod
-    def initial_state(self) -> Any:
-        """Return the state before the first step."""
-
-    @abstractmethod
+    @final
     def step(self, state: Any, u: Array) -> tuple[Any, Array]:
         """Advance by one step: inference as an RNN, for layers that only look back.
 
         Args:
-            state: what `initial_state` or the step before returned.
+            state: returned by `initial_state` or by the step before.
             u: (D,).
 
         Returns:
             The next state, and the output (D,).
 
         Raises:
-            Refusal: if the layer reads the sequence backwards too.
+            Refusal: the layer also reads the sequence backwards.
         """
+        only_looks_back(self)
+        coefficients = self.coefficients()
+        inputs = jax.tree.map(lambda rows: rows[0], self.inputs(coefficients, u[None]))
+        state, row = self.advance(coefficients, state, inputs)
+        outputs = self.read(coefficients, jax.tree.map(lambda leaf: leaf[None], row), backward=False)
+        return state, outputs[0] + self.skip(u)
 
-    def __call__(self, u: Array, length: Array | None = None) -> Array:
-        """Return the outputs (L, D) of a sequence u (L, D) with `length` true steps."""
-        return self.run(u, length)[0]
+    def coefficients(self) -> Any:
+        """Return what both directions compute from the parameters alone; nothing by default."""
+        return None
+
+    def inputs(self, coefficients: Any, u: Array) -> Any:
+        """Return the inputs of the recurrence, one row for each row of u (L, D) and of that row alone."""
+        return u
+
+    @abstractmethod
+    def states(self, coefficients: Any, inputs: Any) -> Any:
+        """Return the states of all steps from a zero state, one row each, time running forward."""
+
+    def read(self, coefficients: Any, states: Any, *, backward: bool) -> Array:
+        """Return the read-out (L, D) of states, with the weights of one direction."""
+        weights = self.C_backward if backward else self.C
+        return states @ weights[...].T
+
+    def respond(self, coefficients: Any, inputs: Any, *, backward: bool) -> tuple[Array, Any]:
+        """Return the outputs (L, D) of one direction and the states, time running forward."""
+        states = self.states(coefficients, inputs)
+        return self.read(coefficients, states, backward=backward), states
+
+    def respond_against_time(self, coefficients: Any, inputs: Any, length: Array | None) -> Array:
+        """Return the outputs (L, D) of the reverse direction, from the last true step to the first."""
+        turned = jax.tree.map(partial(backwards, length), inputs)
+        return backwards(length, self.respond(coefficients, turned, backward=True)[0])
+
+    def skip(self, u: Array) -> Array:
+        """Return what passes the recurrence by, for u (L, D) or (D,)."""
+        return self.D[...] * u
+
+    def real(self, states: Any) -> Array:
+        """Return states as real numbers (L, any), of the same norms."""
+        return states.reshape(len(states), -1)
+
+    @abstractmethod
+    def initial_state(self) -> Any:
+        """Return the state before the first step."""
+
+    @abstractmethod
+    def advance(self, coefficients: Any, state: Any, inputs: Any) -> tuple[Any, Any]:
+        """Return the next state, given the inputs of one step, and its row among the `states`."""
+
+
+class Folded(NamedTuple):
+    """A diagonal recurrence x_t = decay * x_{t-1} + B u_t with the read-out Re(C x_t).
+
+    Attributes:
+        decay: planes (2, N).
+        into: rows of B, (2 N, D); None in a layer that computes its inputs otherwise.
+        out: columns of C, (2 N, D), the imaginary ones negated.
+        out_backward: those of the reverse direction; None in a layer that only looks back.
+    """
+
+    decay: Array
+    into: Array | None
+    out: Array
+    out_backward: Array | None
+
+
+class DiagonalLayer(Layer):
+    """A layer whose recurrence is diagonal, complex and the same at every step.
+
+    A zero input leaves a zero state as it is, so the reverse direction runs on the same inputs against time,
+    through the padding first.
+
+    Attributes:
+        algorithm: a name of `recurrence.ALGORITHMS`, or "auto".
+        activations: type of the recurrence's inputs and states.
+    """
+
+    algorithm: str
+    activations: str = "float32"
+
+    @abstractmethod
+    def coefficients(self) -> Folded:
+        """Return the layer as one diagonal recurrence."""
+
+    def inputs(self, coefficients: Folded, u: Array) -> Array:
+        """Return B u, planes (L, 2, N)."""
+        assert coefficients.into is not None
+        return into(u, coefficients.into, self.activations)
+
+    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+        """Return the states, planes (L, 2, N)."""
+        return recurrence(coefficients.decay, inputs, reverse=reverse, algorithm=self.algorithm)
+
+    def read(self, coefficients: Folded, states: Array, *, backward: bool) -> Array:
+        """Return Re(C x), (L, D)."""
+        out = coefficients.out_backward if backward else coefficients.out
+        assert out is not None
+        return real_part(states, out)
+
+    def respond_against_time(self, coefficients: Folded, inputs: Array, length: Array | None) -> Array:
+        """Return the outputs (L, D) of the reverse direction; nothing is reordered."""
+        states = self.states(coefficients, inputs, reverse=True)
+        return self.read(coefficients, states, backward=True)
+
+    def initial_state(self) -> Array:
+        """Return the zero state, planes (2, N)."""
+        return jnp.zeros(jax.eval_shape(self.coefficients).decay.shape)
+
+    def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return decay * state + inputs, twice."""
+        state = times(coefficients.decay, state) + inputs
+        return state, state
 
 
 class Fixed(nnx.BatchStat):
@@ -71,22 +207,22 @@ class Fixed(nnx.BatchStat):
 
 
 def until(length: Array | None, u: Array) -> Array:
-    """Return u (L, D) with zeros from step `length` on, so that a reverse pass starts at the true end."""
+    """Return u (L, D) with zeros from row `length` on."""
     if length is None:
         return u
     return jnp.where(jnp.arange(len(u))[:, None] < length, u, 0)
 
 
-def backwards(length: Array | None, u: Array) -> Array:
-    """Return u (L, D) with its `length` true steps in reverse order; its own inverse."""
+def backwards(length: Array | None, rows: Array) -> Array:
+    """Return rows (L, ...) with the `length` true ones in reverse order; its own inverse."""
     if length is None:
-        return u[::-1]
-    time = jnp.arange(len(u))
-    return u[jnp.where(time < length, length - 1 - time, time)]
+        return rows[::-1]
+    time = jnp.arange(len(rows))
+    return rows[jnp.where(time < length, length - 1 - time, time)]
 
 
 def only_looks_back(layer: Layer) -> None:
-    """Raise `Refusal` if a layer cannot be stepped."""
+    """Raise Refusal if a layer cannot run step by step."""
     if layer.bidirectional:
         raise Refusal(
             f"{type(layer).__name__}.step",

@@ -1,21 +1,36 @@
-"""LDS: reachable linear systems with one input each, given by their eigenvalues alone."""
+"""LDS: reachable linear systems with one input each, given by their eigenvalues alone.
+
+The spectrum of a real system is N free real numbers, or N/2:
+
+    unit      theta          exp(+-i theta): modulus 1
+    standard  alpha, beta    alpha +- i beta
+    hinge     alpha, omega   alpha +- i omega where omega < 0, else alpha and alpha + omega: two real
+                             eigenvalues can become a pair, and a pair two real ones
+
+Source: LDStack, figure 1 and section 10.5.1.
+"""
 
 from __future__ import annotations
 
+import jax
+import numpy as np
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
+from numpy.typing import NDArray
 
 from trainables.errors import Refusal
 from trainables.layers.initial import complex_normal, normal
-from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
-from trainables.layers.projection import real_part, real_states, rows
-from trainables.layers.reachable.eigenvalues import PARAMETERS, initial_parameters, spectrum
-from trainables.layers.recurrence import recurrence, times
+from trainables.layers.layer import DiagonalLayer, Fixed, Folded
+from trainables.layers.recurrence import conjugate, planar
+from trainables.layers.recurrence.planar import rows
 from trainables.settings import ALGORITHM, LayerSettings, Need, Option
 
+PARAMETERS = {"unit": ("theta",), "standard": ("alpha", "beta"), "hinge": ("alpha", "omega")}
+"""Names of the parameters of each kind of spectrum, (N/2,) each."""
 
-class LDS(Layer):
+
+class LDS(DiagonalLayer):
     """x_t = lambda * x_{t-1} + (scalar input)_t in every system, y_t = Re(C x_t) + D u_t.
 
     Without projections, channel d of u drives a system of its own of size N/D. With r of them, input g_j^T u
@@ -23,7 +38,8 @@ class LDS(Layer):
 
     Parameters: theta (N/2,), or alpha and beta, or alpha and omega (N/2,), by kind; C_re, C_im (D, N), or
     (r, D, N) with projections; D (D, D); C_backward_re, C_backward_im if bidirectional. Fixed: projections
-    (r, D). Eigenvalue N/2 + k is the partner of eigenvalue k.
+    (r, D). Eigenvalue N/2 + k is the partner of eigenvalue k. Where eigenvalues come in conjugate pairs, the
+    recurrence runs one state of each pair.
 
     Source: LDStack, figure 1 and proposition 3.
     """
@@ -47,7 +63,6 @@ class LDS(Layer):
             ),
         ),
     )
-
     recurrent = frozenset({"theta", "alpha", "beta", "omega"})
 
     def __init__(
@@ -69,11 +84,11 @@ class LDS(Layer):
             rngs: the source of randomness; its keys may be traced.
             eigenvalues: how they are parameterised: "unit", "standard" or "hinge".
             projections: number r of random projections of the input, or 0 for a system a channel.
-            bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
 
         Raises:
-            Refusal: if the systems would not have an even number of eigenvalues.
+            Refusal: a system would have an odd number of eigenvalues.
         """
         systems = 1 if projections else d_model
         if d_state % (2 * systems):
@@ -83,12 +98,8 @@ class LDS(Layer):
                 f"d_state={d_state} in {systems} systems",
                 f"Choose a multiple of {2 * systems}.",
             )
-        self.bidirectional, self.algorithm, self.kind, self.copies = (
-            bidirectional,
-            algorithm,
-            eigenvalues,
-            projections,
-        )
+        self.bidirectional, self.algorithm = bidirectional, algorithm
+        self.kind, self.copies = eigenvalues, projections
         drawn = initial_parameters(eigenvalues, rngs.params(), d_state // 2 // systems, systems)
         for name, values in zip(PARAMETERS[eigenvalues], drawn, strict=True):
             setattr(self, name, nnx.Param(values))
@@ -100,38 +111,18 @@ class LDS(Layer):
         if projections:
             self.projections = Fixed(normal(rngs.params(), (projections, d_model)))
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the states as real numbers.
+    def coefficients(self) -> Folded:
+        """Return the recurrence of the eigenvalues that are run, N/2 or N, once for each projection."""
+        eigenvalues = spectrum(self.kind, *(getattr(self, name)[...] for name in PARAMETERS[self.kind]))
+        backward = self._out(self.C_backward_re, self.C_backward_im) if self.bidirectional else None
+        return Folded(
+            decay=jnp.tile(eigenvalues, (1, max(1, self.copies))),
+            into=None,
+            out=self._out(self.C_re, self.C_im),
+            out_backward=backward,
+        )
 
-        Where eigenvalues come in conjugate pairs, one state of each pair is run and returned.
-        """
-        states = self._states(u)
-        outputs = real_part(states, self._readout(self.C_re[...], self.C_im[...]))
-        if self.bidirectional:
-            readout = self._readout(self.C_backward_re[...], self.C_backward_im[...])
-            outputs += backwards(length, real_part(self._states(backwards(length, u)), readout))
-        return outputs + u @ self.D[...].T, real_states(states)
-
-    def initial_state(self) -> Array:
-        """Return the zero state, planes (2, eigenvalues run)."""
-        return jnp.zeros_like(self._decay())
-
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
-        state = times(self._decay(), state) + self._driven(u[None])[0]
-        readout = self._readout(self.C_re[...], self.C_im[...])
-        return state, real_part(state[None], readout)[0] + self.D[...] @ u
-
-    def _states(self, u: Array) -> Array:
-        return recurrence(self._decay(), self._driven(u), algorithm=self.algorithm)
-
-    def _decay(self) -> Array:
-        """Return the eigenvalues that are run, (2, N/2), or (2, N) for "hinge", once a projection."""
-        found = spectrum(self.kind, *(getattr(self, name)[...] for name in PARAMETERS[self.kind]))
-        return jnp.tile(found, (1, max(1, self.copies)))
-
-    def _driven(self, u: Array) -> Array:
+    def inputs(self, coefficients: Folded, u: Array) -> Array:
         """Return the scalar input of every eigenvalue that is run, planes (L, 2, any)."""
         pairs = self.C_re.shape[-1] // 2
         halves = 2 if self.kind == "hinge" else 1
@@ -141,14 +132,89 @@ class LDS(Layer):
             scalars = jnp.tile(jnp.repeat(u, pairs // u.shape[1], axis=1), (1, halves))
         return jnp.stack([scalars, jnp.zeros_like(scalars)], axis=1)
 
-    def _readout(self, re: Array, im: Array) -> Array:
-        """Return the rows of C that read what is run, averaged over projections.
+    def skip(self, u: Array) -> Array:
+        """Return D u, for u (L, D) or (D,)."""
+        return u @ self.D[...].T
+
+    def _out(self, of_re: nnx.Param, of_im: nnx.Param) -> Array:
+        """Return the columns of C that read the eigenvalues that are run, averaged over projections.
 
         Re(a x + b conj(x)) = Re((a + conj(b)) x): a pair needs one state.
         """
+        re, im = of_re[...], of_im[...]
         if self.kind != "hinge":
             (re, re_other), (im, im_other) = jnp.split(re, 2, axis=-1), jnp.split(im, 2, axis=-1)
             re, im = re + re_other, im - im_other
         if self.copies:
             re, im = (jnp.concatenate(list(part), axis=-1) / self.copies for part in (re, im))
         return rows(re.T, -im.T)
+
+
+def spectrum(kind: str, *parameters: Array) -> Array:
+    """Return one eigenvalue of every pair and then, for "hinge", the others too.
+
+    Args:
+        kind: a name of `PARAMETERS`.
+        parameters: those of the kind, (N/2,) each.
+
+    Returns:
+        Planes (2, N/2) of numbers whose conjugates are the other half; for "hinge" planes (2, N).
+    """
+    if kind == "unit":
+        return planar(jnp.cos(parameters[0]), jnp.sin(parameters[0]))
+    if kind == "standard":
+        return planar(*parameters)
+    alpha, omega = parameters
+    up, down = jax.nn.relu(omega), jax.nn.relu(-omega)
+    return jnp.concatenate([planar(alpha, down), planar(alpha + up, -down)], axis=1)
+
+
+def whole_spectrum(kind: str, *parameters: Array) -> Array:
+    """Return all eigenvalues, planes (2, N): each number of the first half, then its partner."""
+    eigenvalues = spectrum(kind, *parameters)
+    if kind == "hinge":
+        return eigenvalues
+    return jnp.concatenate([eigenvalues, conjugate(eigenvalues)], axis=1)
+
+
+def initial_parameters(kind: str, key: Array, pairs: int, systems: int) -> tuple[Array, ...]:
+    """Draw the parameters of several systems, one after the other.
+
+    "unit" draws angles uniformly. The others start from the roots of random monic polynomials, which lie near
+    the unit circle and which NumPy finds on the host. Roots outside the circle are reflected into it, so that
+    no power of them overflows. "standard" draws until no root is real: it can represent pairs alone.
+
+    Args:
+        kind: a name of `PARAMETERS`.
+        key: may be traced.
+        pairs: of eigenvalues a system.
+        systems: how many.
+
+    Returns:
+        The parameters, (systems * pairs,) each.
+    """
+    if kind == "unit":
+        return (jax.random.uniform(key, (systems * pairs,), minval=-2 * jnp.pi, maxval=2 * jnp.pi),)
+    shape = jax.ShapeDtypeStruct((2, systems * pairs), jnp.float32)
+
+    def draw(seed: NDArray[np.uint32]) -> NDArray[np.float32]:
+        generator = np.random.default_rng(np.asarray(seed))
+        roots = [_roots(kind, generator, pairs) for _ in range(systems)]
+        return np.concatenate(roots, axis=1).astype(np.float32)
+
+    drawn = jax.pure_callback(draw, shape, jax.random.bits(key, (2,)), vmap_method="sequential")
+    return drawn[0], drawn[1]
+
+
+def _roots(kind: str, generator: np.random.Generator, pairs: int) -> NDArray[np.float64]:
+    """Return (2, pairs) parameters of the roots of one random monic polynomial of degree 2 * pairs."""
+    while True:
+        degree = 2 * pairs
+        roots = np.roots(np.r_[1, generator.normal(size=degree) / degree**0.5])
+        roots = np.where(abs(roots) > 1, 1 / roots.conj(), roots)
+        upper, real = roots[roots.imag > 0], np.sort(roots[roots.imag == 0].real)
+        if kind == "hinge":
+            gaps = real[1::2] - real[0::2]
+            return np.array([np.r_[upper.real, real[0::2]], np.r_[-upper.imag, gaps]])
+        if len(upper) == pairs:
+            return np.array([upper.real, upper.imag])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 from flax import nnx
 from jax import Array
@@ -9,18 +11,32 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.initial import normal
-from trainables.layers.layer import Fixed, Layer, backwards, only_looks_back
-from trainables.layers.reachable.eigenvalues import initial_parameters, whole_spectrum
+from trainables.layers.layer import Fixed, Layer
+from trainables.layers.lds import initial_parameters, whole_spectrum
 from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
 from trainables.settings import ALGORITHM, EVEN, LayerSettings, Option
+
+
+class Bases(NamedTuple):
+    """The linear systems.
+
+    Attributes:
+        decay: eigenvalues of every system, planes (2, r * n).
+        out: averages the systems out of their bases, (2 * r * n, n): Re(sum_j W_j s_j) / r for planes s.
+        into: the way into every basis, (n, 2 * r * n): W_j^-1 k.
+    """
+
+    decay: Array
+    out: Array
+    into: Array
 
 
 class LDStack(Layer):
     """Layers of r systems with one input each; y_t = C h_t + D u_t, h_t the last layer's average.
 
-    System j runs s_t = lambda * s_{t-1} + g_j^T u_t + k_t in the basis of its eigenvectors and is brought
-    back by W_j = W g_j. The average over j is where a linear step leads; what the nonlinearity rho would have
-    added to it is the correction k of the next layer, brought into every basis by the inverse of W_j.
+    System j runs s_t = lambda * s_{t-1} + g_j^T u_t + k_t in the basis of its eigenvectors; W_j = W g_j leads
+    out of this basis. The average over j is the result of a linear step. What the nonlinearity rho would have
+    added to it is the correction k of the next layer, which the inverse of W_j brings into every basis.
 
     Parameters: alpha, omega (n/2,), the eigenvalues; W_re, W_im (n, n, D); C (D, n), D (D,); C_backward if
     bidirectional. Fixed: projections (r, D).
@@ -38,7 +54,6 @@ class LDStack(Layer):
         },
         needs=(EVEN,),
     )
-
     recurrent = frozenset({"alpha", "omega", "W_re", "W_im"})
 
     def __init__(
@@ -62,11 +77,11 @@ class LDStack(Layer):
             rho: the nonlinearity, a name of `NONLINEARITIES`.
             stack_depth: number of linear layers; 1 is a plain LDS.
             projections: number r of random projections.
-            bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
 
         Raises:
-            Refusal: if n is odd.
+            Refusal: n is odd.
         """
         if d_state % 2 or d_state < 2:
             raise Refusal("LDStack: d_state", "d_state must be even", str(d_state), "Eigenvalues are pairs.")
@@ -82,43 +97,45 @@ class LDStack(Layer):
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
         self.projections = Fixed(normal(rngs.params(), (projections, d_model)))
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the last layer's states h (L, n)."""
-        hidden = self._hidden(u)
-        outputs = hidden @ self.C[...].T + self.D[...] * u
-        if self.bidirectional:
-            turned = self._hidden(backwards(length, u))
-            outputs += backwards(length, turned) @ self.C_backward[...].T
-        return outputs, hidden
+    def coefficients(self) -> Bases:
+        """Return the eigenvalues of every system, and the matrices out of their bases and into them."""
+        fixed = self.projections[...]
+        re = jnp.einsum("abd,jd->jab", self.W_re[...], fixed)
+        im = jnp.einsum("abd,jd->jab", self.W_im[...], fixed)
+        out = jnp.stack([re, -im]).transpose(0, 1, 3, 2).reshape(-1, len(self.W_re)) / len(fixed)
+        inverse = jnp.linalg.inv(jax.lax.complex(re, im))
+        into = jnp.stack([inverse.real, inverse.imag]).transpose(3, 0, 1, 2)
+        return Bases(self._decay(), out, into.reshape(len(self.W_re), -1))
+
+    def inputs(self, coefficients: Bases, u: Array) -> Array:
+        """Return the scalar input of every system, (L, r)."""
+        return u @ self.projections[...].T
+
+    def states(self, coefficients: Bases, inputs: Array) -> Array:
+        """Return the last layer's states h (L, n)."""
+        driven = self._driven(inputs)
+        correction = jnp.zeros_like(driven)
+        for layer in range(self.stack_depth):
+            states = recurrence(coefficients.decay, driven + correction, algorithm=self.algorithm)
+            if layer + 1 < self.stack_depth:
+                linear = (states - correction).reshape(len(inputs), -1) @ coefficients.out
+                correction = (self._deviation(linear) @ coefficients.into).reshape(driven.shape)
+        return states.reshape(len(inputs), -1) @ coefficients.out
 
     def initial_state(self) -> Array:
         """Return the zero states of every layer, planes (layers, 2, r * n)."""
         return jnp.zeros((self.stack_depth, *self._decay().shape))
 
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
-        decay, back, forth = self._decay(), *self._bases()
-        driven = self._driven(u[None])[0]
+    def advance(self, coefficients: Bases, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next states of every layer, and the last layer's h (n,)."""
+        decay, out, into = coefficients
+        driven = self._driven(inputs[None])[0]
         correction, states = jnp.zeros_like(driven), []
         for before in state:
             states.append(times(decay, before) + driven + correction)
-            hidden = states[-1].ravel() @ back
-            linear = (states[-1] - correction).ravel() @ back
-            correction = self._deviation(linear) @ forth
-            correction = correction.reshape(2, -1)
-        return jnp.stack(states), self.C[...] @ hidden + self.D[...] * u
-
-    def _hidden(self, u: Array) -> Array:
-        decay, back, forth = self._decay(), *self._bases()
-        driven = self._driven(u)
-        correction = jnp.zeros_like(driven)
-        for layer in range(self.stack_depth):
-            states = recurrence(decay, driven + correction, algorithm=self.algorithm)
-            if layer + 1 < self.stack_depth:
-                linear = (states - correction).reshape(len(u), -1) @ back
-                correction = (self._deviation(linear) @ forth).reshape(driven.shape)
-        return states.reshape(len(u), -1) @ back
+            linear = (states[-1] - correction).ravel() @ out
+            correction = (self._deviation(linear) @ into).reshape(driven.shape)
+        return jnp.stack(states), states[-1].ravel() @ out
 
     def _deviation(self, linear: Array) -> Array:
         """Return delta(a) = rho(a) - a."""
@@ -126,27 +143,13 @@ class LDStack(Layer):
 
     def _decay(self) -> Array:
         """Return the eigenvalues of every system, planes (2, r * n)."""
-        found = whole_spectrum("hinge", self.alpha[...], self.omega[...])
-        return jnp.tile(found, (1, len(self.projections[...])))
+        eigenvalues = whole_spectrum("hinge", self.alpha[...], self.omega[...])
+        return jnp.tile(eigenvalues, (1, len(self.projections[...])))
 
-    def _driven(self, u: Array) -> Array:
-        """Return the scalar input of every eigenvalue, planes (L, 2, r * n)."""
-        scalars = jnp.repeat(u @ self.projections[...].T, len(self.W_re), axis=1)
+    def _driven(self, inputs: Array) -> Array:
+        """Return the scalar input of every eigenvalue, planes (L, 2, r * n), for inputs (L, r)."""
+        scalars = jnp.repeat(inputs, len(self.W_re), axis=1)
         return jnp.stack([scalars, jnp.zeros_like(scalars)], axis=1)
-
-    def _bases(self) -> tuple[Array, Array]:
-        """Return the real matrices that average over systems out of their bases, and lead into them.
-
-        Returns:
-            (2 * r * n, n), with Re(sum_j W_j s_j) / r for planes s; and (n, 2 * r * n), with W_j^-1 k.
-        """
-        fixed = self.projections[...]
-        re = jnp.einsum("abd,jd->jab", self.W_re[...], fixed)
-        im = jnp.einsum("abd,jd->jab", self.W_im[...], fixed)
-        back = jnp.stack([re, -im]).transpose(0, 1, 3, 2).reshape(-1, len(self.W_re)) / len(fixed)
-        inverse = jnp.linalg.inv(jax.lax.complex(re, im))
-        forth = jnp.stack([inverse.real, inverse.imag]).transpose(3, 0, 1, 2)
-        return back, forth.reshape(len(self.W_re), -1)
 
 
 def _return_weights(key: Array, omega: Array, d_model: int) -> tuple[Array, Array]:

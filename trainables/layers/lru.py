@@ -7,15 +7,15 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.initial import Bounds, between, complex_normal, normal, ring
-from trainables.layers.layer import Layer, backwards, only_looks_back, until
-from trainables.layers.projection import into, real_part, real_states, rows
-from trainables.layers.recurrence import linear_recurrence, polar, recurrence, times
+from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.recurrence import linear_recurrence, polar
+from trainables.layers.recurrence.planar import rows
 from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Option, Range
 
 GLOROT = nnx.initializers.glorot_normal()
 
 
-class LRU(Layer):
+class LRU(DiagonalLayer):
     """A complex diagonal recurrence x_t = lambda x_{t-1} + gamma B u_t, y_t = Re(C x_t) + D u_t.
 
     Parameters: nu_log, theta_log (N,) with lambda = exp(-exp(nu_log) + i exp(theta_log)), gamma_log (N,) with
@@ -40,7 +40,6 @@ class LRU(Layer):
             "theta_init": ANGLES,
         },
     )
-
     recurrent = frozenset({"nu_log", "theta_log", "nu", "theta", "gamma_log", "A", "B_re", "B_im"})
 
     def __init__(
@@ -67,10 +66,10 @@ class LRU(Layer):
             r_init: range of the moduli (r_min, r_max), within [0, 1]; may be traced.
             theta_init: range of the phases, in radians a step; may be traced.
             stable: keep moduli below 1 by a second exponential.
-            normalise: scale what goes into a channel by a learned gamma, at first sqrt(1 - |lambda|^2).
-            dense: a dense real transition instead, of table 1; without the two above.
-            bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
+            normalise: scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
+            dense: a dense real transition instead, of table 1; without the two options above.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
             activations: type of the recurrence's inputs and states.
         """
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
@@ -104,53 +103,44 @@ class LRU(Layer):
         if self.bidirectional:
             self.C_backward_re, self.C_backward_im = complex_normal(rngs, (d_model, d_state), 1 / d_state)
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the states, (L, 2 N), or (L, N) if dense."""
+    def coefficients(self) -> Folded:
+        """Return the recurrence; if dense, A (N, N) in place of the decay, B (N, D) and C^T (N, D)."""
         if self.dense:
-            outputs, states = self._run_dense(u, length)
-        else:
-            outputs, states = self._run_diagonal(u, length)
-        return outputs + self.D[...] * u, states
+            backward = self.C_backward_re[...].T if self.bidirectional else None
+            return Folded(self.A[...], self.B_re[...], self.C_re[...].T, backward)
+        gamma = jnp.exp(self.gamma_log[...])[:, None] if self.normalise else 1
+        return Folded(
+            decay=self._decay(),
+            into=rows(gamma * self.B_re[...], gamma * self.B_im[...]),
+            out=rows(self.C_re[...].T, -self.C_im[...].T),
+            out_backward=rows(self.C_backward_re[...].T, -self.C_backward_im[...].T)
+            if self.bidirectional
+            else None,
+        )
 
-    def _run_diagonal(self, u: Array, length: Array | None) -> tuple[Array, Array]:
-        decay = self._decay()
-        inputs = into(until(length, u) if self.bidirectional else u, self._rows(), self.activations)
-        states = recurrence(decay, inputs, algorithm=self.algorithm)
-        outputs = real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
-        if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
-            outputs += real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
-        return outputs, real_states(states)
+    def inputs(self, coefficients: Folded, u: Array) -> Array:
+        """Return gamma B u, planes (L, 2, N), or B u (L, N) if dense."""
+        return u @ self.B_re[...].T if self.dense else super().inputs(coefficients, u)
 
-    def _run_dense(self, u: Array, length: Array | None) -> tuple[Array, Array]:
-        inputs = u @ self.B_re[...].T
-        states = linear_recurrence(self.A[...], inputs, algorithm=self.algorithm)
-        outputs = states @ self.C_re[...].T
-        if self.bidirectional:
-            turned = linear_recurrence(self.A[...], backwards(length, inputs), algorithm=self.algorithm)
-            outputs += backwards(length, turned) @ self.C_backward_re[...].T
-        return outputs, states
+    def states(self, coefficients: Folded, inputs: Array, *, reverse: bool = False) -> Array:
+        """Return the states, planes (L, 2, N), or (L, N) if dense."""
+        if self.dense:
+            transition = coefficients.decay
+            return linear_recurrence(transition, inputs, reverse=reverse, algorithm=self.algorithm)
+        return super().states(coefficients, inputs, reverse=reverse)
 
     def initial_state(self) -> Array:
         """Return the zero state: planes (2, N), or (N,) if dense."""
-        return jnp.zeros(len(self.A)) if self.dense else jnp.zeros((2, len(self.B_re)))
+        return jnp.zeros(len(self.A)) if self.dense else super().initial_state()
 
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
+    def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
         if self.dense:
-            state = self.A[...] @ state + self.B_re[...] @ u
-            return state, self.C_re[...] @ state + self.D[...] * u
-        state = times(self._decay(), state) + (self._rows() @ u).reshape(2, -1)
-        outputs = self.C_re[...] @ state[0] - self.C_im[...] @ state[1]
-        return state, outputs + self.D[...] * u
+            state = coefficients.decay @ state + inputs
+            return state, state
+        return super().advance(coefficients, state, inputs)
 
     def _decay(self) -> Array:
         if self.stable:
             return polar(jnp.exp(-jnp.exp(self.nu_log[...])), jnp.exp(self.theta_log[...]))
         return polar(jnp.exp(-self.nu[...]), self.theta[...])
-
-    def _rows(self) -> Array:
-        """Return the rows of gamma B, (2 N, D)."""
-        gamma = jnp.exp(self.gamma_log[...])[:, None] if self.normalise else 1
-        return rows(gamma * self.B_re[...], gamma * self.B_im[...])

@@ -1,9 +1,9 @@
 """RotRNN: a linear recurrence whose transition is a rotation.
 
 A head h of size Dh runs x_t = gamma A x_{t-1} + xi B u_t with A = P Theta P^T, P = expm(M - M^T) orthogonal,
-Theta a block-diagonal rotation and xi such that E||x_t||^2 stays 1. P is constant over a sequence, so in
-the coordinates P^T x the input matrix is P^T xi B, the output matrix C P, and Theta acts on pairs of
-channels: a complex recurrence with decay gamma exp(i theta). No norm changes, for P is orthogonal.
+Theta a block-diagonal rotation and xi such that E||x_t||^2 stays 1. P is constant over a sequence. In the
+coordinates P^T x the input matrix is therefore P^T xi B, the output matrix is C P, and Theta acts on pairs of
+channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm changes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.initial import Bounds, between, normal, ring
-from trainables.layers.layer import Layer, only_looks_back, until
-from trainables.layers.projection import into, real_part, real_states
-from trainables.layers.recurrence import polar, recurrence, times
+from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
 from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range, divisible
 
 
-class RotRNN(Layer):
+class RotRNN(DiagonalLayer):
     """RotRNN with H heads of rotations and one decay a head.
 
     Parameters: theta (H, Dh//2) in radians a step, gamma_log (H,) with gamma = exp(-exp(gamma_log)),
@@ -39,7 +38,7 @@ class RotRNN(Layer):
             "activations": ACTIVATIONS,
         },
         ranges={
-            "gamma_init": Range((0.5, 0.999), (0.0, 1.0), True, "Decay a head is initialised in."),
+            "gamma_init": Range((0.5, 0.999), (0.0, 1.0), True, "Initial decays of the heads."),
             "theta_init": ANGLES,
         },
         needs=(
@@ -47,7 +46,6 @@ class RotRNN(Layer):
             Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
         ),
     )
-
     recurrent = frozenset({"theta", "gamma_log", "M", "B"})
 
     def __init__(
@@ -73,11 +71,11 @@ class RotRNN(Layer):
             gamma_init: range of the decays, within (0, 1); may be traced.
             theta_init: range of the angles, in radians a step; may be traced.
             bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
-            algorithm: algorithm of the recurrence (`recurrence.ALGORITHMS`), or "auto" for the fastest here.
+            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
             activations: type of the recurrence's inputs and states.
 
         Raises:
-            Refusal: if N is no multiple of H, or a head would have fewer than two channels.
+            Refusal: N is not a multiple of H, or a head would have fewer than two channels.
         """
         size = _head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
@@ -90,31 +88,23 @@ class RotRNN(Layer):
             self.C_backward = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D), and the states (L, N) in the coordinates of P.
-
-        The channels of a state are ordered: first of every pair, then second of every pair.
-        """
-        basis, decay = rotation(self.M[...]), self._decay()
-        seen = until(length, u) if self.bidirectional else u
-        inputs = into(seen, self._into(basis), self.activations)
-        states = recurrence(decay, inputs, algorithm=self.algorithm)
-        outputs = self._read(self.C[...], basis, states) + self.D[...] * u
-        if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
-            outputs += self._read(self.C_backward[...], basis, backward)
-        return outputs, self._real(states)
-
-    def initial_state(self) -> Array:
-        """Return the zero state, planes (2, channels)."""
-        return jnp.zeros_like(self._decay())
-
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
+    def coefficients(self) -> Folded:
+        """Return the recurrence in the coordinates of P; odd heads have one channel that is always real."""
         basis = rotation(self.M[...])
-        state = times(self._decay(), state) + (self._into(basis) @ u).reshape(2, -1)
-        return state, self._read(self.C[...], basis, state[None])[0] + self.D[...] * u
+        return Folded(
+            decay=self._decay(),
+            into=self._into(basis),
+            out=_out(self.C[...], basis),
+            out_backward=_out(self.C_backward[...], basis) if self.bidirectional else None,
+        )
+
+    def real(self, states: Array) -> Array:
+        """Return the N real channels (L, N): the first of every pair, then the second of every pair."""
+        heads, size = self.M.shape[:2]
+        if size % 2 == 0:
+            return super().real(states)
+        rotated = states[:, 1].reshape(len(states), heads, -1)[:, :, :-1]
+        return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
 
     def _decay(self) -> Array:
         """Return gamma exp(i theta), planes (2, channels); the angle of an odd head's last channel is 0."""
@@ -125,7 +115,7 @@ class RotRNN(Layer):
     def _into(self, basis: Array) -> Array:
         """Return P^T xi B, (2 * channels, D).
 
-        1 - gamma^2 is taken from gamma_log, for next to 1 the difference has no digits left.
+        1 - gamma^2 is computed from gamma_log: near gamma = 1 the difference would have no digits left.
 
         Source: equation 11, with c = 1.
         """
@@ -135,30 +125,22 @@ class RotRNN(Layer):
         turned = jnp.einsum("hji,hjd->hid", basis, weights, precision=EXACT)
         return _planes_of_pairs(xi[:, None, None] * turned)
 
-    def _read(self, weights: Array, basis: Array, states: Array) -> Array:
-        """Return C x (L, D) for C (D, N) and states in the coordinates of P, planes (L, 2, channels)."""
-        apart = weights.reshape(-1, *basis.shape[:2])
-        out_of = _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
-        return real_part(states, out_of)
-
-    def _real(self, states: Array) -> Array:
-        """Return the N real channels (L, N) of planes (L, 2, channels)."""
-        heads, size = self.M.shape[:2]
-        if size % 2 == 0:
-            return real_states(states)
-        rotated = states[:, 1].reshape(len(states), heads, -1)[:, :, :-1]
-        return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
-
 
 def _head_size(d_state: int, heads: int) -> int:
     if heads < 1 or d_state % heads or d_state // heads < 2:
         raise Refusal(
             "RotRNN: heads",
-            "d_state must be a multiple of heads, with two channels a head or more",
+            "d_state must be a multiple of heads, with at least two channels a head",
             f"d_state={d_state}, heads={heads}",
             f"Choose a divisor of {d_state} up to {d_state // 2}.",
         )
     return d_state // heads
+
+
+def _out(weights: Array, basis: Array) -> Array:
+    """Return the columns of C P, (2 * channels, D), for C (D, N)."""
+    apart = weights.reshape(-1, *basis.shape[:2])
+    return _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
 
 
 def _planes_of_pairs(rows: Array) -> Array:

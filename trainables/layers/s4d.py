@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.discretisation import METHODS
-from trainables.layers.hippo import SPECTRA
 from trainables.layers.initial import Bounds, complex_normal, log_between, normal
-from trainables.layers.layer import Layer, backwards, only_looks_back, until
-from trainables.layers.projection import real_states
+from trainables.layers.layer import Layer
 from trainables.layers.recurrence import planar, recurrence, times
-from trainables.layers.recurrence.convolution import causal_convolution, kernel
+from trainables.layers.recurrence.planar import table
+from trainables.layers.state_space import DISCRETISATIONS, SPECTRA
 from trainables.settings import DISCRETISATION, EVEN, STEPS, LayerSettings, Option
+
+
+class Planes(NamedTuple):
+    """The discretised model, planes (D, 2, N/2)."""
+
+    decay: Array
+    factor: Array
+    out: Array
+    out_backward: Array | None
+
+    def readout(self, backward: bool) -> Array:
+        """Return C of one direction."""
+        weights = self.out_backward if backward else self.out
+        assert weights is not None
+        return weights
+
+    def driven(self, u: Array) -> Array:
+        """Return the inputs of the recurrence for u (D,), planes (2, D * N/2)."""
+        return _flat(self.factor * u[:, None, None])
 
 
 class S4D(Layer):
@@ -42,7 +61,6 @@ class S4D(Layer):
         ranges={"dt_init": STEPS},
         needs=(EVEN,),
     )
-
     recurrent = frozenset({"log_A_re", "A_im", "log_step"})
     states_at_hand = False
 
@@ -67,11 +85,11 @@ class S4D(Layer):
             dt_init: range of the steps, log-uniform; may be traced.
             spectrum: what A starts from: "legs", "inv" or "lin".
             discretisation: "zoh" or "bilinear".
-            bidirectional: whether to read the sequence backwards too, with a readout of its own.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
             algorithm: "convolution" by Fourier transforms, which "auto" is, or that of the recurrence.
 
         Raises:
-            Refusal: if N is odd.
+            Refusal: N is odd.
         """
         if d_state % 2 or d_state < 2:
             raise Refusal("S4D: d_state", "d_state must be even", str(d_state), "States come in pairs.")
@@ -86,48 +104,51 @@ class S4D(Layer):
             self.C_backward_re, self.C_backward_im = complex_normal(rngs, shape, 0.5)
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the stored states, (L, D * N).
+    def coefficients(self) -> Planes:
+        """Return the decay of a step, the factor of the input and the read-outs."""
+        eigenvalues = planar(-jnp.exp(self.log_A_re[...]), self.A_im[...])
+        step = jnp.broadcast_to(jnp.exp(self.log_step[...])[:, None], self.A_im.shape)
+        decay, factor = DISCRETISATIONS[self.discretisation](eigenvalues, step)
+        out = planar(self.C_re[...], self.C_im[...])
+        backward = planar(self.C_backward_re[...], self.C_backward_im[...]) if self.bidirectional else None
+        return Planes(decay, factor, out, backward)
 
-        A convolution has no states: they are computed beside it, and only if they are used. Padding is
-        zeroed because a Fourier transform spreads its rounding errors over all of time.
+    def respond(self, coefficients: Planes, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
+        """Return 2 Re(C x), (L, D), and the states.
+
+        A convolution has no states: they are computed beside it, and only if they are used.
         """
-        seen = until(length, u)
-        decay, factor = self._discrete()
-        outputs, states = self._respond(decay, factor, planar(self.C_re[...], self.C_im[...]), seen)
-        if self.bidirectional:
-            readout = planar(self.C_backward_re[...], self.C_backward_im[...])
-            behind, _ = self._respond(decay, factor, readout, backwards(length, seen))
-            outputs += backwards(length, behind)
-        return outputs + self.D[...] * u, real_states(states)
+        if not self._convolves():
+            return super().respond(coefficients, inputs, backward=backward)
+        weights = coefficients.readout(backward)
+        readout = 2 * times(weights, coefficients.factor)
+        response = kernel(coefficients.decay.swapaxes(0, 1), readout.swapaxes(0, 1), len(inputs))
+        return causal_convolution(response, inputs), self.states(coefficients, inputs)
+
+    def states(self, coefficients: Planes, inputs: Array) -> Array:
+        """Return the stored states, planes (L, 2, D * N/2)."""
+        driven = jax.vmap(coefficients.driven)(inputs)
+        algorithm = "auto" if self._convolves() else self.algorithm
+        return recurrence(_flat(coefficients.decay), driven, algorithm=algorithm)
+
+    def read(self, coefficients: Planes, states: Array, *, backward: bool) -> Array:
+        """Return 2 Re(C x), (L, D), for states, planes (L, 2, D * N/2)."""
+        weights = coefficients.readout(backward)
+        apart = states.reshape(len(states), 2, *weights.shape[::2])
+        signed = weights * jnp.array([[1.0], [-1.0]], weights.dtype)
+        return 2 * jnp.einsum("lpdn,dpn->ld", apart, signed)
 
     def initial_state(self) -> Array:
         """Return the zero state, planes (2, D * N/2)."""
         return jnp.zeros((2, self.A_im.size))
 
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
-        decay, factor = self._discrete()
-        state = times(_flat(decay), state) + _flat(factor * u[:, None, None])
-        readout = planar(self.C_re[...], self.C_im[...])
-        return state, _read(readout, state[None])[0] + self.D[...] * u
+    def advance(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
+        state = times(_flat(coefficients.decay), state) + coefficients.driven(inputs)
+        return state, state
 
-    def _discrete(self) -> tuple[Array, Array]:
-        """Return the decay of a step and the factor of the input, planes (D, 2, N/2)."""
-        eigenvalues = planar(-jnp.exp(self.log_A_re[...]), self.A_im[...])
-        step = jnp.broadcast_to(jnp.exp(self.log_step[...])[:, None], self.A_im.shape)
-        return METHODS[self.discretisation](eigenvalues, step)
-
-    def _respond(self, decay: Array, factor: Array, readout: Array, u: Array) -> tuple[Array, Array]:
-        """Return 2 Re(C x), (L, D), and the states, planes (L, 2, D * N/2)."""
-        direct = self.algorithm in {"auto", "convolution"}
-        inputs = jax.vmap(lambda now: _flat(factor * now[:, None, None]))(u)
-        states = recurrence(_flat(decay), inputs, algorithm="auto" if direct else self.algorithm)
-        if not direct:
-            return _read(readout, states), states
-        response = kernel(decay.swapaxes(0, 1), 2 * times(readout, factor).swapaxes(0, 1), len(u))
-        return causal_convolution(response, u), states
+    def _convolves(self) -> bool:
+        return self.algorithm in {"auto", "convolution"}
 
 
 def _flat(planes: Array) -> Array:
@@ -135,8 +156,33 @@ def _flat(planes: Array) -> Array:
     return planes.swapaxes(0, 1).reshape(2, -1)
 
 
-def _read(readout: Array, states: Array) -> Array:
-    """Return 2 Re(C x), (L, D), for C planes (D, 2, N/2) and states (L, 2, D * N/2)."""
-    apart = states.reshape(len(states), 2, *readout.shape[::2])
-    signed = readout * jnp.array([[1.0], [-1.0]], readout.dtype)
-    return 2 * jnp.einsum("lpdn,dpn->ld", apart, signed)
+def kernel(decay: Array, readout: Array, length: int) -> Array:
+    """Return Re(sum_n readout_n * decay_n^t) for t = 0 .. L - 1.
+
+    decay^t is split as decay^(S r) * decay^s, so that only 2 sqrt(L) powers of each decay are formed and the
+    sum is a matrix product.
+
+    Args:
+        decay: planes (2, D, N).
+        readout: planes (2, D, N).
+        length: L.
+
+    Returns:
+        (L, D).
+    """
+    size = 1 << ((length - 1).bit_length() + 1) // 2
+    flat, weights = (part.reshape(2, -1) for part in (decay, readout))
+    steps = table(flat, size)
+    jumps = times(weights, table(times(flat, steps[-1]), -(-length // size)))
+    signed = jumps * jnp.array([[1.0], [-1.0]], jumps.dtype)
+    apart = [part.reshape(len(part), *decay.shape) for part in (signed, steps)]
+    whole = jnp.einsum("rpdn,spdn->rsd", *apart, precision=jax.lax.Precision.HIGHEST)
+    return whole.reshape(-1, decay.shape[1])[:length]
+
+
+def causal_convolution(response: Array, u: Array) -> Array:
+    """Return sum_k response_k * u_{t-k} channel by channel, (L, D), by Fourier transforms of 2 L or more."""
+    length = len(u)
+    size = 1 << (2 * length - 1).bit_length()
+    spectra = [jnp.fft.rfft(part.T, size) for part in (response, u)]
+    return jnp.fft.irfft(spectra[0] * spectra[1], size)[:, :length].T

@@ -1,4 +1,4 @@
-"""S5: one multi-input, multi-output diagonal state-space model, in conjugate pairs."""
+"""S5: one diagonal state-space model with many inputs and outputs, in conjugate pairs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.discretisation import METHODS
-from trainables.layers.hippo import normal_hippo
 from trainables.layers.initial import Bounds, complex_normal, log_between, normal
-from trainables.layers.layer import Layer, only_looks_back, until
-from trainables.layers.projection import into, real_part, real_states, rows
-from trainables.layers.recurrence import planar, recurrence, times
+from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.recurrence import planar, times
+from trainables.layers.recurrence.planar import rows
+from trainables.layers.state_space import DISCRETISATIONS, normal_hippo
 from trainables.settings import (
     ACTIVATIONS,
     ALGORITHM,
@@ -29,8 +28,8 @@ LECUN = nnx.initializers.lecun_normal()
 TRUNCATED = nnx.initializers.lecun_normal(batch_axis=0)
 
 
-class S5(Layer):
-    """x' = Lambda x + B u, y = 2 Re(C x) + D u, held over learned steps; one state of each conjugate pair.
+class S5(DiagonalLayer):
+    """x' = Lambda x + B u, y = 2 Re(C x) + D u, discretised by learned steps; one state of each pair.
 
     Parameters, for P/2 stored states: Lambda_re, Lambda_im, log_step (P/2,), B_re, B_im (P/2, D), C_re, C_im
     (D, P/2), D (D,); C_backward_re, C_backward_im if bidirectional. B and C are in the basis of the
@@ -62,7 +61,6 @@ class S5(Layer):
             ),
         ),
     )
-
     recurrent = frozenset({"Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"})
 
     def __init__(
@@ -89,15 +87,15 @@ class S5(Layer):
             dt_init: range of the steps, log-uniform; may be traced.
             blocks: number J of copies of HiPPO-N of size P/J that the transition starts from.
             discretisation: "zoh" or "bilinear".
-            readout_init: distribution of C: "lecun_normal" or "trunc_standard_normal" before it is turned
-                into the basis of the eigenvectors, or "complex_normal" in that basis.
+            readout_init: distribution of C: "lecun_normal" or "trunc_standard_normal" before the change to
+                the basis of the eigenvectors, or "complex_normal" in that basis.
             clip_eigenvalues: keep the real parts of the eigenvalues below -1e-4.
-            bidirectional: whether to read the sequence backwards too, with a readout of its own.
-            algorithm: algorithm of the recurrence, or "auto" for the fastest here.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
             activations: type of the recurrence's inputs and states.
 
         Raises:
-            Refusal: if P is no multiple of 2 J.
+            Refusal: P is not a multiple of 2 J.
         """
         _check_blocks(d_state, blocks)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
@@ -113,35 +111,20 @@ class S5(Layer):
             self.C_backward_re, self.C_backward_im = _readout(rngs, readout_init, basis, d_model)
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
-    def run(self, u: Array, length: Array | None = None) -> tuple[Array, Array]:
-        """Return the outputs (L, D) and the stored states, (L, P)."""
-        decay, weights = self._discrete()
-        inputs = into(until(length, u) if self.bidirectional else u, weights, self.activations)
-        states = recurrence(decay, inputs, algorithm=self.algorithm)
-        outputs = 2 * real_part(states, rows(self.C_re[...].T, -self.C_im[...].T))
-        if self.bidirectional:
-            backward = recurrence(decay, inputs, reverse=True, algorithm=self.algorithm)
-            outputs += 2 * real_part(backward, rows(self.C_backward_re[...].T, -self.C_backward_im[...].T))
-        return outputs + self.D[...] * u, real_states(states)
-
-    def initial_state(self) -> Array:
-        """Return the zero state, planes (2, P/2)."""
-        return jnp.zeros((2, *self.Lambda_re.shape))
-
-    def step(self, state: Array, u: Array) -> tuple[Array, Array]:
-        """Advance by one step u (D,)."""
-        only_looks_back(self)
-        decay, weights = self._discrete()
-        state = times(decay, state) + (weights @ u).reshape(2, -1)
-        return state, 2 * (self.C_re[...] @ state[0] - self.C_im[...] @ state[1]) + self.D[...] * u
-
-    def _discrete(self) -> tuple[Array, Array]:
-        """Return the decay of a step, planes (2, P/2), and the rows of the step's B, (P, D)."""
+    def coefficients(self) -> Folded:
+        """Return the discretised recurrence of the P/2 stored states; the read-out counts each twice."""
         re = self.Lambda_re[...]
         eigenvalues = planar(jnp.minimum(re, -1e-4) if self.clip_eigenvalues else re, self.Lambda_im[...])
-        decay, factor = METHODS[self.discretisation](eigenvalues, jnp.exp(self.log_step[...]))
+        decay, factor = DISCRETISATIONS[self.discretisation](eigenvalues, jnp.exp(self.log_step[...]))
         columns = times(factor, planar(self.B_re[...].T, self.B_im[...].T))
-        return decay, columns.reshape(len(columns), -1).T
+        return Folded(
+            decay=decay,
+            into=columns.reshape(len(columns), -1).T,
+            out=2 * rows(self.C_re[...].T, -self.C_im[...].T),
+            out_backward=2 * rows(self.C_backward_re[...].T, -self.C_backward_im[...].T)
+            if self.bidirectional
+            else None,
+        )
 
 
 def _check_blocks(d_state: int, blocks: int) -> None:

@@ -34,6 +34,16 @@ def built(name: str, bidirectional: bool = False) -> Layer:
     return build(name, bidirectional=bidirectional)
 
 
+def bidirectional_names() -> tuple[str, ...]:
+    """Return the layers that can read a sequence backwards too."""
+    rules = {name: LAYERS.settings(name).needs for name in LAYERS}
+    return tuple(
+        name
+        for name, needs in rules.items()
+        if all(need.holds(True) for need in needs if need.of == ("bidirectional",))
+    )
+
+
 def algorithms(name: str) -> tuple[str, ...]:
     """Return the algorithms of a layer that can be forced."""
     option = LAYERS.settings(name).options.get("algorithm")

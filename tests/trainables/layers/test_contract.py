@@ -16,11 +16,22 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from tests.trainables.layers.cases import NAMES, D, algorithms, apart, build, built, sequence
+from tests.trainables.layers.cases import (
+    NAMES,
+    D,
+    algorithms,
+    apart,
+    bidirectional_names,
+    build,
+    built,
+    sequence,
+)
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 
 L, TRUE = 33, 20
+BOTH_WAYS = bidirectional_names()
+WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
 WITH_ALGORITHMS = [
     (name, algorithm) for name in NAMES for algorithm in algorithms(name) if algorithm != "sequential"
 ]
@@ -67,8 +78,7 @@ def test_reading_declarations_imports_no_jax() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "bidirectional"), WAYS)
 def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     """(L, D) -> (L, D); what stands behind the true end changes nothing before it."""
     run, u = _run(name, bidirectional), sequence(L)
@@ -83,26 +93,36 @@ def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     assert apart(short, outputs[:TRUE]) < 3e-6
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_causality(name: str) -> None:
+@pytest.mark.parametrize(("name", "bidirectional"), WAYS)
+def test_causality(name: str, bidirectional: bool) -> None:
     """One direction reads nothing ahead; two directions do, and both ends then matter everywhere."""
-    u = sequence(L)
+    u, run = sequence(L), _run(name, bidirectional)
     later = u.at[TRUE:].add(1.0)
-    one, two = _run(name, False), _run(name, True)
-    assert apart(one(later, L)[0][:TRUE], one(u, L)[0][:TRUE]) < 3e-6
-    assert apart(two(later, L)[0][:TRUE], two(u, L)[0][:TRUE]) > 1e-3
+    change = apart(run(later, L)[0][:TRUE], run(u, L)[0][:TRUE])
+    assert change > 1e-3 if bidirectional else change < 3e-6
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters(name: str) -> None:
-    """Parameters are float32, the recurrent ones exist, a second direction adds readouts alone."""
-    one, two = (nnx.to_pure_dict(nnx.state(built(name, both), nnx.Param)) for both in (False, True))
-    assert all(value.dtype == jnp.float32 for value in two.values())
-    assert built(name).recurrent & set(one)
+    """Parameters are float32, and the recurrent ones exist."""
+    parameters = _parameters(name, False)
+    assert all(value.dtype == jnp.float32 for value in parameters.values())
+    assert built(name).recurrent & set(parameters)
     assert not built(name).recurrent & {"C", "C_re", "C_im", "D"}
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_parameters_of_two_directions(name: str) -> None:
+    """A second direction adds read-outs alone."""
+    one, two = _parameters(name, False), _parameters(name, True)
     added = {key: value.shape for key, value in two.items() if key not in one}
     assert added
+    assert all(value.dtype == jnp.float32 for value in two.values())
     assert all(shape == one[key.replace("C_backward", "C")].shape for key, shape in added.items())
+
+
+def _parameters(name: str, bidirectional: bool) -> dict[str, Array]:
+    return nnx.to_pure_dict(nnx.state(built(name, bidirectional), nnx.Param))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,8 +131,12 @@ def test_stepping(name: str) -> None:
     layer, u = built(name), sequence(L)
     stepped = jax.jit(lambda u: jax.lax.scan(layer.step, layer.initial_state(), u)[1])(u)
     assert apart(stepped, _run(name, False)(u, L)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_two_directions_cannot_be_stepped(name: str) -> None:
     with pytest.raises(Refusal, match="must only look back"):
-        built(name, True).step(layer.initial_state(), u[0])
+        built(name, True).step(built(name).initial_state(), sequence(L)[0])
 
 
 @cache

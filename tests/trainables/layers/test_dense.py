@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import apart, build, exact, sequence
-from trainables.layers.dense import stable
+from trainables.layers.rnn import stable
 
 
 @pytest.mark.parametrize("rho", ["linear", "tanh", "relu"])

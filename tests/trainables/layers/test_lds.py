@@ -10,9 +10,9 @@ from jax import numpy as jnp
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import Floats, apart, build, exact, sequence
+from tests.trainables.layers.stack import stacked_states
 from trainables.errors import Refusal
 from trainables.layers.layer import Fixed
-from trainables.layers.reachable.stack import stacked_states
 
 
 def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:

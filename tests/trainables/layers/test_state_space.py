@@ -8,7 +8,7 @@ import pytest
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import apart, build, exact, sequence
 from trainables.errors import Refusal
-from trainables.layers.hippo import SPECTRA, normal_hippo
+from trainables.layers.state_space import SPECTRA, normal_hippo
 
 
 @pytest.mark.parametrize("discretisation", ["zoh", "bilinear"])

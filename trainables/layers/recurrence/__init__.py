@@ -1,12 +1,12 @@
-"""Linear recurrences over time, in one place.
+"""Recurrences over time, with reverse passes written by hand.
 
     recurrence            x_t = a * x_{t-1} + b_t     diagonal, complex, the same at every step
     varying_recurrence    x_t = a_t * x_{t-1} + b_t   diagonal, complex
     linear_recurrence     x_t = A x_{t-1} + b_t       dense
-    nonlinear_recurrence  x_t = rho(A x_{t-1} + b_t)  dense, for the layers that are compared with
+    nonlinear_recurrence  x_t = rho(A x_{t-1} + b_t)  dense, for the RNNs in the comparison
 
-Complex numbers are planes (..., 2, N). All algorithms of a recurrence give the same states;
-every reverse pass is written by hand, the adjoint recurrence run against time, and keeps the states alone.
+Complex numbers are planes (..., 2, N). All algorithms of a recurrence return the same states. A reverse pass
+is the adjoint recurrence run against time, and keeps nothing but the states.
 """
 
 from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence

@@ -1,7 +1,7 @@
-"""Vectorisation by hand: an algorithm always sees every sequence that runs beside it.
+"""Batching by hand: a recurrence sees all sequences of a batch at once.
 
-Without it `vmap` would batch each step of a loop on its own and move time to the front of the arrays and
-back, which costs more than the recurrence. It also lets an algorithm be chosen by the true size.
+Otherwise `vmap` would batch each step of a loop by itself and move time to the front of the arrays and back,
+which costs more than the recurrence. It also allows an algorithm to be chosen by the true size.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from jax.custom_batching import custom_vmap
 
 
 def over_leading_axes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `vmap` put its axis in front of the arguments instead of tracing through `function`.
+    """Make `vmap` put its axis in front of the arguments instead of tracing through `function`.
 
     Args:
-        function: takes arrays whose leading axes correspond; those of the first may be 1, to be broadcast.
-            Returns arrays that all have the leading axes.
+        function: takes arrays with common leading axes, of which those of the first argument may be 1 and are
+            then broadcast; returns arrays that have these leading axes too.
     """
     lifted = custom_vmap(function)
 

@@ -1,8 +1,8 @@
-"""The recurrence in chunks of time that run side by side, in O(sqrt L) steps.
+"""The recurrence in chunks of time that run in parallel, in O(sqrt L) steps.
 
-Every chunk is run from zero for its last state, the last states are carried from chunk to chunk by
-decay^S, and every chunk is run again from what comes in. The inputs are read twice and nothing is kept, so
-it wins where a step of the sequential algorithm is too small to be worth its kernels.
+Each chunk is run from zero to find its last state, decay^S carries these from chunk to chunk, and each chunk
+is run again from its incoming state. The inputs are read twice and nothing else is stored, so this algorithm
+is faster where one step of the sequential algorithm is too small for its kernel launches.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.recurrence import sequential
-from trainables.layers.recurrence.planar import conjugate
-from trainables.layers.recurrence.powers import doublings
+from trainables.layers.recurrence.planar import conjugate, doublings
 
 
 def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
@@ -20,7 +19,7 @@ def solve(decay: Array, inputs: Array, reverse: bool) -> Array:
     length = inputs.shape[-3]
     chunks = _split(inputs)
     incoming = _carry(decay, chunks, reverse)
-    return _join(sequential.solve(_aside(decay), chunks, reverse, incoming), length)
+    return _join(sequential.solve(_per_chunk(decay), chunks, reverse, incoming), length)
 
 
 def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tuple[Array, Array]:
@@ -28,14 +27,14 @@ def adjoint(decay: Array, states: Array, cotangent: Array, reverse: bool) -> tup
     length = states.shape[-3]
     chunks = _split(cotangent)
     incoming = _carry(conjugate(decay), chunks, not reverse)
-    of_decay, gradients = sequential.adjoint(_aside(decay), _split(states), chunks, reverse, incoming)
+    of_decay, gradients = sequential.adjoint(_per_chunk(decay), _split(states), chunks, reverse, incoming)
     return jnp.sum(of_decay, axis=-3), _join(gradients, length)
 
 
 def _carry(decay: Array, chunks: Array, reverse: bool) -> Array:
     """Return the state that enters each chunk, (..., chunks, 2, N)."""
     size = chunks.shape[-3]
-    last = sequential.final(_aside(decay), chunks, reverse)
+    last = sequential.final(_per_chunk(decay), chunks, reverse)
     over_a_chunk = doublings(decay, size.bit_length())[-1]
     leaving = sequential.solve(over_a_chunk, last, reverse)
     nothing = jnp.zeros_like(leaving[..., :1, :, :])
@@ -43,12 +42,12 @@ def _carry(decay: Array, chunks: Array, reverse: bool) -> Array:
     return jnp.concatenate(parts, axis=-3)
 
 
-def _aside(decay: Array) -> Array:
+def _per_chunk(decay: Array) -> Array:
     return decay[..., None, :, :]
 
 
 def _split(series: Array) -> Array:
-    """Cut time in chunks of a power of two near sqrt(L), zeros after the end: (..., chunks, S, 2, N)."""
+    """Cut time into chunks of a power of two near sqrt(L), padded with zeros: (..., chunks, S, 2, N)."""
     length = series.shape[-3]
     size = 1 << ((length - 1).bit_length() // 2)
     missing = -length % size

@@ -1,7 +1,7 @@
 """Recurrences with a dense transition: x_t = A x_{t-1} + b_t, and x_t = rho(A x_{t-1} + b_t).
 
-Both reverse passes are written by hand: they keep the states alone, and the gradient by A is one matrix
-product over all of time and not one outer product a step.
+Both reverse passes are written by hand: they keep nothing but the states, and the gradient by A is one matrix
+product over all of time instead of one outer product a step.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.recurrence.prefix import Advance, prefixes
+from trainables.layers.recurrence.associative import Advance, prefixes
 
 
-def linear_recurrence(transition: Array, inputs: Array, *, algorithm: str = "auto") -> Array:
+def linear_recurrence(
+    transition: Array, inputs: Array, *, reverse: bool = False, algorithm: str = "auto"
+) -> Array:
     """Return every state of x_t = A x_{t-1} + inputs_t from zero.
 
     Args:
         transition: A, (N, N).
         inputs: (L, N).
+        reverse: whether time runs from L - 1 down to 0.
         algorithm: "sequential"; "associative", with powers of A by squaring; or "auto".
     """
+    if reverse:
+        return _linear(algorithm, transition, inputs[::-1])[::-1]
     return _linear(algorithm, transition, inputs)
 
 

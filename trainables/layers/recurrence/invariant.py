@@ -52,10 +52,13 @@ class Choice(NamedTuple):
 FASTEST: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
     {"cpu": (Choice(16, 2_048, "chunked"), Choice(math.inf, 0, "sequential"))}
 )
-"""By backend, the first that fits; channels of all sequences count (docs/benchmarks/recurrence.md)."""
+"""By backend: the first choice that fits, where channels of all sequences count.
+
+Source: docs/benchmarks/recurrence.md.
+"""
 
 UNMEASURED = (Choice(math.inf, 0, "associative"),)
-"""Of other backends. XLA's own operations in O(log L) depth: safe on a GPU, which `pallas` has not run on."""
+"""For other backends: XLA's own operations in O(log L) depth; `pallas` has not been measured on a GPU."""
 
 
 def recurrence(
@@ -73,7 +76,7 @@ def recurrence(
         inputs: planes (L, 2, N); bfloat16 inputs give bfloat16 states, carried in the type of `decay`.
         initial: planes (2, N), the state before the first step; zero if None.
         reverse: whether time runs from L - 1 down to 0.
-        algorithm: a name of `ALGORITHMS`, or "auto" for the one that is fastest here.
+        algorithm: a name of `ALGORITHMS`, or "auto" for the one measured fastest for this device and size.
 
     Returns:
         The states, planes (L, 2, N).
@@ -120,6 +123,5 @@ def _choose(algorithm: str, series: Array) -> Algorithm:
     *rows, length, _, channels = series.shape
     together = math.prod(rows) * channels
     choices = FASTEST.get(jax.default_backend(), UNMEASURED)
-    return ALGORITHMS[
-        next(each.algorithm for each in choices if together <= each.channels and length >= each.length)
-    ]
+    fitting = (choice for choice in choices if together <= choice.channels and length >= choice.length)
+    return ALGORITHMS[next(fitting).algorithm]

@@ -1,12 +1,13 @@
 """The recurrence as GPU kernels: in chunks of time, as `chunked`, with the state in registers.
 
-One sequence after the other would leave a GPU idle: a batch of 32 with 128 channels is 4,096 threads, 2 % of
-an H200. So there are three kernels, with a thread a channel: one finds the last state of every chunk from
-zero, one what these bring into each chunk, and one runs every chunk again from there. The inputs are read
-twice, the states written once, and nothing else is as long as the sequence.
+A thread for each channel of each sequence would leave a GPU idle: a batch of 32 with 128 channels is 4,096
+threads, 2 % of an H200. Three kernels therefore work on chunks, with a thread for each channel: the first
+finds the last state of every chunk from zero, the second carries these from chunk to chunk, and the third
+runs every chunk again from its incoming state. The inputs are read twice, the states are written once, and
+no other array is as long as the sequence.
 
-The kernels are compiled by Triton for arrays on a GPU; elsewhere they are interpreted: slow, and for tests.
-Pallas's Triton backend is deprecated since JAX 0.11 and is still there in 0.12.
+Triton compiles the kernels for arrays on a GPU; elsewhere they are interpreted, which is slow and for tests.
+Pallas's Triton backend is deprecated since JAX 0.11 and still part of 0.12.
 """
 
 from __future__ import annotations
@@ -23,27 +24,26 @@ from jax import numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from trainables.layers.recurrence.planar import conjugate
-from trainables.layers.recurrence.powers import square
+from trainables.layers.recurrence.planar import conjugate, square
 
 AHEAD = 8
-"""Steps whose numbers are asked for before the first of them is used; chunks are multiples of it."""
+"""Steps whose numbers are loaded before the first of them is used; divides the size of a chunk."""
 
 Number: TypeAlias = tuple[Array, Array]
 """Real and imaginary parts of a block of channels, (1, block) each."""
 
 Reference: TypeAlias = Any
-"""A program's part of an array in memory, for which Pallas has no public type."""
+"""A program's part of an array in memory; Pallas has no public type for it."""
 
 Shape: TypeAlias = Array | jax.ShapeDtypeStruct
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """How arrays are cut: a program has one row (sequence), one chunk of time and one block of channels.
+    """How arrays are cut: a program works on one row (sequence), one chunk of time and one block of channels.
 
     Attributes:
-        rows: sequences beside each other.
+        rows: sequences in the batch.
         length: L.
         channels: N.
         size: steps a chunk, a power of two near sqrt(L).
@@ -62,7 +62,7 @@ class Tiles:
         return pl.cdiv(self.length, self.size)
 
     def grid(self, chunks: int) -> tuple[int, int, int]:
-        """Return how many programs there are, by row, chunk and block."""
+        """Return the number of programs, by row, chunk and block."""
         return self.rows, chunks, pl.cdiv(self.channels, self.block)
 
     def decay(self) -> pl.BlockSpec:
@@ -74,26 +74,26 @@ class Tiles:
         return self.steps(None)
 
     def steps(self, count: int | None) -> pl.BlockSpec:
-        """Return a program's part of (rows, any, 2, N), `count` of which are a chunk's."""
+        """Return a program's part of (rows, any, 2, N), with `count` steps a chunk."""
         return pl.BlockSpec((None, count, 2, self.block), lambda row, chunk, block: (row, chunk, 0, block))
 
 
 @dataclass(frozen=True)
 class Span:
-    """What a program loops over.
+    """The steps and channels that a program loops over.
 
     Attributes:
-        first: place of its first step in time.
-        size: steps, a multiple of `AHEAD`.
-        end: no step at `end` or after it is there.
-        there: which channels of its block are there, (1, block).
+        first: index of its first step.
+        size: number of steps, a multiple of `AHEAD`.
+        end: index behind the last step of the sequence.
+        channels: mask of the channels of its block that exist, (1, block).
         reverse: whether time runs from the last step down.
     """
 
     first: Array | int
     size: int
     end: int
-    there: Array
+    channels: Array
     reverse: bool
 
 
@@ -137,7 +137,7 @@ def _tiles(series: Array) -> Tiles:
 
 
 def _rows(decay: Array, series: Array) -> tuple[Array, Array]:
-    """Put all leading axes in one: decays (rows, 2, N), and the series (rows, L, 2, N)."""
+    """Join all leading axes: decays (rows, 2, N), and the series (rows, L, 2, N)."""
     leading, planes = series.shape[:-3], series.shape[-2:]
     decays = jnp.broadcast_to(decay, (*leading, *planes))
     return decays.reshape(-1, *planes), series.reshape(-1, *series.shape[-3:])
@@ -167,18 +167,18 @@ def _launch(
 def _final(tiles: Tiles, reverse: bool, decay: Reference, inputs: Reference, last: Reference) -> None:
     """Find the last state of a chunk from zero."""
     span = _chunk(tiles, reverse)
-    a = _read(decay, span.there)
-    _write(last, _run(span, lambda x, _, __, b: _advance(a, x, b), _zero(a), inputs), span.there)
+    a = _read(decay, span.channels)
+    _write(last, _run(span, lambda x, _, __, b: _advance(a, x, b), _zero(a), inputs), span.channels)
 
 
 def _carry(tiles: Tiles, reverse: bool, decay: Reference, last: Reference, incoming: Reference) -> None:
-    """Go from chunk to chunk by decay^size, and note what enters each."""
+    """Carry the state from chunk to chunk by decay^size, and write the state that enters each."""
     size = pl.cdiv(tiles.chunks, AHEAD) * AHEAD
     span = Span(0, size, tiles.chunks, _channels(tiles), reverse)
-    a = _power(_read(decay, span.there), tiles.size)
+    a = _power(_read(decay, span.channels), tiles.size)
 
-    def step(x: Number, t: Array, now: Array, b: Number) -> Number:
-        _write(incoming, x, now, t)
+    def step(x: Number, t: Array, mask: Array, b: Number) -> Number:
+        _write(incoming, x, mask, t)
         return _advance(a, x, b)
 
     _run(span, step, _zero(a), last)
@@ -189,14 +189,14 @@ def _solve(
 ) -> None:
     """Find every state of a chunk."""
     span = _chunk(tiles, reverse)
-    a = _read(decay, span.there)
+    a = _read(decay, span.channels)
 
-    def step(x: Number, t: Array, now: Array, b: Number) -> Number:
+    def step(x: Number, t: Array, mask: Array, b: Number) -> Number:
         x = _advance(a, x, b)
-        _write(states, x, now, t)
+        _write(states, x, mask, t)
         return x
 
-    _run(span, step, _read(incoming, span.there), inputs)
+    _run(span, step, _read(incoming, span.channels), inputs)
 
 
 def _adjoint(
@@ -209,19 +209,19 @@ def _adjoint(
     gradients: Reference,
     of_decay: Reference,
 ) -> None:
-    """Find the gradients by a chunk's inputs, and its share of the decay's, sum_t conj(x_t) * g_{t+1}."""
+    """Find the gradients by a chunk's inputs, and its part of the decay's, sum_t conj(x_t) * g_{t+1}."""
     span = _chunk(tiles, reverse)
-    a = _read(decay, span.there)
+    a = _read(decay, span.channels)
 
-    def step(carry: tuple[Number, Number], t: Array, now: Array, b: Number, x: Number) -> Any:
+    def step(carry: tuple[Number, Number], t: Array, mask: Array, b: Number, x: Number) -> Any:
         g, total = carry
         total = _advance((x[0], -x[1]), g, total)
         g = _advance(a, g, b)
-        _write(gradients, g, now, t)
+        _write(gradients, g, mask, t)
         return g, total
 
-    start = _read(incoming, span.there), _zero(a)
-    _write(of_decay, _run(span, step, start, cotangent, states)[1], span.there)
+    start = _read(incoming, span.channels), _zero(a)
+    _write(of_decay, _run(span, step, start, cotangent, states)[1], span.channels)
 
 
 def _chunk(tiles: Tiles, reverse: bool) -> Span:
@@ -232,38 +232,38 @@ def _channels(tiles: Tiles) -> Array:
     return pl.program_id(2) * tiles.block + jnp.arange(tiles.block)[None] < tiles.channels
 
 
-def _run(span: Span, step: Callable[..., Any], carry: Any, *series: Reference) -> Any:
-    """Fold (carry, time, which channels are there now, numbers of each series) -> carry over a span.
+def _run(span: Span, advance: Callable[..., Any], carry: Any, *series: Reference) -> Any:
+    """Fold (carry, time, mask of channels, numbers of each series) -> carry over a span.
 
-    What is not there reads as zero, and is before the first state or after the last.
+    Steps outside the sequence read as zero; they precede the first state or follow the last.
     """
 
     def ahead(group: Array, carry: Any) -> Any:
-        places = [group * AHEAD + i for i in range(AHEAD)]
-        times = [span.size - 1 - place if span.reverse else place for place in places]
-        there = [span.there & (span.first + t < span.end) for t in times]
-        numbers = [[_read(each, now, t) for each in series] for t, now in zip(times, there, strict=True)]
-        for t, now, read in zip(times, there, numbers, strict=True):
-            carry = step(carry, t, now, *read)
+        steps = [group * AHEAD + i for i in range(AHEAD)]
+        times = [span.size - 1 - step if span.reverse else step for step in steps]
+        masks = [span.channels & (span.first + t < span.end) for t in times]
+        numbers = [[_read(array, mask, t) for array in series] for t, mask in zip(times, masks, strict=True)]
+        for t, mask, read in zip(times, masks, numbers, strict=True):
+            carry = advance(carry, t, mask, *read)
         return carry
 
     return jax.lax.fori_loop(0, span.size // AHEAD, ahead, carry)
 
 
-def _read(array: Reference, there: Array, *place: Array) -> Number:
-    """Read a number, of a series at a place; narrow types are widened to float32."""
+def _read(array: Reference, mask: Array, *index: Array) -> Number:
+    """Read a number, at an index of a series; narrow types are widened to float32."""
     wide = jnp.promote_types(array.dtype, jnp.float32)
-    re, im = (triton.load(array.at[_at(plane, place)], mask=there, other=0) for plane in (0, 1))
+    re, im = (triton.load(array.at[_at(plane, index)], mask=mask, other=0) for plane in (0, 1))
     return re.astype(wide), im.astype(wide)
 
 
-def _write(array: Reference, number: Number, there: Array, *place: Array) -> None:
+def _write(array: Reference, number: Number, mask: Array, *index: Array) -> None:
     for plane in (0, 1):
-        triton.store(array.at[_at(plane, place)], number[plane].astype(array.dtype), mask=there)
+        triton.store(array.at[_at(plane, index)], number[plane].astype(array.dtype), mask=mask)
 
 
-def _at(plane: int, place: tuple[Array, ...]) -> tuple[Any, ...]:
-    return (*place, pl.ds(plane, 1), slice(None))
+def _at(plane: int, index: tuple[Array, ...]) -> tuple[Any, ...]:
+    return (*index, pl.ds(plane, 1), slice(None))
 
 
 def _power(a: Number, size: int) -> Number:

@@ -70,7 +70,7 @@ def _join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Arra
 
 
 def _chunked(decays: Array, inputs: Array) -> Array:
-    """Scan all chunks side by side, carry their ends one after the other, and add what came in."""
+    """Scan all chunks in parallel, carry their last states from chunk to chunk, and add the incoming ones."""
     length = len(inputs)
     size = 1 << ((length - 1).bit_length() // 2)
     padding = ((0, -length % size), (0, 0), (0, 0))

@@ -9,15 +9,15 @@ from jax import numpy as jnp
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import apart
-from trainables.layers.reachable.companion import (
+from tests.trainables.layers.companion import (
     companion_states,
     evaluate,
     interpolate,
     modal_states,
     transposed_input,
 )
-from trainables.layers.reachable.eigenvalues import PARAMETERS, initial_parameters, whole_spectrum
-from trainables.layers.reachable.stack import stacked_states
+from tests.trainables.layers.stack import stacked_states
+from trainables.layers.lds import PARAMETERS, initial_parameters, whole_spectrum
 
 # Moduli 0.7 to 1, distinct angles, two of them real.
 UPPER = np.array([0.9 * np.exp(0.5j), 1.0 * np.exp(1.4j), 0.8 * np.exp(2.6j)])

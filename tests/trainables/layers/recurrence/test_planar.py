@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from trainables.layers.recurrence.powers import doublings, table
+from trainables.layers.recurrence.planar import doublings, table
 
 
 def test_doublings_keep_every_digit() -> None:

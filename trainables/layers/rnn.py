@@ -1,0 +1,195 @@
+"""RNNs with a dense transition, which the linear, diagonal layers are compared with."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import jax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.layers.initial import normal
+from trainables.layers.layer import Layer
+from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
+from trainables.settings import DENSE_ALGORITHM, LayerSettings
+
+GLOROT = nnx.initializers.glorot_normal()
+State = tuple[Array, Array]
+
+
+class DenseRNN(Layer):
+    """x_t = rho(A x_{t-1} + B u_t), y_t = C x_t + D u_t.
+
+    Parameters: A (N, N), B (N, D), C (D, N), D (D,); C_backward (D, N) if bidirectional.
+
+    Source: LRU, section 3.1 and table 6.
+
+    Attributes:
+        rho: the nonlinearity, a name of `NONLINEARITIES`.
+    """
+
+    recurrent = frozenset({"A", "B"})
+    rho: ClassVar[str]
+
+    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+        """Draw matrices by Glorot's rule.
+
+        A is shrunk where needed so that its 1,024th power has norm 1 or less. The eigenvalues of a Glorot
+        matrix fill the unit disk only in the limit of large N; some of a small matrix lie outside, and
+        1.02^16384 overflows.
+
+        Args:
+            d_model: width D.
+            d_state: state size N.
+            rngs: the source of randomness; its keys may be traced.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+        """
+        self.bidirectional = bidirectional
+        self.A = nnx.Param(stable(GLOROT(rngs.params(), (d_state, d_state))))
+        self.B = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))
+        self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        if bidirectional:
+            self.C_backward = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def inputs(self, coefficients: None, u: Array) -> Array:
+        """Return B u, (L, N)."""
+        return u @ self.B[...].T
+
+    def states(self, coefficients: None, inputs: Array) -> Array:
+        """Return the states (L, N)."""
+        return nonlinear_recurrence(self.rho, self.A[...], inputs)
+
+    def initial_state(self) -> Array:
+        """Return the zero state (N,)."""
+        return jnp.zeros(len(self.A))
+
+    def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
+        state = NONLINEARITIES[self.rho][0](self.A[...] @ state + inputs)
+        return state, state
+
+
+class LinearRNN(DenseRNN):
+    """The linear RNN: rho is the identity, so it need not run step by step."""
+
+    settings = LayerSettings(
+        summary="A dense linear RNN (LRU, section 3.1).", options={"algorithm": DENSE_ALGORITHM}
+    )
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        algorithm: str = settings.default("algorithm"),
+    ) -> None:
+        """Draw the parameters as `DenseRNN` does.
+
+        Args:
+            d_model: width D.
+            d_state: state size N.
+            rngs: the source of randomness; its keys may be traced.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: "sequential", "associative" or "auto".
+        """
+        super().__init__(d_model, d_state, rngs=rngs, bidirectional=bidirectional)
+        self.algorithm = algorithm
+
+    def states(self, coefficients: None, inputs: Array) -> Array:
+        """Return the states (L, N)."""
+        return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm)
+
+    def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
+        state = self.A[...] @ state + inputs
+        return state, state
+
+
+class TanhRNN(DenseRNN):
+    """The vanilla RNN."""
+
+    settings = LayerSettings(summary="A vanilla RNN (LRU, section 3.1).")
+    rho = "tanh"
+
+
+class ReluRNN(DenseRNN):
+    """The vanilla RNN with rectified units."""
+
+    settings = LayerSettings(summary="A vanilla RNN with rectified units (LRU, section 3.1).")
+    rho = "relu"
+
+
+class LSTM(Layer):
+    """Long short-term memory, y_t = C h_t + D u_t.
+
+    Parameters: W (4 N, D), U (4 N, N), b (4 N,) for the input, forget and output gates and the candidate, in
+    this order; C (D, N), D (D,); C_backward (D, N) if bidirectional.
+
+    Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000.
+    """
+
+    settings = LayerSettings(summary="A long short-term memory with N cells.")
+    recurrent = frozenset({"W", "U", "b"})
+
+    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+        """Draw matrices by Glorot's rule; the bias is 1 for the forget gate, else 0.
+
+        Args:
+            d_model: width D.
+            d_state: size N of the cell.
+            rngs: the source of randomness; its keys may be traced.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+        """
+        self.bidirectional = bidirectional
+        self.W = nnx.Param(_gates(rngs.params(), d_state, d_model))
+        self.U = nnx.Param(_gates(rngs.params(), d_state, d_state))
+        self.b = nnx.Param(jnp.zeros((4, d_state)).at[1].set(1).ravel())
+        self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        if bidirectional:
+            self.C_backward = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def inputs(self, coefficients: None, u: Array) -> Array:
+        """Return W u + b, (L, 4 N)."""
+        return u @ self.W[...].T + self.b[...]
+
+    def states(self, coefficients: None, inputs: Array) -> Array:
+        """Return the hidden states h (L, N)."""
+        return jax.lax.scan(partial(self.advance, None), self.initial_state(), inputs)[1]
+
+    def initial_state(self) -> State:
+        """Return the zero hidden state and cell, (N,) each."""
+        zero = jnp.zeros(self.U.shape[1])
+        return zero, zero
+
+    def advance(self, coefficients: None, state: State, inputs: Array) -> tuple[State, Array]:
+        """Return the next hidden state and cell, and the hidden state h (N,)."""
+        hidden, cell = state
+        take, keep, give, candidate = jnp.split(inputs + self.U[...] @ hidden, 4)
+        cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(candidate)
+        hidden = jax.nn.sigmoid(give) * jnp.tanh(cell)
+        return (hidden, cell), hidden
+
+
+def stable(transition: Array) -> Array:
+    """Return A (N, N), shrunk if the norm of its 1,024th power exceeds 1."""
+
+    def square(power: Array, _: None) -> tuple[Array, Array]:
+        power = power @ power
+        norm = jnp.linalg.norm(power)
+        return power / norm, jnp.log(norm)
+
+    logs = jax.lax.scan(square, transition, length=10)[1]
+    # The logarithm of ||A^1024||: each squaring doubles what was divided out before it.
+    growth = jnp.sum(logs * 2.0 ** jnp.arange(9, -1, -1)) / 1024
+    return transition * jnp.exp(-jnp.maximum(growth, 0))
+
+
+def _gates(key: Array, rows: int, columns: int) -> Array:
+    """Draw four Glorot matrices, each (rows, columns), below one another."""
+    return jnp.concatenate([GLOROT(k, (rows, columns)) for k in jax.random.split(key, 4)])
