@@ -14,8 +14,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.api.observer import Observer, Progress
+from orchestrator.driver.admission import Observer
 from orchestrator.errors import BadInput
+from orchestrator.session.board import Progress
 
 _TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0

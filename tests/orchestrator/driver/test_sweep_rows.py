@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.driver.admission import Claim, Run
 from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.machines.hardware import Hardware
@@ -17,7 +17,7 @@ from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 
 class Silent:
-    """A watcher that shows nothing."""
+    """A observer that shows nothing."""
 
     def say(self, line: str) -> None: ...
 
