@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.driver.admission import Observer
+from orchestrator import Observer, Progress
 from orchestrator.report.words import duration
-from orchestrator.session.board import Progress
 
 _LINE_EVERY_SECONDS = 30.0
 _ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")

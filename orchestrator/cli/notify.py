@@ -14,9 +14,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.driver.admission import Observer
+from orchestrator import Observer, Progress
 from orchestrator.errors import BadInput
-from orchestrator.session.board import Progress
 
 _TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.admission import Claim, Run
+from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
@@ -16,18 +16,6 @@ from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 
-class Silent:
-    """A observer that shows nothing."""
-
-    def say(self, line: str) -> None: ...
-
-    def loading(self, what: str, done: int, total: int) -> None: ...
-
-    def show(self, progress: object) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture
 def sessions(tmp_path: Path) -> Sessions:
     return Sessions(tmp_path)
@@ -35,7 +23,7 @@ def sessions(tmp_path: Path) -> Sessions:
 
 def claim(sessions: Sessions, session: Session) -> Claim:
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
-    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Silent())
+    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Observer())
 
 
 def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
