@@ -80,7 +80,7 @@ def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -
     assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
     best, row = rows[0]
     assert row.step == best.best_step
-    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
 
 
@@ -88,7 +88,7 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     session = searched(sessions, [0.5])
     assert not is_finished(claim(sessions, session))
     ((best, row),) = without_test(claim(sessions, session))
-    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert not is_finished(claim(sessions, session))
     sessions.ledger.set_sweep_state(session.sweep.id, "COMPLETE")
     assert is_finished(claim(sessions, session))
