@@ -14,10 +14,8 @@ import numpy as np
 
 from trainables.data import cifar
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
-from trainables.data.held_out import divided
-from trainables.data.remote import Remote
-from trainables.data.task import Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import divided, entropy, majority
+from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 
