@@ -9,6 +9,7 @@ Letters: n examples, L length, F features a step, C classes.
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,8 +20,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from trainables.data.cache import Cache, Writer, fingerprint
-from trainables.data.options import completed
-from trainables.data.remote import Remote
 from trainables.errors import Refusal
 from trainables.settings import Option
 
@@ -39,6 +38,9 @@ PAD, UNKNOWN, END = 0, 1, 2
 
 SPECIALS = 3
 """Number of reserved tokens; a task's own start here."""
+
+LARGEST = 2**32 - 1
+"""The largest integer that an option may have: every seed, and more examples than any data set has."""
 
 
 class Scale(NamedTuple):
@@ -103,6 +105,48 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file that is fetched.
+
+    Attributes:
+        url: where it is published.
+        place: what it becomes in the data folder: a file, or a folder unpacked from an archive.
+        sha256: its published sum, or None where none is published.
+        size: its bytes, or None where they are not published.
+        inside: for an archive, the folder in it that becomes `place`; "" for all of it, None for a file
+            that is kept as it is.
+        unpacked: bytes that the unpacked part may have at most.
+        members: files and folders that the unpacked part may have at most.
+    """
+
+    url: str
+    place: str
+    sha256: str | None
+    size: int | None
+    inside: str | None = None
+    unpacked: int = 0
+    members: int = 0
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) -> Remote:
+    """Return one folder of Long Range Arena's only archive; its authors publish no sum."""
+    return Remote(
+        url="https://storage.googleapis.com/long-range-arena/lra_release.gz",
+        place=place,
+        sha256=None,
+        size=None,
+        inside=inside,
+        unpacked=unpacked,
+        members=members,
+    )
 
 
 @dataclass(frozen=True)
@@ -290,6 +334,41 @@ class Task(ABC):
             "source": [source.kind, source.identity, fingerprint(source.files)],
         }
         return _data(Cache(folder / ".cache", self.name, key, build, report), source)
+
+
+def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every declared option, defaults filled in, in the declared order.
+
+    Raises:
+        Refusal: an unknown name, another type than the default's, or a value out of bounds.
+    """
+    for name in given:
+        if name not in declared:
+            near = difflib.get_close_matches(name, declared, 1)
+            remedy = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(declared) or 'none'}."
+            raise Refusal(f"task {task}: options.{name}", "must be an option of the task", repr(name), remedy)
+    return {
+        name: _value(task, name, option, given.get(name, option.default)) for name, option in declared.items()
+    }
+
+
+def _value(task: str, name: str, option: Option, value: Any) -> Any:
+    where = f"task {task}: options.{name}"
+    kind = type(option.default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise Refusal(
+            where, f"must be a value of type {kind.__name__}", repr(value), f"For example {option.default!r}."
+        )
+    if option.choices is not None and value not in option.choices:
+        legal = ", ".join(map(str, option.choices))
+        raise Refusal(where, f"must be one of {legal}", repr(value), option.summary)
+    if option.at_least is not None and value < option.at_least:
+        raise Refusal(where, f"must be at least {option.at_least}", repr(value), option.summary)
+    if kind is int and value > LARGEST:
+        raise Refusal(where, f"must be at most {LARGEST}", repr(value), option.summary)
+    return value
 
 
 def _silent(what: str, done: int, total: int) -> None:

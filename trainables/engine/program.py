@@ -15,17 +15,15 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.counter import folded
+from trainables.counter import folded, order_of_steps
 from trainables.data.task import Signature
 from trainables.engine.examples import Examples
 from trainables.engine.log import MOST_STEPS, Log, Outcome, empty, noted, nothing
 from trainables.engine.packing import Packing, packing_of
 from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
 from trainables.layers import LAYERS
-from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
-from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
-from trainables.permutation import order_of_steps
+from trainables.optim import ADAM, LOSSES, Rates, Sums, recurrent_path, schedule, updated, weights_of
 from trainables.trial import TrialSettings
 
 Tree = Any

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.initial import Bounds
+from trainables.layers.layer import Bounds
 from trainables.optim import Moments
 from trainables.trial import TrialSettings
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import constant
+from trainables.data.protocol import constant
 from trainables.data.task import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
 from trainables.settings import Option
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import majority
+from trainables.data.protocol import majority
 from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
 from trainables.settings import Option
 

@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.parallel import cores, in_order
-from trainables.data.remote import Remote, long_range_arena
-from trainables.data.task import END, Encoding, Progress, Signature, Source, Task
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import END, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option
 from trainables.tasks.listops_rule import (

@@ -19,10 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
-from trainables.data.held_out import mixed
-from trainables.data.remote import Remote
-from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import entropy, majority, mixed
+from trainables.data.task import SPLITS, Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 

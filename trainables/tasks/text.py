@@ -17,11 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.characters import Characters, tokens_of, write
-from trainables.data.held_out import divided, mixed
-from trainables.data.remote import Remote
-from trainables.data.task import Encoding, Progress, Signature, Source, Task
+from trainables.data.protocol import divided, entropy, majority, mixed
+from trainables.data.task import Encoding, Progress, Remote, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 

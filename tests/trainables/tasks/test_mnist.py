@@ -12,8 +12,7 @@ import pytest
 from tests.data import shared_file
 from tests.published import idx, mnist
 from trainables.errors import BadData, Refusal
-from trainables.tasks.psmnist import PermutedMnist
-from trainables.tasks.smnist import SequentialMnist
+from trainables.tasks.mnist import PermutedMnist, SequentialMnist
 
 SMNIST, PSMNIST = SequentialMnist(), PermutedMnist()
 

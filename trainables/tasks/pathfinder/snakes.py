@@ -2,7 +2,7 @@
 
 Two long snakes start a set distance apart and grow in turn; where one is stuck, both are begun anew. Short
 ones fill the space that is left. Two discs mark an origin and an end: of one snake (label 1) or of both
-(label 0).
+(label 0). Images are drawn in chunks with seeds of their own, so that any number of processes draws the same.
 
 Source: Linsley et al. 2018; the order of steps is that of its generator. Its stop at 1 % of free space is
 left out, since the paddles of no published scene fill an image.
@@ -12,11 +12,12 @@ Letters: b images, c paddles of a long snake, k paddles in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from trainables.data.parallel import in_order
 from trainables.tasks.pathfinder.field import Ends, Fields, seed
 from trainables.tasks.pathfinder.rule import CONTOURS, SCENES, SEED_HEADINGS, Scene, Tables, marker, tables
 
@@ -25,6 +26,8 @@ _SNAKE_TRIES = 5
 _TRIALS_A_FIELD = 32
 _MOST_FIELDS = 2048
 _MOST_PIXELS = 8_000_000
+_PIXELS_A_CHUNK = 1_024_000
+_CHUNKS_WORTH_A_PROCESS = 4
 
 
 @dataclass(frozen=True)
@@ -294,3 +297,30 @@ def _stretched(image: np.ndarray) -> np.ndarray:
     """Return images as uint8, each stretched from its least to its greatest value."""
     low, high = image.min(axis=(1, 2), keepdims=True), image.max(axis=(1, 2), keepdims=True)
     return ((image - low) * (255 / (high - low)) + 0.5).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What to draw: `number` images of `side` x `side` pixels."""
+
+    side: int
+    difficulty: str
+    seed: int
+    number: int
+
+
+def generated(work: Work, processes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield images (n, L) uint8 and their labels (n,) int32, some at a time."""
+    size = _PIXELS_A_CHUNK // work.side**2
+    chunks = [
+        (work, chunk, min(size, work.number - start))
+        for chunk, start in enumerate(range(0, work.number, size))
+    ]
+    few = len(chunks) <= _CHUNKS_WORTH_A_PROCESS
+    yield from in_order(_chunk, chunks, 1 if few else processes)
+
+
+def _chunk(part: tuple[Work, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    work, chunk, number = part
+    drawing = drawn(np.random.default_rng([work.seed, chunk]), work.side, work.difficulty, number)
+    return drawing.images.reshape(number, -1), drawing.labels

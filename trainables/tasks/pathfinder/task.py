@@ -1,8 +1,10 @@
-"""Pathfinder: do the two discs lie on one dashed line? 32 x 32 pixels, two classes.
+"""Pathfinder and Path-X: do the two discs lie on one dashed line? Two classes.
+
+Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128.
 
 Read from Long Range Arena's images where the data folder has them, else drawn by their rule.
 
-Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), section 2.2.5.
+Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), sections 2.2.5 and 2.2.6 (Path-X).
 """
 
 from __future__ import annotations
@@ -14,21 +16,32 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.parallel import cores
-from trainables.data.remote import Remote, long_range_arena
-from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import (
+    SPLITS,
+    Encoding,
+    Progress,
+    Remote,
+    Scale,
+    Signature,
+    Source,
+    Task,
+    long_range_arena,
+)
 from trainables.errors import BadData
 from trainables.settings import Option
 from trainables.tasks.pathfinder import archive as pathfinder_archive
-from trainables.tasks.pathfinder.generator import Work, generated
 from trainables.tasks.pathfinder.rule import CONTOURS
+from trainables.tasks.pathfinder.snakes import Work, generated
 
 _PUBLISHED = 200_000
 _HELD_OUT = 10
 """One in so many published images is of validation, and as many of test."""
 
-_FOLDER = "lra_release/lra_release/pathfinder32"
+_FOLDERS = {32: "lra_release/lra_release/pathfinder32", 128: "lra_release/lra_release/pathfinder128"}
+"""The published folder of each side."""
+
 _SEED_OF_THE_SPLIT = 42
 _NOTE = "drawn by LRA's rule, not LRA's own images"
 
@@ -40,7 +53,7 @@ class Pathfinder(Task):
     title = "Pathfinder: are two discs joined by a dashed line? (L = 1,024), 2 classes"
     side: ClassVar[int] = 32
     remotes: ClassVar[tuple[Remote, ...]] = (
-        long_range_arena(_FOLDER, _FOLDER, unpacked=6_000_000_000, members=800_000),
+        long_range_arena(_FOLDERS[32], _FOLDERS[32], unpacked=6_000_000_000, members=800_000),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
@@ -121,6 +134,17 @@ class Pathfinder(Task):
 
     def _inputs(self, out: Writer, split: str, number: int) -> np.ndarray:
         return out.array(f"{split}.inputs", (number, self.side**2, 1), np.uint8)
+
+
+class PathX(Pathfinder):
+    """Pathfinder's images at sixteen times the length."""
+
+    name = "pathx"
+    title = "Path-X: Pathfinder on 128 x 128 pixels (L = 16,384), 2 classes"
+    side: ClassVar[int] = 128
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDERS[128], _FOLDERS[128], unpacked=16_000_000_000, members=800_000),
+    )
 
 
 def _spread(arrays: Sequence[np.ndarray], start: int, rows: np.ndarray) -> None:
