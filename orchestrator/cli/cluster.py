@@ -46,7 +46,9 @@ def check(
 def make_token(root: Root = DEFAULT_ROOT) -> None:
     """Create the token of your clusters unless it exists; cluster files copy it to every node.
 
-    sweep cluster token
+    Example:
+
+        sweep cluster token
     """
     print_line(str(cluster.make_token(root=root)))
 
@@ -57,7 +59,9 @@ def leave(
 ) -> None:
     """Leave this machine before it is taken away: nothing new starts on it, and its trials are saved.
 
-    sweep cluster leave --seconds 60
+    Example:
+
+        sweep cluster leave --seconds 60
     """
     leaving = cluster.leave(seconds)
     print_line(leaving.answer)

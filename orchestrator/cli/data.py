@@ -180,7 +180,7 @@ def _fetched(remote: api.Remote, result: api.Fetched) -> str:
     return f"{result.place}: fetched {remote.name}, SHA-256 {result.sha256} ({origin})"
 
 
-def _checked(checked: api.Checked) -> dict[str, Any]:
+def _checked(checked: api.CheckedData) -> dict[str, Any]:
     source, loaded = checked.source, checked.loaded
     about: dict[str, Any] = {
         "source": source.phrase,
@@ -204,7 +204,7 @@ def _checked(checked: api.Checked) -> dict[str, Any]:
     }
 
 
-def _lines(task: api.Task, checked: api.Checked) -> Iterator[str]:
+def _lines(task: api.Task, checked: api.CheckedData) -> Iterator[str]:
     source, loaded = checked.source, checked.loaded
     yield f"{task.name}: {source.phrase}"
     for file in checked.files:

@@ -21,7 +21,9 @@ _LOOK_SECONDS = 2.0
 def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """List every sweep with its state, its task and its trials by state.
 
-    sweep list
+    Example:
+
+        sweep list
     """
     found = sweeps(root=root)
     if as_json:
@@ -48,7 +50,9 @@ def status(
 ) -> None:
     """Show the state of a sweep: its driver, its trials by state, the best trial so far.
 
-    sweep status retrieval --watch
+    Example:
+
+        sweep status retrieval --watch
     """
     while True:
         now = status_of(sweep, root=root)

@@ -55,7 +55,9 @@ def gc(
 ) -> None:
     """List the files that no row of the ledger refers to, with their sizes, or delete them.
 
-    sweep gc --delete
+    Example:
+
+        sweep gc --delete
     """
     collected = upkeep.collect_garbage(delete=delete, caches=caches, root=root)
     for busy in collected.busy:

@@ -97,7 +97,7 @@ def evaluate_test(claim: Claim) -> None:
     for trial, row in sweep_rows.without_test(claim):
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
         url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
-        request = cluster.Evaluation(str(folder), data, "test", str(run.paths.compilations), url)
+        request = cluster.EvaluationRequest(str(folder), data, "test", str(run.paths.compilations), url)
         answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
         if url:
             store.fetch(folder, url)  # the report and the registered model read it on this machine

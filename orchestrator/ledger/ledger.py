@@ -89,7 +89,11 @@ class Ledger:
         if is_file(address):
             _prepare_folder(database_file(address), create)
         ledger = cls(address, connect(address), clock)
-        with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+        try:
+            with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     def __repr__(self) -> str:
@@ -267,11 +271,11 @@ class Ledger:
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         query = (
-            select(TRIAL.c.state, func.count())
+            select(TRIAL.c.state, func.count().label("trials"))
             .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
             .group_by(TRIAL.c.state)
         )
-        return dict(row._tuple() for row in self._read(query))
+        return {row.state: row.trials for row in self._read(query)}
 
     def attempts(self, owner: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep, or of one trial, by trial and number."""

@@ -105,7 +105,7 @@ def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
     return engine_cache.best_slots(settings, data, compilations)
 
 
-class Evaluation(NamedTuple):
+class EvaluationRequest(NamedTuple):
     """The arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
@@ -115,7 +115,7 @@ class Evaluation(NamedTuple):
     stored: str | None = None
 
 
-def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
+def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
     """Evaluate a checkpoint in a Ray task; return its step and metrics.
 
     Args:
@@ -128,7 +128,7 @@ def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
     return answer
 
 
-def _evaluate(request: Evaluation) -> dict[str, Any]:
+def _evaluate(request: EvaluationRequest) -> dict[str, Any]:
     from orchestrator.training import evaluation  # it imports JAX, which only the task's process may do
 
     return evaluation.evaluate(*request)

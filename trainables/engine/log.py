@@ -12,7 +12,7 @@ MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
 
 
-class Outcome(NamedTuple):
+class StepMetrics(NamedTuple):
     """What one step reports, all scalars but the norms.
 
     Attributes:
@@ -36,7 +36,7 @@ class Log(NamedTuple):
     """What a call of several steps reports.
 
     Attributes:
-        loss, metric, counted, tokens: of `Outcome`, (MOST_STEPS,).
+        loss, metric, counted, tokens: of `StepMetrics`, (MOST_STEPS,).
         norms: (depth,), of the last step.
         rate: of the last step.
         step: updates the slot has done in all.
@@ -53,10 +53,10 @@ class Log(NamedTuple):
     finite: Array
 
 
-def nothing(depth: int) -> Outcome:
+def nothing(depth: int) -> StepMetrics:
     """Return the outcome of no batch, to add others to."""
     zero = jnp.float32(0)
-    return Outcome(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
+    return StepMetrics(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
 
 
 def empty(depth: int) -> Log:
@@ -74,7 +74,7 @@ def empty(depth: int) -> Log:
     )
 
 
-def noted(log: Log, index: Array, outcome: Outcome) -> Log:
+def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
     """Return the log with one step's outcome."""
 
     def written(column: Array, value: Array) -> Array:
