@@ -18,9 +18,8 @@ from jax import numpy as jnp
 from trainables.counter import folded
 from trainables.data.task import Signature
 from trainables.engine.examples import Examples
-from trainables.engine.log import MOST_STEPS, Log, Outcome, empty, noted, nothing
-from trainables.engine.packing import Packing, packing_of
-from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
+from trainables.engine.report import MOST_STEPS, Log, Outcome, empty, noted, nothing
+from trainables.engine.state import Free, Packing, SlotState, Trained, free_of, packing_of, put, take
 from trainables.layers import LAYERS
 from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
