@@ -15,11 +15,9 @@ from jax import numpy as jnp
 from trainables.data.task import Signature, Split, TaskData
 from trainables.engine.compiler import Compiler
 from trainables.engine.examples import Examples, blocks, on_device
-from trainables.engine.log import MOST_STEPS, Log
-from trainables.engine.names import Names
 from trainables.engine.program import Program
-from trainables.engine.report import TrainReport, joined, taken
-from trainables.engine.state import SlotState, Trained, blank, copied, free_of, put, take
+from trainables.engine.report import MOST_STEPS, Log, TrainReport, joined, taken
+from trainables.engine.state import Names, SlotState, Trained, blank, copied, free_of, put, take
 from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 

@@ -18,9 +18,8 @@ from jax import numpy as jnp
 from trainables.counter import folded, order_of_steps
 from trainables.data.task import Signature
 from trainables.engine.examples import Examples
-from trainables.engine.log import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
-from trainables.engine.packing import Packing, packing_of
-from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
+from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
+from trainables.engine.state import Free, Packing, SlotState, Trained, free_of, packing_of, put, take
 from trainables.layers import LAYERS
 from trainables.model import Model, Training
 from trainables.optim import ADAM, LOSSES, Rates, Sums, recurrent_path, schedule, updated, weights_of

@@ -14,7 +14,7 @@ import pytest
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
 from trainables.engine.engine import bucket
-from trainables.engine.log import MOST_STEPS
+from trainables.engine.report import MOST_STEPS
 from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 
