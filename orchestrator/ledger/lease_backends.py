@@ -49,7 +49,7 @@ LEAVE_SECONDS = 10.0
 
 Connect = Callable[[], Connection]
 Held: TypeAlias = Row[tuple[int, str, float, bool]]
-"""Token, holder, time of expiry by the server's clock, and whether the row has not expired."""
+"""Number, holder, time of expiry by the server's clock, and whether the row has not expired."""
 
 _NOW = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
 
@@ -261,9 +261,9 @@ class RowLease:
             other = Holder.read(row.holder)
             if row.alive and not (other is not None and other.is_dead()):
                 return row
-            self.token = row.token + 1
+            self.token = row.number + 1
             this = Holder.here().write()
-            self._set(connection, token=self.token, holder=this, expires_at=_NOW + LIFE_SECONDS)
+            self._set(connection, number=self.token, holder=this, expires_at=_NOW + LIFE_SECONDS)
             return None
 
     def release(self) -> None:
@@ -282,7 +282,7 @@ class RowLease:
                 continue  # the server is unreachable: the row outlives many renewals, and the token the row
 
     def _renew(self, connection: Connection, seconds: float) -> bool:
-        own = (LEASE.c.sweep_id == self._sweep_id) & (LEASE.c.token == self.token)
+        own = (LEASE.c.sweep_id == self._sweep_id) & (LEASE.c.number == self.token)
         renewed = update(LEASE).where(own).values(expires_at=_NOW + seconds)
         return connection.execute(renewed).rowcount == 1
 
@@ -301,7 +301,7 @@ def row_holder(connect: Connect, sweep_id: str) -> Holder | None:
 
 def holds(connection: Connection, sweep_id: str, token: int) -> bool:
     """Return True if `token` is the newest of a sweep, and keep it so until the transaction ends."""
-    newest = select(LEASE.c.token).where(LEASE.c.sweep_id == sweep_id).with_for_update(read=True)
+    newest = select(LEASE.c.number).where(LEASE.c.sweep_id == sweep_id).with_for_update(read=True)
     return connection.execute(newest).scalar_one_or_none() == token
 
 
@@ -311,10 +311,10 @@ def _is_near(row: Held) -> bool:
 
 
 def _locked_row(connection: Connection, sweep_id: str) -> Held:
-    empty = {"sweep_id": sweep_id, "token": 0, "holder": "", "expires_at": 0.0}
+    empty = {"sweep_id": sweep_id, "number": 0, "holder": "", "expires_at": 0.0}
     connection.execute(postgresql.insert(LEASE).values(**empty).on_conflict_do_nothing())
     alive = (LEASE.c.expires_at > _NOW).label("alive")
-    query = select(LEASE.c.token, LEASE.c.holder, LEASE.c.expires_at, alive).where(
+    query = select(LEASE.c.number, LEASE.c.holder, LEASE.c.expires_at, alive).where(
         LEASE.c.sweep_id == sweep_id
     )
     return connection.execute(query.with_for_update()).one()

@@ -50,7 +50,7 @@ from orchestrator.ledger.rows import (
     Record,
     opened,
 )
-from orchestrator.ledger.schema import migrate
+from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
@@ -61,9 +61,12 @@ class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
     Attributes:
+        id: random, and kept when the ledger is rebuilt from its backup.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
     """
+
+    id: str
 
     def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self.address = address
@@ -90,6 +93,7 @@ class Ledger:
             _prepare_folder(database_file(address), create)
         ledger = cls(address, connect(address), clock)
         with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+        ledger.id = with_retries(lambda: ledger_id(ledger._engine), ledger.where)
         return ledger
 
     def __repr__(self) -> str:

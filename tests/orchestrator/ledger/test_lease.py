@@ -166,7 +166,7 @@ def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pyt
     lease.take()
     time.sleep(1.5)
     assert holder(ledger, SWEEP_ID) is not None
-    _set(ledger, token=lease.token + 1)
+    _set(ledger, number=lease.token + 1)
     time.sleep(0.6)
     assert lease.lost
     lease.release()
