@@ -59,7 +59,7 @@ def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sess
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
     for row in sessions.ledger.checkpoints(best.key):
-        sessions.ledger.drop_checkpoint(best.key, Path(row.path))
+        session.writer.drop_checkpoint(best.key, Path(row.path))
     assert evaluated(sessions, session) == [2]
 
 
@@ -80,7 +80,7 @@ def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -
     assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
     best, row = rows[0]
     assert row.step == best.best_step
-    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
 
 
@@ -88,9 +88,9 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     session = searched(sessions, [0.5])
     assert not is_finished(claim(sessions, session))
     ((best, row),) = without_test(claim(sessions, session))
-    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert not is_finished(claim(sessions, session))
-    sessions.ledger.set_sweep_state(session.sweep.id, "COMPLETE")
+    session.writer.set_sweep_state("COMPLETE")
     assert is_finished(claim(sessions, session))
     assert exit_code(claim(sessions, session)) is Exit.COMPLETE
 
