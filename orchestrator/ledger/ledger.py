@@ -60,16 +60,30 @@ Result = TypeVar("Result")
 class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
+    Args:
+        address: of the database.
+        engine: of the database.
+        clock: returns seconds since the epoch.
+        sleep: waits that many seconds before a transaction is tried again.
+        monotonic: returns seconds since some moment, by which the tries are limited.
+
     Attributes:
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
     """
 
-    def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        address: URL,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
-        self._engine, self._clock = engine, clock
+        self._engine, self._clock, self._sleep, self._monotonic = engine, clock, sleep, monotonic
         self._fences: dict[str, int] = {}
 
     @classmethod
@@ -327,7 +341,7 @@ class Ledger:
             with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return with_retries(attempt, self.where)
+        return self._retried(attempt)
 
     def _write(
         self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False
@@ -348,10 +362,13 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = with_retries(attempt, self.where)
+        result = self._retried(attempt)
         if acted_on(result):
             self.flush()
         return result
+
+    def _retried(self, attempt: Callable[[], Result]) -> Result:
+        return with_retries(attempt, self.where, sleep=self._sleep, monotonic=self._monotonic)
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

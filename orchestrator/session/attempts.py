@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +63,7 @@ class Attempts:
         data: folder of the data sets.
         board: the trials of the sweep.
         clock: of the session, in seconds.
+        wall: seconds since the epoch.
 
     Attributes:
         running: by attempt id.
@@ -79,9 +79,10 @@ class Attempts:
         *,
         board: TrialBoard,
         clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
         self._sweep, self._ledger, self._study, self._paths, self._data = sweep, ledger, study, paths, data
-        self._board, self._clock = board, clock
+        self._board, self._clock, self._wall = board, clock, wall
         self.running: dict[str, Running] = {}
         self._lost_at: list[float] = []
 
@@ -121,7 +122,7 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
         url = self._paths.stored(self._sweep.id, run.trial.key)
-        for folder in _commit(self._ledger, attempt_id, outcome, best=best):
+        for folder in _commit(self._ledger, attempt_id, outcome, best=best, now=self._wall()):
             store.discard(folder, url)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
@@ -160,7 +161,7 @@ class Attempts:
         run = self.running.pop(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
-        now = events.milliseconds(time.time())
+        now = events.milliseconds(self._wall())
         self._ledger.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
@@ -242,7 +243,7 @@ def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 
-def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
+def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool, now: float) -> Sequence[Path]:
     """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
 
     Args:
@@ -250,16 +251,18 @@ def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) ->
         attempt_id: of the attempt.
         outcome: without a failure.
         best: whether the value is the best of its trial so far.
+        now: seconds since the epoch.
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(time.time())
     return ledger.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
+        events=[events.metrics(key, outcome.step, outcome.metrics, events.milliseconds(now))]
+        if outcome.metrics
+        else [],
         node=outcome.node,
     )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
@@ -25,6 +24,7 @@ class Proposals:
         study: proposes the trials of the search.
         board: receives every new trial.
         trials: of earlier drivers; numbering continues after them.
+        wall: seconds since the epoch.
     """
 
     def __init__(
@@ -34,8 +34,10 @@ class Proposals:
         study: Study,
         board: TrialBoard,
         trials: Sequence[TrialRecord],
+        wall: Callable[[], float],
     ) -> None:
         self._sweep, self._ledger, self._study, self._board = sweep, ledger, study, board
+        self._wall = wall
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
@@ -116,7 +118,7 @@ class Proposals:
             step=0,
             total_steps=self._sweep.settings(params, seed).training.steps,
             attempts=0,
-            created_at=time.time(),
+            created_at=self._wall(),
         )
         self._ledger.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
         self._board.states[trial.key] = "WAITING"

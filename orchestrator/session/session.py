@@ -59,6 +59,7 @@ class Session:
         resources: that attempts can use.
         node_wait: seconds to wait while no attempt can start, before the sweep is interrupted.
         clock: in seconds.
+        wall: seconds since the epoch.
 
     Attributes:
         stopped: why nothing more is launched, or None.
@@ -75,18 +76,21 @@ class Session:
         resources: Resources,
         node_wait: float,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.sweep, self.ledger, self.paths = sweep, ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
-        self._clock, self._began = clock, clock()
+        self._clock, self._wall, self._began = clock, wall, clock()
         self._maximize = sweep.direction == "maximize"
         trials = ledger.trials(sweep.id)
         wanted = sweep.budget.trials + sweep.confirm.seeds
         self._board = TrialBoard(trials, maximize=self._maximize, wanted=wanted)
-        self._attempts = Attempts(sweep, ledger, study, paths, data, board=self._board, clock=clock)
-        self._proposals = Proposals(sweep, ledger, study, self._board, trials)
-        self._exploits = Exploits(sweep, ledger, paths)
+        self._attempts = Attempts(
+            sweep, ledger, study, paths, data, board=self._board, clock=clock, wall=wall
+        )
+        self._proposals = Proposals(sweep, ledger, study, self._board, trials, wall)
+        self._exploits = Exploits(sweep, ledger, paths, wall)
         self._shortage = Shortage(ledger, sweep.id)
 
     # ---------------------------------------------------------------- launching
@@ -254,7 +258,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=time.time()), gpu)
+        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=self._wall()), gpu)
 
     # ---------------------------------------------------------------- watching
 
