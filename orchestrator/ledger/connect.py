@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoSpace
+from orchestrator.system import System
 from trainables.errors import Refusal
 
 Result = TypeVar("Result")
@@ -163,8 +163,7 @@ def with_retries(
     where: str,
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
+    system: System = System(),
 ) -> Result:
     """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
 
@@ -172,25 +171,24 @@ def with_retries(
         attempt: the transaction; running it twice must be correct.
         where: the ledger without its password, for errors.
         reconnect_seconds: how long a server may be unreachable.
-        sleep: waits that many seconds.
-        monotonic: seconds since some moment.
+        system: of the process.
 
     Raises:
         BadInput: the database stayed locked or unreachable.
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
-    began, wait, blocked = monotonic(), 0.1, 0
+    began, wait, blocked = system.monotonic(), 0.1, 0
     while True:
         try:
             return attempt()
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
             blocked += is_blocked
-            in_time = monotonic() + wait <= began + reconnect_seconds
+            in_time = system.monotonic() + wait <= began + reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
-        sleep(wait)
+        system.sleep(wait)
         wait = min(2 * wait, 5.0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +52,7 @@ from orchestrator.ledger.rows import (
 from orchestrator.ledger.schema import migrate
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
+from orchestrator.system import System
 
 Result = TypeVar("Result")
 
@@ -63,37 +63,29 @@ class Ledger:
     Args:
         address: of the database.
         engine: of the database.
-        clock: returns seconds since the epoch.
-        sleep: waits that many seconds before a transaction is tried again.
-        monotonic: returns seconds since some moment, by which the tries are limited.
+        system: of the process that uses the ledger.
 
     Attributes:
+        system: of the process that uses the ledger.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
     """
 
-    def __init__(
-        self,
-        address: URL,
-        engine: Engine,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, address: URL, engine: Engine, system: System = System()) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
-        self._engine, self._clock, self._sleep, self._monotonic = engine, clock, sleep, monotonic
+        self._engine, self.system = engine, system
         self._fences: dict[str, int] = {}
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
+    def open(cls, url: str, *, create: bool = True, system: System = System()) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
-            clock: returns seconds since the epoch.
+            system: of the process that uses the ledger.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -102,12 +94,16 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), clock)
+        ledger = cls(address, connect(address), system)
         with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
         return ledger
 
     def __repr__(self) -> str:
         return f"Ledger({self.where})"
+
+    def now(self) -> float:
+        """Return seconds since the epoch, by the clock of this machine."""
+        return self.system.time()
 
     def close(self) -> None:
         """Close every connection."""
@@ -121,7 +117,7 @@ class Ledger:
         self, sweep_id: str, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
     ) -> None:
         """Set the state of a sweep, and the reason for it."""
-        now = self._clock()
+        now = self.now()
         self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events), _always)
 
     def amend_sweep(
@@ -144,7 +140,7 @@ class Ledger:
         Raises:
             ValueError: the trial is finished.
         """
-        now = self._clock()
+        now = self.now()
         started: list[AttemptRecord] = []
 
         def start(tx: Transaction) -> AttemptRecord:
@@ -185,7 +181,7 @@ class Ledger:
         Returns:
             The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
         """
-        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._clock())
+        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self.now())
         return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
 
     def end_attempt(
@@ -212,7 +208,7 @@ class Ledger:
         Returns:
             Whether this call ended the attempt.
         """
-        now, then = self._clock(), trial_state or changes.REISSUED[state]
+        now, then = self.now(), trial_state or changes.REISSUED[state]
         return self._write(
             lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events),
             acted_on=lambda _: then in FINISHED_TRIAL,
@@ -232,7 +228,7 @@ class Ledger:
         Returns:
             Whether this call ended the attempt.
         """
-        now = self._clock()
+        now = self.now()
         return self._write(
             lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, events), acted_on=bool
         )
@@ -341,7 +337,7 @@ class Ledger:
             with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return self._retried(attempt)
+        return self.retried(attempt)
 
     def _write(
         self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False
@@ -362,13 +358,14 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = self._retried(attempt)
+        result = self.retried(attempt)
         if acted_on(result):
             self.flush()
         return result
 
-    def _retried(self, attempt: Callable[[], Result]) -> Result:
-        return with_retries(attempt, self.where, sleep=self._sleep, monotonic=self._monotonic)
+    def retried(self, attempt: Callable[[], Result]) -> Result:
+        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
+        return with_retries(attempt, self.where, system=self.system)
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

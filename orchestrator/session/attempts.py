@@ -63,7 +63,6 @@ class Attempts:
         data: folder of the data sets.
         board: the trials of the sweep.
         clock: of the session, in seconds.
-        wall: seconds since the epoch.
 
     Attributes:
         running: by attempt id.
@@ -79,10 +78,9 @@ class Attempts:
         *,
         board: TrialBoard,
         clock: Callable[[], float],
-        wall: Callable[[], float],
     ) -> None:
         self._sweep, self._ledger, self._study, self._paths, self._data = sweep, ledger, study, paths, data
-        self._board, self._clock, self._wall = board, clock, wall
+        self._board, self._clock = board, clock
         self.running: dict[str, Running] = {}
         self._lost_at: list[float] = []
 
@@ -122,7 +120,7 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
         url = self._paths.stored(self._sweep.id, run.trial.key)
-        for folder in _commit(self._ledger, attempt_id, outcome, best=best, now=self._wall()):
+        for folder in _commit(self._ledger, attempt_id, outcome, best=best):
             store.discard(folder, url)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
@@ -161,7 +159,7 @@ class Attempts:
         run = self.running.pop(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
-        now = events.milliseconds(self._wall())
+        now = events.milliseconds(self._ledger.now())
         self._ledger.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
@@ -243,7 +241,7 @@ def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 
-def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool, now: float) -> Sequence[Path]:
+def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
     """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
 
     Args:
@@ -251,18 +249,16 @@ def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool, no
         attempt_id: of the attempt.
         outcome: without a failure.
         best: whether the value is the best of its trial so far.
-        now: seconds since the epoch.
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
+    now = events.milliseconds(ledger.now())
     return ledger.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.metrics(key, outcome.step, outcome.metrics, events.milliseconds(now))]
-        if outcome.metrics
-        else [],
+        events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
         node=outcome.node,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -121,11 +121,10 @@ class Exploits:
         sweep: of the trials.
         ledger: of the sweep.
         paths: where checkpoints are written.
-        wall: seconds since the epoch.
     """
 
-    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths, wall: Callable[[], float]) -> None:
-        self._sweep, self._ledger, self._paths, self._wall = sweep, ledger, paths, wall
+    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths) -> None:
+        self._sweep, self._ledger, self._paths = sweep, ledger, paths
         self._donors: dict[str, str] = {}
 
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
@@ -162,7 +161,7 @@ class Exploits:
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
         segment = Segment(last.step, donor_key, params)
-        now = events.milliseconds(self._wall())
+        now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
         self._ledger.exploit(attempt_id, segment, row, events=[tag])

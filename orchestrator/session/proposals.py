@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
@@ -24,7 +24,6 @@ class Proposals:
         study: proposes the trials of the search.
         board: receives every new trial.
         trials: of earlier drivers; numbering continues after them.
-        wall: seconds since the epoch.
     """
 
     def __init__(
@@ -34,10 +33,8 @@ class Proposals:
         study: Study,
         board: TrialBoard,
         trials: Sequence[TrialRecord],
-        wall: Callable[[], float],
     ) -> None:
         self._sweep, self._ledger, self._study, self._board = sweep, ledger, study, board
-        self._wall = wall
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
@@ -118,7 +115,7 @@ class Proposals:
             step=0,
             total_steps=self._sweep.settings(params, seed).training.steps,
             attempts=0,
-            created_at=self._wall(),
+            created_at=self._ledger.now(),
         )
         self._ledger.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
         self._board.states[trial.key] = "WAITING"

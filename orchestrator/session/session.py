@@ -59,7 +59,6 @@ class Session:
         resources: that attempts can use.
         node_wait: seconds to wait while no attempt can start, before the sweep is interrupted.
         clock: in seconds.
-        wall: seconds since the epoch.
 
     Attributes:
         stopped: why nothing more is launched, or None.
@@ -76,21 +75,18 @@ class Session:
         resources: Resources,
         node_wait: float,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self.sweep, self.ledger, self.paths = sweep, ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
-        self._clock, self._wall, self._began = clock, wall, clock()
+        self._clock, self._began = clock, clock()
         self._maximize = sweep.direction == "maximize"
         trials = ledger.trials(sweep.id)
         wanted = sweep.budget.trials + sweep.confirm.seeds
         self._board = TrialBoard(trials, maximize=self._maximize, wanted=wanted)
-        self._attempts = Attempts(
-            sweep, ledger, study, paths, data, board=self._board, clock=clock, wall=wall
-        )
-        self._proposals = Proposals(sweep, ledger, study, self._board, trials, wall)
-        self._exploits = Exploits(sweep, ledger, paths, wall)
+        self._attempts = Attempts(sweep, ledger, study, paths, data, board=self._board, clock=clock)
+        self._proposals = Proposals(sweep, ledger, study, self._board, trials)
+        self._exploits = Exploits(sweep, ledger, paths)
         self._shortage = Shortage(ledger, sweep.id)
 
     # ---------------------------------------------------------------- launching
@@ -258,7 +254,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=self._wall()), gpu)
+        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=self.ledger.now()), gpu)
 
     # ---------------------------------------------------------------- watching
 

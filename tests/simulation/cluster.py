@@ -6,9 +6,11 @@ attempt ends or trains on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
 
 from ray.tune.schedulers import TrialScheduler
 
@@ -16,6 +18,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
 from orchestrator.session.session import Session
 from tests.simulation.kernel import Kernel, Process, Signal
+from tests.simulation.system import Machine
 from tests.simulation.training import Work, Worker
 
 TICK_SECONDS = 0.5
@@ -32,15 +35,30 @@ class Actor:
 
     Attributes:
         attempt_id: that it trains.
+        node: on which it runs.
         process: of the worker.
         worker: what it does.
         cause: why it was lost, as the driver learns it.
     """
 
     attempt_id: str
+    node: Node
     process: Process
     worker: Worker
     cause: str = "worker lost"
+
+
+@dataclass
+class Node:
+    """A machine that trains.
+
+    Attributes:
+        machine: that it is.
+        slots: attempts that run on it at once.
+    """
+
+    machine: Machine
+    slots: int
 
 
 @dataclass
@@ -50,44 +68,59 @@ class Cluster:
     Attributes:
         kernel: of the simulation.
         work: of the simulation.
-        slots: attempts that run at once.
-        actors: the living workers.
+        nodes: that train.
         on_start: called with each new actor.
+        actors: the living workers.
+        started: number of workers so far.
     """
 
     kernel: Kernel
     work: Work
-    slots: int
+    nodes: list[Node]
+    on_start: Callable[[Actor], None]
     actors: list[Actor] = field(default_factory=list)
-    on_start: Callable[[Actor], None] = lambda actor: None
     started: int = 0
 
-    def start(self, assignment: Assignment, tune: Tune) -> None:
+    def capacity(self) -> int:
+        """Return how many attempts run at once."""
+        return sum(node.slots for node in self.nodes)
+
+    def shortage(self) -> str:
+        """Return why no attempt can start."""
+        return "no node has room"
+
+    def free(self) -> list[Node]:
+        """Return the nodes with room."""
+        used = Counter(actor.node.machine.name for actor in self.actors)
+        return [node for node in self.nodes if used[node.machine.name] < node.slots]
+
+    def start(self, assignment: Assignment, node: Node, tune: Tune) -> None:
         """Start a worker for an attempt."""
         kernel, attempt_id = self.kernel, assignment.attempt_id
         self.started += 1
         process = kernel.process(f"worker-{self.started}")
+        root = str(tune.machine.root), str(node.machine.root)
 
-        def answer(result: dict[str, Any]) -> None:
+        def answer(outcome: Outcome) -> None:
             kernel.point()
-            tune.deliver("result", attempt_id, result)
+            tune.deliver("result", attempt_id, moved(outcome, *reversed(root)).to_result())
 
-        worker = Worker(kernel, self.work, assignment, STEP_SECONDS, answer)
-        actor = Actor(attempt_id, process, worker)
+        worker = Worker(kernel, self.work, moved(assignment, *root), STEP_SECONDS, answer)
+        actor = Actor(attempt_id, node, process, worker)
         self.actors.append(actor)
         tune.actors[attempt_id] = actor
 
         def ended() -> None:
             self.actors.remove(actor)
             noticed = kernel.random.random() * NOTICE_SECONDS
-            kernel.after(noticed, lambda: tune.deliver("error", attempt_id, actor))
+            kernel.after(noticed, lambda: tune.deliver("error", attempt_id, actor.cause))
 
         process.on_end.append(ended)
         self.on_start(actor)
 
         def serve() -> None:
             kernel.sleep(START_SECONDS * kernel.random.random())
-            kernel.trace(f"takes {attempt_id}")
+            kernel.trace(f"takes {attempt_id} on {node.machine.name}")
             tune.deliver("started", attempt_id, None)
             worker.serve()
 
@@ -97,7 +130,20 @@ class Cluster:
         """Kill the workers of a driver that has ended, once that is noticed."""
         for actor in list(tune.actors.values()):
             noticed = self.kernel.random.random() * NOTICE_SECONDS
-            self.kernel.after(noticed, lambda actor=actor: self.kernel.kill(actor.process))
+            self.kernel.after(noticed, partial(self.kernel.kill, actor.process))
+
+
+Message = TypeVar("Message", Assignment, Outcome)
+
+
+def moved(message: Message, before: str, after: str) -> Message:
+    """Return a message with the paths of another machine; in reality they are equal, on other disks."""
+    if isinstance(message, Outcome):
+        saved = message.checkpoint
+        path = None if saved is None else replace(saved, path=saved.path.replace(before, after))
+        return replace(message, checkpoint=path)
+    paths = {name: value for name, value in vars(message).items() if isinstance(value, str)}
+    return replace(message, **{name: value.replace(before, after) for name, value in paths.items()})
 
 
 class Tune:
@@ -106,14 +152,22 @@ class Tune:
     Args:
         kernel: of the simulation.
         cluster: of the simulation.
+        machine: of the driver.
         session: decides what is launched.
         scheduler: the stopping rule.
         deadline: seconds that an attempt may stay silent.
     """
 
     def __init__(
-        self, kernel: Kernel, cluster: Cluster, session: Session, scheduler: KeyedScheduler, deadline: float
+        self,
+        kernel: Kernel,
+        cluster: Cluster,
+        machine: Machine,
+        session: Session,
+        scheduler: KeyedScheduler,
+        deadline: float,
     ) -> None:
+        self.machine = machine
         self._kernel, self._cluster, self._session = kernel, cluster, session
         self._scheduler, self._deadline = scheduler, deadline
         self._pending: list[Assignment] = []
@@ -153,10 +207,10 @@ class Tune:
         if (assignment := self._session.next_assignment()) is not None:
             self._kernel.trace(f"launches {assignment.attempt_id}")
             self._pending.append(assignment)
-        while self._pending and len(self._cluster.actors) < self._cluster.slots:
+        while self._pending and (free := self._cluster.free()):
             assignment = self._pending.pop(0)
             if assignment.attempt_id in self._session.running:
-                self._cluster.start(assignment, self)
+                self._cluster.start(assignment, self._kernel.random.choice(free), self)
 
     def _handle(self, kind: str, attempt_id: str, content: Any) -> None:
         actor = self.actors.get(attempt_id)
@@ -169,7 +223,7 @@ class Tune:
             self._result(actor, content)
         else:
             del self.actors[attempt_id]
-            self._session.failed(attempt_id, actor.cause, "the worker died")
+            self._session.failed(attempt_id, content, "the worker died")
 
     def _result(self, actor: Actor, result: dict[str, Any]) -> None:
         attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)

@@ -14,10 +14,9 @@ from sqlalchemy import Engine, QueuePool, create_engine, make_url
 
 from orchestrator.ledger.connect import BUSY_SECONDS, configured
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.system import System
 from tests.simulation.kernel import Kernel, Process, Signal
-
-EPOCH = 1_790_000_000.0
-"""Wall-clock time at which a simulation begins."""
+from tests.simulation.system import EPOCH
 
 _engine = create_engine("sqlite://")
 _engine.connect().close()
@@ -46,7 +45,7 @@ class Database:
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.look = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
 
-    def ledger(self, process: Process, wall: Callable[[], float]) -> Ledger:
+    def ledger(self, process: Process, system: System) -> Ledger:
         """Return the ledger as a process opens it."""
 
         class Connection(_Connection):
@@ -60,8 +59,7 @@ class Database:
         address = url.set(drivername="postgresql+psycopg") if self.is_server else url
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         process.on_end.append(engine.dispose)
-        kernel = self.kernel
-        return Ledger(address, cached, wall, kernel.sleep, lambda: kernel.now)
+        return Ledger(address, cached, system)
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Return what is committed now, outside every simulated process."""

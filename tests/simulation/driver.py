@@ -19,24 +19,12 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from tests.simulation.cluster import Cluster, Tune
-from tests.simulation.database import EPOCH, Database
+from tests.simulation.database import Database
 from tests.simulation.kernel import Exited, Kernel, Process
+from tests.simulation.system import Machine, SimulatedSystem
 
 SILENCE_SECONDS = 600.0
 COMPLETE, INTERRUPTED, BUSY = 0, 4, 6
-
-
-@dataclass
-class Machines:
-    """The resources that a session sees."""
-
-    cluster: Cluster
-
-    def capacity(self) -> int:
-        return self.cluster.slots
-
-    def shortage(self) -> str:
-        return "no node"
 
 
 @dataclass
@@ -68,8 +56,9 @@ class Driver:
         sweep: to run.
         database: of the ledger.
         cluster: that trains.
-        paths: where the driver's machine keeps files.
-        skew: what the wall clock of its machine is ahead.
+        machine: on which it runs.
+        store: URL of the checkpoint store, or None.
+        tune: its Ray Tune, once it runs.
     """
 
     kernel: Kernel
@@ -77,17 +66,19 @@ class Driver:
     sweep: SweepConfig
     database: Database
     cluster: Cluster
-    paths: Paths
-    skew: float = 0.0
+    machine: Machine
+    store: str | None
     tune: Tune | None = field(default=None, init=False)
 
-    def wall(self) -> float:
-        """Return seconds since the epoch."""
-        return EPOCH + self.kernel.now + self.skew
+    @property
+    def paths(self) -> Paths:
+        """Return the paths of the installation."""
+        return Paths(self.machine.root / "mlruns", store=self.store)
 
     def main(self) -> None:
         """Run the sweep, or leave because another driver runs it."""
-        with closing(self.database.ledger(self.process, self.wall)) as ledger:
+        system = SimulatedSystem(self.kernel, self.machine, self.process)
+        with closing(self.database.ledger(self.process, system)) as ledger:
             try:
                 self._drive(ledger)
             except Busy as busy:
@@ -119,13 +110,12 @@ class Driver:
             study,
             self.paths,
             Path("data"),
-            resources=Machines(self.cluster),
+            resources=self.cluster,
             node_wait=60.0,
-            clock=lambda: kernel.now,
-            wall=self.wall,
+            clock=ledger.system.monotonic,
         )
         scheduler = schedulers.build(sweep, histories(reports))
         session.settle_stopped(scheduler.stopped)
-        self.tune = Tune(kernel, self.cluster, session, scheduler, SILENCE_SECONDS)
+        self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)
         self.process.on_end.append(lambda: self.cluster.lose_driver(self.tune))  # type: ignore[arg-type]
         self.tune.run(session.check_limits)

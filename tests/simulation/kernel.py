@@ -108,6 +108,10 @@ class Kernel:
         self._main.acquire()
         self._limit = float("inf")
 
+    def count(self) -> int:
+        """Return a number that it has not returned before."""
+        return next(self._entries)
+
     def process(self, name: str) -> Process:
         """Return a new process without threads."""
         process = Process(name)

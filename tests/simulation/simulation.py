@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.storage.paths import Paths
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
-from tests.simulation.cluster import Actor, Cluster
+from tests.simulation.cluster import Actor, Cluster, Node
 from tests.simulation.database import Database
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Fault
@@ -22,6 +21,7 @@ from tests.simulation.files import Watch
 from tests.simulation.invariants import Finished, Outcome, Violation
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
+from tests.simulation.system import Machine
 from tests.simulation.training import Work
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -117,10 +117,12 @@ class _Simulation:
 
     def _run_in(self, folder: Path) -> None:
         kernel = self._kernel
-        self._paths = Paths(folder / "mlruns")
-        self._paths.create()
-        self._database = self._new_database()
-        self._cluster = Cluster(kernel, self._work, self._result.variant.concurrent, on_start=self._started)
+        self._machines = [Machine("m1", folder / "m1")]
+        for machine in self._machines:
+            (machine.root / "mlruns").mkdir(parents=True)
+        self._database = self._new_database(folder / "m1" / "mlruns")
+        nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
+        self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
         self._database.on_commit = Finished(self._database).check
         supervisor = kernel.process("supervisor")
         kernel.start(supervisor, self._supervise)
@@ -132,10 +134,10 @@ class _Simulation:
         finally:
             self._database.close()
 
-    def _new_database(self) -> Database:
+    def _new_database(self, root: Path) -> Database:
         sweep_id = self._sweep.id
         database, log = template(self._result.variant)
-        file = self._paths.root / "sweeps.db"
+        file = root / "sweeps.db"
         file.write_bytes(database)
         backup = file.with_suffix(".backup") / f"{sweep_id}.log"
         backup.parent.mkdir()
@@ -149,7 +151,10 @@ class _Simulation:
             number += 1
             process = self._kernel.process(f"driver-{number}")
             self._plan(process)
-            driver = Driver(self._kernel, process, self._sweep, self._database, self._cluster, self._paths)
+            (machine,) = self._machines
+            driver = Driver(
+                self._kernel, process, self._sweep, self._database, self._cluster, machine, store=None
+            )
             self._kernel.start(process, driver.main)
             while process.alive:
                 self._kernel.sleep(5.0)

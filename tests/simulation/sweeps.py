@@ -12,7 +12,7 @@ from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
-from tests.simulation.database import EPOCH
+from tests.simulation.system import EPOCH
 
 SPACE = """
 task: retrieval

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -125,7 +124,7 @@ class Worker:
         work: of the simulation.
         assignment: of the attempt.
         seconds: of a step.
-        answer: receives each result.
+        answer: receives each outcome.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class Worker:
         work: Work,
         assignment: Assignment,
         seconds: float,
-        answer: Callable[[dict[str, Any]], None],
+        answer: Callable[[Outcome], None],
     ) -> None:
         self._kernel, self._answer, self._assignment = kernel, answer, assignment
         self._engine = CountingEngine(kernel, work, assignment.trial_key, seconds)
@@ -150,7 +149,7 @@ class Worker:
             self.requests -= 1
             outcome = replace(self._advance(), node=self._kernel.task.process.name)
             self._kernel.trace(f"reports {_described(outcome)}")
-            self._answer(outcome.to_result())
+            self._answer(outcome)
 
     def ask(self) -> None:
         """Request the next interval."""

@@ -1,0 +1,63 @@
+"""What a process gets from its operating system: time, waiting, threads, and facts about other processes.
+
+Code that takes a `System` can run in a simulation, which passes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class System:
+    """The operating system of this machine."""
+
+    def time(self) -> float:
+        """Return seconds since the epoch, by a clock that may be set."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment, by a clock that is never set."""
+        return time.monotonic()
+
+    def since_boot(self) -> float:
+        """Return seconds since some moment, by a clock that goes on while the machine is suspended."""
+        return time.clock_gettime(_BOOT_CLOCK)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that many seconds."""
+        time.sleep(seconds)
+
+    def event(self) -> threading.Event:
+        """Return a new event."""
+        return threading.Event()
+
+    def condition(self) -> threading.Condition:
+        """Return a new condition."""
+        return threading.Condition()
+
+    def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
+        """Return a new thread, which ends with the process."""
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def pid(self) -> int:
+        """Return the id of this process."""
+        return os.getpid()
+
+    def host(self) -> str:
+        """Return the name of this machine."""
+        return socket.gethostname()
+
+    def read(self, path: Path) -> str:
+        """Return the text of a file about this machine or a process, or the target of a link.
+
+        Raises:
+            OSError: the file does not exist.
+        """
+        return str(path.readlink()) if path.is_symlink() else path.read_text(encoding="utf-8")
