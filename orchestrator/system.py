@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -53,6 +56,26 @@ class System:
     def host(self) -> str:
         """Return the name of this machine."""
         return socket.gethostname()
+
+    def start_of(self, pid: int) -> int | None:
+        """Return when a process started, or None if there is none of this id.
+
+        On Linux it is counted in ticks since the boot, which no clock changes; elsewhere in milliseconds
+        since the epoch.
+        """
+        try:
+            # The second field, the name of the program in brackets, may hold spaces.
+            return int(self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19])
+        except OSError:
+            return self._start_by_clock(pid)
+
+    def _start_by_clock(self, pid: int) -> int | None:
+        if sys.platform == "linux":
+            return None
+        try:
+            return round(psutil.Process(pid).create_time() * 1000)
+        except psutil.NoSuchProcess:
+            return None
 
     def read(self, path: Path) -> str:
         """Return the text of a file about this machine or a process, or the target of a link.

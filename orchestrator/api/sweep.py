@@ -28,8 +28,8 @@ from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.errors import BadInput
 from orchestrator.exits import Exit
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
-from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.selection import best_of_sweep

@@ -16,6 +16,7 @@ from orchestrator.ledger import stop_requests
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
@@ -81,6 +82,11 @@ class Claim:
     ledger: Ledger
     lease: Lease
     watcher: Watcher
+
+    @property
+    def writer(self) -> SweepWriter:
+        """Writer of the sweep's rows."""
+        return self.lease.writer
 
 
 @contextmanager
