@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,7 +159,7 @@ class Attempts:
         run = self.running.pop(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
-        now = events.milliseconds(time.time())
+        now = events.milliseconds(self._writer.ledger.now())
         self._writer.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
@@ -253,7 +252,7 @@ def _commit(writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: boo
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(time.time())
+    now = events.milliseconds(writer.ledger.now())
     return writer.record_report(
         attempt_id,
         outcome.step,

@@ -254,7 +254,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=time.time()), gpu)
+        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=self.ledger.now()), gpu)
 
     # ---------------------------------------------------------------- watching
 

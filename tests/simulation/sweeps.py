@@ -1,0 +1,104 @@
+"""The sweeps that are simulated: short, with each kind of sampler and stopping rule."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from orchestrator.config import load
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from tests.simulation.system import EPOCH
+
+SPACE = """
+task: retrieval
+model: {{layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}}
+training: {{steps: {steps}, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}}
+search:
+  learning_rate: {{log_uniform: [1e-4, 1e-2]}}
+objective: {{maximize: val/accuracy}}
+sampler: {sampler}
+scheduler: {scheduler}
+budget: {{trials: {trials}{budget}}}
+confirm: {{seeds: {confirm}}}
+resources: {{cpu: 1, concurrent: {concurrent}}}
+"""
+
+SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
+SCHEDULERS = (
+    "{none: {}}",
+    "{asha: {reduction: 2, grace: 0.3}}",
+    "{median: {grace: 0.3, trials: 1}}",
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One sweep.
+
+    Attributes:
+        sampler: of the file.
+        scheduler: of the file.
+        concurrent: attempts that run at once.
+        confirm: confirmations.
+    """
+
+    sampler: str
+    scheduler: str
+    concurrent: int
+    confirm: int
+
+    @property
+    def ordered(self) -> bool:
+        """Return True if the decisions of the sweep do not depend on the order of its reports."""
+        return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
+
+
+VARIANTS = tuple(
+    Variant(sampler, scheduler, concurrent, confirm)
+    for sampler, scheduler, (concurrent, confirm) in itertools.product(
+        SAMPLERS, SCHEDULERS, ((1, 0), (2, 1), (3, 0))
+    )
+)
+
+
+@cache
+def config(variant: Variant) -> SweepConfig:
+    """Return the specification of a variant."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "space.yaml"
+        values = {"steps": 30, "trials": 4, "budget": ""}
+        file.write_text(SPACE.format(**vars(variant), **values))
+        return load(file, profile=None, gpus=0)
+
+
+@cache
+def template(variant: Variant) -> tuple[bytes, bytes]:
+    """Return a SQLite ledger that knows the sweep, and its backup."""
+    sweep = config(variant)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sweeps.db"
+        ledger = Ledger.open(f"sqlite:///{file}")
+        ledger.create_sweep(
+            SweepRecord(
+                id=sweep.id,
+                name=sweep.name,
+                profile=None,
+                task=sweep.task,
+                document=sweep.document(),
+                digest=sweep.digest,
+                state="RUNNING",
+                reason=None,
+                data_source="simulated",
+                data_digest="",
+                facts={"direction": sweep.direction, "metric": sweep.metric},
+                created_at=EPOCH,
+            )
+        )
+        ledger.close()
+        (log,) = (Path(folder) / "sweeps.backup").iterdir()
+        return file.read_bytes(), log.read_bytes()
