@@ -124,5 +124,5 @@ def test_trees_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="must hold recordings of validation, got none"):
         TASK.load({}, tmp_path)
     (root / "bed").rename(root / "_background_noise_" / "bed")
-    with pytest.raises(BadData, match="must hold a folder for each word, got 1 of them"):
+    with pytest.raises(BadData, match="must hold two or more folders of words, got 1"):
         TASK.check({}, tmp_path)
