@@ -113,9 +113,7 @@ class SpeechCommands(Task):
             scale = moments if split == "train" else scale
         signature = Signature("class", len(_words(root)), None, 1, RATE // every, scale=scale)
         note = (
-            f"{left_out} recordings of held-out speakers, which are in no list, are left out"
-            if left_out
-            else ""
+            f"left out: recordings of held-out speakers that are in no list ({left_out})" if left_out else ""
         )
         return Encoding(signature, majority(targets), entropy(targets["validation"]), note)
 
