@@ -3,8 +3,8 @@
     <folder>/arrays.npz       the arrays by name
     <folder>/manifest.json    {"files": {"arrays.npz": {"bytes": ..., "sha256": ...}}, "facts": {...}}
 
-A checkpoint is staged in a hidden folder beside its own and appears under its name by one `os.replace`, all
-of it flushed to disk before: a process or a machine that dies leaves the whole checkpoint or none.
+A checkpoint is staged in a hidden folder, flushed to disk, and then given its name by one `os.replace`: a
+process or a machine that dies leaves the whole checkpoint or none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ARRAYS, MANIFEST = "arrays.npz", "manifest.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is told of a checkpoint that has been written.
+    """Facts about a checkpoint that has been written.
 
     Attributes:
         digest: SHA-256 of `manifest.json`, and through it of everything in the folder.
@@ -44,15 +44,15 @@ class Manifest:
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Manifest:
-    """Write a checkpoint; what stood in `folder` before is replaced once the new one is whole.
+    """Write a checkpoint; a checkpoint that is in `folder` is replaced once the new one is whole.
 
     Args:
-        folder: its place; parents are created.
+        folder: the folder of the checkpoint; parents are created.
         arrays: by name, of plain number types.
         facts: JSON values.
 
     Raises:
-        OSError: if the disk is full or fails; `folder` is then as it was.
+        OSError: the disk is full or fails; `folder` is then as it was.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     stage = _hidden_beside(folder)
@@ -69,8 +69,8 @@ def load(folder: Path, digest: str | None = None) -> tuple[dict[str, np.ndarray]
     """Read a checkpoint's arrays and facts, having compared every byte with the manifest.
 
     Args:
-        folder: its place.
-        digest: of its manifest, where it is known: without it a changed fact may pass for another.
+        folder: the folder of the checkpoint.
+        digest: of its manifest, if it is known: without it, a changed fact may go unnoticed.
 
     Raises:
         DamagedCheckpoint: a file is missing, or has another size or digest than the manifest says; names it.
@@ -102,7 +102,7 @@ def _publish(stage: Path, folder: Path) -> None:
 
 @contextmanager
 def _stepped_aside(folder: Path) -> Iterator[None]:
-    """Move what stands in a folder aside; back if the body fails, away if it does not."""
+    """Move a folder aside; restore it if the body fails, else remove it."""
     if not folder.exists():
         yield
         return
@@ -139,14 +139,14 @@ def _flush_folder(folder: Path) -> None:
 def _manifest(folder: Path, digest: str | None) -> dict[str, Any]:
     path = folder / MANIFEST
     content = _read(path)
-    if digest is not None and (found := hashlib.sha256(content).hexdigest()) != digest:
-        raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{found[:12]}...")
+    if digest is not None and (actual := hashlib.sha256(content).hexdigest()) != digest:
+        raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{actual[:12]}...")
     try:
         document = json.loads(content)
         claims = document["files"][ARRAYS]
         whole = set(claims) == {"bytes", "sha256"} and isinstance(document["facts"], dict)
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, "must be a checkpoint's manifest", f"what cannot be read ({error!r})") from error
+        raise _damaged(path, "must be a checkpoint's manifest", f"an unreadable file ({error!r})") from error
     if not whole:
         raise _damaged(path, "must give sizes, digests and facts", f"{claims}")
     return document

@@ -37,12 +37,12 @@ Answers = dict[str, list[Any]]
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads examples as the task's own data was read.
+    """Reads raw examples as the task's own data was read.
 
     Attributes:
         task: the task.
         signature: of its arrays.
-        characters: what its tokens stand for; '' unless they are characters.
+        characters: the characters of its tokens; '' if tokens are not characters.
     """
 
     task: Task
@@ -61,7 +61,7 @@ class Reader:
             example: a text, a pair of texts, or an array as the task stores it.
 
         Raises:
-            Refusal: if the example is none that the task asks about.
+            Refusal: the example is not one of the task.
         """
         if not self.task.texts:
             return (self._numbers(example),)
@@ -72,11 +72,11 @@ class Reader:
         return tuple(self.task.tokens(text, self.signature.length, self.characters) for text in texts)
 
     def padded(self, examples: Sequence[tuple[np.ndarray, ...]], rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs and lengths of `rows` examples, those behind the given ones of one step of zeros.
+        """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
 
         Args:
-            examples: what `read` returned.
-            rows: at least as many.
+            examples: as `read` returns them.
+            rows: number of rows; at least the number of examples.
 
         Returns:
             (rows, L), (rows, L, F) or (rows, 2, L), and true lengths (rows,) or (rows, 2).
@@ -98,41 +98,45 @@ class Reader:
         longest, tokens = self.signature.length, self.signature.vocabulary
         shape = f"({', '.join(map(str, ('steps', *self.width)))})"
         try:
-            found = np.asarray(example, np.float64)
+            values = np.asarray(example, np.float64)
         except (TypeError, ValueError) as error:
             must = f"must be an array of numbers {shape}"
             raise Refusal("example", must, repr(example)[:60], "Write its numbers.") from error
         if (
-            found.ndim != 1 + len(self.width)
-            or found.shape[1:] != self.width
-            or not 0 < len(found) <= longest
+            values.ndim != 1 + len(self.width)
+            or values.shape[1:] != self.width
+            or not 0 < len(values) <= longest
         ):
             must = f"must be an array {shape} of 1 to {longest} steps"
-            raise Refusal("example", must, f"shape {found.shape}", "Give each example an array of its own.")
-        if not np.isfinite(found).all() or (tokens and not _whole(found, tokens)):
+            raise Refusal(
+                "example", must, f"shape {values.shape}", "Give every example as an array of its own."
+            )
+        if not np.isfinite(values).all() or (tokens and not _whole(values, tokens)):
             must = f"must hold tokens 0 to {tokens - 1}" if tokens else "must hold finite numbers"
-            raise Refusal("example", must, str(found.ravel()[:6].tolist()), "Give what the task stores.")
-        return found.astype(self._type)
+            raise Refusal(
+                "example", must, str(values.ravel()[:6].tolist()), "Give numbers as the task stores them."
+            )
+        return values.astype(self._type)
 
 
-def _whole(found: np.ndarray, below: int) -> bool:
-    return bool(np.all((found == np.floor(found)) & (found >= 0) & (found < below)))
+def _whole(values: np.ndarray, below: int) -> bool:
+    return bool(np.all((values == np.floor(values)) & (values >= 0) & (values < below)))
 
 
 class Predictor:
     """The network of a checkpoint.
 
     Attributes:
-        settings: what was trained.
+        settings: of the trial that was trained.
         signature: of its task's arrays.
         reader: turns raw examples into sequences.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read a checkpoint; nothing else is needed, the task's data least of all.
+        """Read a checkpoint; nothing else is needed, not even the task's data.
 
         Raises:
-            DamagedCheckpoint: if a file does not match its manifest.
+            DamagedCheckpoint: a file does not match its manifest.
         """
         arrays, facts = checkpoint.load(folder)
         self.settings = TrialSettings.from_document(facts["settings"])
@@ -140,7 +144,7 @@ class Predictor:
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])
         self._layout = Program(self.settings, self.signature, padded=True, evaluated=1).layout
         self._trained = Names(self._layout.params, self._layout.stats).together(arrays)
-        # The arrays are arguments: XLA would spend minutes on folding constants.
+        # The arrays are arguments: as constants, XLA would fold them for minutes.
         self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths)[0])
         self._step = jax.jit(lambda trained, carried, now: step(self._model(trained), carried, now))
 
@@ -148,7 +152,7 @@ class Predictor:
         """Answer raw examples: texts, pairs of texts, or arrays as the task stores them.
 
         Raises:
-            Refusal: if one of them is none that the task asks about.
+            Refusal: one of them is not an example of the task.
         """
         return self._answers(self.logits([self.reader.read(example) for example in examples]))
 
@@ -165,7 +169,7 @@ class Predictor:
         """Return the network before the first step of a sequence.
 
         Raises:
-            Refusal: if it reads the sequence backwards too, or compares two.
+            Refusal: the network also reads the sequence backwards, or compares two sequences.
         """
         return Stream(self._trained, self._step, initial_state(self._model(self._trained)))
 
@@ -189,7 +193,7 @@ class Predictor:
 
 
 class Stream:
-    """One sequence, read step by step; all that is remembered of it is the carried state."""
+    """One sequence, read step by step; the carried state is all that is remembered of it."""
 
     def __init__(self, trained: Trained, step: Any, carried: Carried) -> None:
         self._trained, self._step, self._carried = trained, step, carried
@@ -201,7 +205,7 @@ class Stream:
 
 
 class Carried(NamedTuple):
-    """All that a network remembers of the steps so far.
+    """The memory of a network after the steps so far.
 
     Attributes:
         layers: the state of each block's layer.
@@ -215,14 +219,14 @@ class Carried(NamedTuple):
 
 
 def initial_state(model: Model) -> Carried:
-    """Return what is carried before the first step.
+    """Return the memory before the first step.
 
     Raises:
-        Refusal: if the network reads the sequence backwards too, or compares two sequences.
+        Refusal: the network also reads the sequence backwards, or compares two sequences.
     """
     if model.signature.towers != 1:
-        must, remedy = "the network must read one sequence", "Give both documents whole, to `predict`."
-        raise Refusal("streaming", must, f"{model.signature.towers} of them", remedy)
+        must, remedy = "the network must read one sequence", "Call `predict` with both documents."
+        raise Refusal("streaming", must, f"{model.signature.towers} sequences", remedy)
     for block in model.blocks:
         only_looks_back(block.layer)
     layers = tuple(block.layer.initial_state() for block in model.blocks)
@@ -234,11 +238,11 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
 
     Args:
         model: the network.
-        carried: what `initial_state` or the step before returned.
+        carried: returned by `initial_state` or by the step before.
         now: the step's token, a scalar, or its numbers (F,), as stored.
 
     Returns:
-        What is carried on, and logits (C,): of the sequence so far, or of this step for an output by step.
+        The next memory, and logits (C,): of the sequence so far, or of this step for an output by step.
     """
     x = model.encoder(now[None, None])
     states = []

@@ -2,7 +2,7 @@
 
     (B, L) tokens or (B, L, F) numbers -> encoder, blocks (B, L, D) -> pooling (B, D) -> head (B, C)
 
-Padding never reaches an answer: rows behind the true lengths are zero between blocks and after each
+Padding never reaches an answer: rows after the true lengths are zero between blocks and after each
 normalisation, sums over time are divided by true lengths, and a layer's reverse pass starts at the true end.
 
 Source: RotRNN, figure 1; S5's released harness for what the paper leaves open (batch normalisation with
@@ -32,7 +32,7 @@ Ranges: TypeAlias = Mapping[str, Bounds]
 
 
 class Training(NamedTuple):
-    """What a forward pass needs in training and not in evaluation.
+    """Inputs of a forward pass in training that evaluation does not have.
 
     Attributes:
         rate: share of channels dropped, a scalar; may be traced.
@@ -46,7 +46,7 @@ class Training(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """Where sequences end.
+    """Masks of the true steps of sequences.
 
     Attributes:
         lengths: (B,) true lengths, or None if nothing is padded.
@@ -59,7 +59,7 @@ class Padding(NamedTuple):
     steps: Array
 
     def zeroed(self, x: Array) -> Array:
-        """Return x (B, L, D) with zeros behind each sequence's end."""
+        """Return x (B, L, D) with zeros after the end of each sequence."""
         return x if self.mask is None else jnp.where(self.mask, x, 0)
 
 
@@ -180,7 +180,7 @@ def _rows_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, 
     """Sum the cotangents of each token.
 
     A CPU adds them up one by one (0.05 ms against 0.5 ms for the product at 4,096 tokens of 100). A GPU would
-    do so in any order, so that no two runs would be equal; there the product is taken.
+    do so in any order, so that no two runs would be equal; on a GPU the product is computed.
     """
     kernel, tokens = kept
     rows, flat = tokens.reshape(-1), cotangent.reshape(-1, kernel.shape[1])
@@ -249,8 +249,8 @@ class Block(nnx.Module):
     def mixed(self, hidden: Array) -> Array:
         """Return Dense * sigmoid(Dense) of hidden (..., D).
 
-        Flat, for the weights' gradient takes a CPU 4 times as long when it sums over two axes (1.1 ms against
-        0.26 ms at (16, 256, 32)).
+        The axes are flattened, because a CPU takes 4 times as long for the weights' gradient if it sums over
+        two axes (1.1 ms against 0.26 ms at (16, 256, 32)).
         """
         value, gate = jnp.split(self.mix(hidden.reshape(-1, hidden.shape[-1])), 2, axis=-1)
         return (value * jax.nn.sigmoid(gate)).reshape(hidden.shape)
@@ -336,7 +336,7 @@ def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Blo
 
 
 def _padding(lengths: Array | None, shape: tuple[int, ...]) -> Padding:
-    """Return where sequences of shape (B, L, ...) end."""
+    """Return the padding of sequences of shape (B, L, ...)."""
     if lengths is None:
         return Padding(None, None, jnp.float32(shape[0] * shape[1]))
     steps = jnp.maximum(jnp.sum(lengths), 1).astype(jnp.float32)
@@ -346,7 +346,7 @@ def _padding(lengths: Array | None, shape: tuple[int, ...]) -> Padding:
 def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:
     """Return factors (depth, 2, B, 1, D), 0 or 1 / (1 - rate): one draw a step, shared over time.
 
-    `nnx.Dropout` takes only a Python rate, which would compile a program a trial.
+    `nnx.Dropout` takes only a Python rate, which would compile one program for every trial.
     """
     keep = 1 - training.rate
     return (uniform(training.seed, (depth, 2, batch, 1, width)) < keep) / keep

@@ -168,4 +168,4 @@ def test_the_contract_sees_manners(tmp_path: Path) -> None:
     found = violations(Loud(), {}, tmp_path)
     assert "check must write nothing" in found
     assert "an unknown option must be refused" in found
-    assert "the test split must not be opened before it is asked for" in found
+    assert "the test split must not be opened before it is used" in found

@@ -123,7 +123,7 @@ def test_pairs_read_as_they_are_encoded() -> None:
 
 
 def test_padding_keeps_the_true_lengths() -> None:
-    """Rows behind the given ones are there for the shape alone."""
+    """Rows that fill up the shape do not change the given ones."""
     inputs, lengths = NUMBERS.padded([NUMBERS.read([[0.5, 1]])], 2)
     assert inputs.shape == (2, 3, 2)
     assert lengths.tolist() == [1, 1]

@@ -15,22 +15,22 @@ from trainables.errors import Refusal
 
 
 def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Divide the training examples by seed; return the places of training and of validation, ascending.
+    """Divide the training examples by seed; return the indices of training and of validation, ascending.
 
     Args:
-        task: for the refusal.
-        examples: how many there are.
-        share: of them goes to validation.
-        seed: of the draw.
+        task: name of the task, for the refusal.
+        examples: number of training examples.
+        share: share of the examples that is held out for validation.
+        seed: seed of the draw.
 
     Raises:
-        Refusal: one of the two would be empty.
+        Refusal: training or validation would be empty.
     """
     number = round(share * examples)
     if not 0 < number < examples:
         raise Refusal(
             f"task {task}: options.validation_share",
-            "must leave examples on both sides",
+            "must leave examples for training and for validation",
             f"{share} of {examples} examples",
             "0.1 is usual.",
         )
@@ -39,9 +39,9 @@ def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarr
 
 
 def mixed(examples: int, seed: int) -> np.ndarray:
-    """Return the places of examples in an order of which any first part is a fair sample.
+    """Return the indices of examples in an order of which any first part is a fair sample.
 
-    For data sets that come class after class: a report reads the first so many examples of validation.
+    Needed by data sets that are sorted by class: a report may read only the first examples of validation.
     """
     return np.random.default_rng(seed).permutation(examples)
 

@@ -1,8 +1,8 @@
-"""What a task is: three disjoint splits in one shape, a metric, a chance level, and where it all came from.
+"""The contract of a task: three disjoint splits in one shape, a metric, a chance level, and a source.
 
-A task subclasses `Task` with two methods: `find` says cheaply which source would be used, `encode` writes
-that source's arrays once. Everything between (checked options, the cache, lazily opened splits, digests) is
-here.
+A task subclasses `Task` with two methods: `find` returns cheaply which source would be used, and `encode`
+writes that source's arrays once. `Task` does the rest: checked options, the cache, lazily opened splits,
+digests.
 
 Letters: n examples, L length, F features a step, C classes.
 """
@@ -37,7 +37,7 @@ PAD, UNKNOWN, END = 0, 1, 2
 """Token numbers that every vocabulary starts with: padding, an unknown token, the end of the sequence."""
 
 SPECIALS = 3
-"""Number of reserved tokens; a task's own start here."""
+"""Number of reserved tokens; the first token of a task's own."""
 
 LARGEST = 2**32 - 1
 """The largest integer that an option may have: every seed, and more examples than any data set has."""
@@ -60,7 +60,7 @@ IDENTITY = Scale()
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything a model must know of a task's arrays.
+    """Everything that a model must know about a task's arrays.
 
     Attributes:
         output: what is predicted.
@@ -70,7 +70,7 @@ class Signature:
         length: L, the padded length of every sequence.
         towers: sequences an example has: 1, or 2 for pairs.
         scale: maps stored numbers to model inputs; ignored for tokens.
-        metric: what validation and test are scored by.
+        metric: the score of validation and test.
     """
 
     output: Output
@@ -84,7 +84,7 @@ class Signature:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Signature:
-        """Return the signature of which `asdict` made a document."""
+        """Return the signature that `asdict` turned into a document."""
         shift, factor = document["scale"]
         return Signature(**{**document, "scale": Scale(tuple(shift), tuple(factor))})
 
@@ -109,17 +109,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Remote:
-    """One file that is fetched.
+    """One published file that can be fetched.
 
     Attributes:
-        url: where it is published.
-        place: what it becomes in the data folder: a file, or a folder unpacked from an archive.
-        sha256: its published sum, or None where none is published.
-        size: its bytes, or None where they are not published.
+        url: its address.
+        place: path in the data folder: of the file, or of the folder unpacked from an archive.
+        sha256: its published sum, or None if none is published.
+        size: its size in bytes, or None if it is not published.
         inside: for an archive, the folder in it that becomes `place`; "" for all of it, None for a file
-            that is kept as it is.
-        unpacked: bytes that the unpacked part may have at most.
-        members: files and folders that the unpacked part may have at most.
+            that is not unpacked.
+        unpacked: largest size of the unpacked part, in bytes.
+        members: largest number of files and folders of the unpacked part.
     """
 
     url: str
@@ -132,12 +132,12 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The file's own name."""
+        """File name at the end of the URL."""
         return self.url.rsplit("/", 1)[-1]
 
 
 def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) -> Remote:
-    """Return one folder of Long Range Arena's only archive; its authors publish no sum."""
+    """Return one folder of the archive of Long Range Arena, whose authors publish no sum."""
     return Remote(
         url="https://storage.googleapis.com/long-range-arena/lra_release.gz",
         place=place,
@@ -151,15 +151,15 @@ def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) ->
 
 @dataclass(frozen=True)
 class Source:
-    """Where a task's data would come from.
+    """The source that a task's data would come from.
 
     Attributes:
         phrase: one phrase for print, MLflow and the report.
-        comparable: whether its scores compare with the papers'.
-        note: why they do not, or what differs though they do; '' if nothing.
-        files: files and folders it is read from; empty for what is generated or embedded.
-        identity: digest of what is not in `files` (an embedded text).
-        kind: short name by which `encode` tells the sources of one task apart.
+        comparable: whether scores compare with the papers'.
+        note: why they do not, or what differs although they do; '' if nothing.
+        files: files and folders that are read; empty if the data is generated or embedded.
+        identity: digest of content that is not in `files` (an embedded text).
+        kind: short name by which `encode` distinguishes the sources of one task.
     """
 
     phrase: str
@@ -172,14 +172,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What `encode` found out beside the arrays it wrote.
+    """Facts about the arrays that `encode` wrote.
 
     Attributes:
         signature: of the arrays.
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
-        note: what a reader of the scores should know and `find` could not; '' if nothing.
-        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+        note: a remark for readers of the scores that `find` could not make; '' if none.
+        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
     """
 
     signature: Signature
@@ -195,16 +195,16 @@ class TaskData:
 
     Attributes:
         signature: of the arrays.
-        train: what gradients are taken on.
-        validation: what trials are compared on.
+        train: the split that gradients are computed on.
+        validation: the split that trials are compared on.
         open_test: opens the test split; nothing of it is read before.
-        source: where it came from, one phrase.
+        source: the source in one phrase.
         comparable: whether scores compare with the papers'.
-        note: why not, or what to know; '' if nothing.
+        note: why they do not, or another remark; '' if none.
         digest: SHA-256 of the content of all three splits.
         chance: the metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: the loss of the best constant answer, the line a training loss must fall under.
-        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+        trivial_loss: the loss of the best constant answer; a training loss must fall below it.
+        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
     """
 
     signature: Signature
@@ -221,11 +221,11 @@ class TaskData:
 
     @cached_property
     def test(self) -> Split:
-        """The test split, opened at the first use."""
+        """The test split, opened when it is first used."""
         return self.open_test()
 
     def constant_answer(self, score: str) -> dict[str, float]:
-        """Return what the best constant answer scores on "validation" and on "test".
+        """Return the score of the best constant answer, on "validation" and on "test".
 
         Args:
             score: the task's metric, or "loss".
@@ -241,11 +241,11 @@ class Task(ABC):
     Attributes:
         name: its name in `TASKS` and in a search-space file.
         title: one line for `data list` and the reference page.
-        metric: what its splits are scored by.
-        options: the options a search-space file may give.
+        metric: the score of its splits.
+        options: the options that a search-space file may give.
         remotes: the published files that it reads.
-        texts: an example in words, one text a tower; empty where an example is numbers.
-        version: of the encoding; raise it when `encode` writes other arrays, or tells more, than before.
+        texts: an example as texts, one a tower; empty if an example is numbers.
+        version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
     name: ClassVar[str]
@@ -263,10 +263,10 @@ class Task(ABC):
 
     @abstractmethod
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say which source would be used, reading no more than headers.
+        """Return the source that would be used, reading no more than headers.
 
         Raises:
-            BadData: a file is missing, or is not what its name promises.
+            BadData: a file is missing, or is not in the format that its name promises.
         """
 
     @abstractmethod
@@ -281,35 +281,35 @@ class Task(ABC):
         """Return a text as `encode` writes it: (at most `length`,) token numbers, the end token included.
 
         Args:
-            text: of a task of texts.
+            text: one text of an example.
             length: L.
-            characters: of the task's data.
+            characters: `TaskData.characters` of the task.
 
         Raises:
-            Refusal: the text is none that the task asks about.
+            Refusal: the text is not an example of the task, or its examples are not texts.
         """
         raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
 
     def validate(self, options: Mapping[str, Any]) -> None:  # noqa: B027 (most tasks have no such rule)
-        """Refuse options that are each legal but do not go together.
+        """Refuse options that are legal one by one but contradict each other.
 
         Raises:
-            Refusal: with the options named.
+            Refusal: names the options.
         """
 
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say which source would be used, in under half a second and with nothing written.
+        """Return the source that would be used, in under half a second and without writing anything.
 
         Raises:
             Refusal: an option is unknown or out of bounds.
-            BadData: a file is missing, or is not what its name promises.
+            BadData: a file is missing, or is not in the format that its name promises.
         """
         complete = completed(self.name, self.options, options)
         self.validate(complete)
         return self.find(complete, folder)
 
     def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
-        """Return the data, encoded into `folder/.cache` at the first call and memory-mapped afterwards.
+        """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
 
         Raises:
             Refusal: an option is unknown or out of bounds, asks for more data than the memory holds, or the
@@ -389,7 +389,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
         digest=cache.digest,
         chance=facts["chance"],
         trivial_loss=facts["trivial_loss"],
-        characters=facts.get("characters", ""),  # only what is made of characters has told them
+        characters=facts.get("characters", ""),  # entries of earlier versions do not have it
     )
 
 

@@ -44,11 +44,13 @@ class Image(Task):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "colour": Option(False, "Three features a pixel (as LRU) instead of their luma (as RotRNN, S5, S4)."),
+        "colour": Option(
+            False, "Read three features a pixel (as LRU does), not their luma (as RotRNN, S5 and S4 do)."
+        ),
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(42, "Of the images held out.", at_least=0),
+        "seed": Option(42, "Seed of the held-out images.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
@@ -59,7 +61,7 @@ class Image(Task):
             remedy = "Fetch it (`data fetch image`)."
             raise BadData(str(folder / next(iter(cifar.FORMATS))), must, "no such folder", remedy)
         mode = "colour" if options["colour"] else "grey"
-        # The published batches differ in size by their pickles' few bytes only; a subset is far smaller.
+        # The two published formats differ in size by a few bytes; a subset is far smaller.
         whole = sum(path.stat().st_size for path in paths) >= _PUBLISHED_BYTES
         return Source(
             f"CIFAR-10 in {paths[0].parent.name}, {mode}",

@@ -41,7 +41,7 @@ _FILES = {
     ),
     "t10k-labels-idx1-ubyte": (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
 }
-"""Each file with the size and the sum of its packed form."""
+"""Each file, with the size and the SHA-256 of its packed form."""
 
 
 class SequentialMnist(Task):
@@ -62,11 +62,11 @@ class SequentialMnist(Task):
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(0, "Of the images held out.", at_least=0),
+        "seed": Option(0, "Seed of the held-out images.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether MNIST's four files are there, by their headers."""
+        """Return MNIST's four files, having read their headers."""
         paths = tuple(_located(folder, name) for name in _FILES)
         counts = tuple(_checked(images, labels) for images, labels in (paths[:2], paths[2:]))
         note = (
@@ -81,10 +81,10 @@ class SequentialMnist(Task):
         )
 
     def order(self, options: Mapping[str, Any]) -> str:
-        """Name the order in which pixels are read."""
+        """Return the order in which pixels are read, in words."""
         return "pixels in reading order"
 
-    def places(self, options: Mapping[str, Any]) -> np.ndarray:
+    def pixel_order(self, options: Mapping[str, Any]) -> np.ndarray:
         """Return the pixel that each step reads (784,)."""
         return np.arange(PIXELS)
 
@@ -94,7 +94,7 @@ class SequentialMnist(Task):
         _refuse_labels(source.files[1], labels)
         _refuse_labels(source.files[3], test_labels)
         train, validation = divided(self.name, len(images), options["validation_share"], options["seed"])
-        places = self.places(options)
+        pixels_read = self.pixel_order(options)
         parts = {
             "train": (images[train], labels[train]),
             "validation": (images[validation], labels[validation]),
@@ -102,7 +102,7 @@ class SequentialMnist(Task):
         }
         targets = {}
         for number, (split, (pixels, classes)) in enumerate(parts.items(), 1):
-            out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, places, None])
+            out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, pixels_read, None])
             out.put(f"{split}.lengths", np.full(len(pixels), PIXELS, np.int32))
             targets[split] = classes.astype(np.int32)
             out.put(f"{split}.targets", targets[split])
@@ -119,17 +119,15 @@ class PermutedMnist(SequentialMnist):
     name = "psmnist"
     title = "Permuted sequential MNIST: pixels in a fixed random order (L = 784), 10 classes"
     options: ClassVar[Mapping[str, Option]] = {
-        "permutation": Option(
-            "seed-92916", "The order of the pixels.", choices=("seed-92916", "bit-reversal")
-        ),
+        "permutation": Option("seed-92916", "Order of the pixels.", choices=("seed-92916", "bit-reversal")),
         **SequentialMnist.options,
     }
 
     def order(self, options: Mapping[str, Any]) -> str:
-        """Name the permutation."""
+        """Return the name of the permutation, in words."""
         return f"pixels permuted by {options['permutation']}"
 
-    def places(self, options: Mapping[str, Any]) -> np.ndarray:
+    def pixel_order(self, options: Mapping[str, Any]) -> np.ndarray:
         """Return the pixel that each step reads (784,)."""
         if options["permutation"] == "seed-92916":
             return np.random.RandomState(_PERMUTATION_SEED).permutation(PIXELS)

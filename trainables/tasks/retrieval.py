@@ -1,7 +1,7 @@
 """Retrieval: are two documents related? Two towers, two classes, character by character.
 
-Read from Long Range Arena's AAN pairs where the data folder has them; otherwise from passages of Python's own
-documentation, which is said wherever a score is shown.
+The documents are Long Range Arena's AAN pairs if the data folder has them, else passages of Python's own
+documentation; every score names the source.
 
 Source: Long Range Arena (Tay et al. 2021), section 2.2.3; ACL Anthology Network (Radev et al. 2013).
 """
@@ -54,28 +54,30 @@ class Retrieval(Task):
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
-            "AAN where the data folder has it, else Python's documentation; or one of the two always.",
+            "`auto` reads AAN if the data folder has it, else Python's documentation.",
             choices=("auto", "aan", "pydoc"),
         ),
         "length": Option(4000, "Padded characters of a document; longer ones are cut off.", at_least=16),
         "passage": Option(256, "Padded characters of a passage of Python's documentation.", at_least=16),
         "pairs": Option(20_000, "Training pairs from Python's documentation.", at_least=2),
-        "held_out": Option(1000, "Pairs of validation, and as many of test, likewise.", at_least=2),
-        "seed": Option(0, "Of the passages' split and of the pairs, likewise.", at_least=0),
+        "held_out": Option(
+            1000, "Pairs of validation, and of test, from Python's documentation.", at_least=2
+        ),
+        "seed": Option(0, "Seed of the split and of the pairs of Python's documentation.", at_least=0),
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:
-        """Refuse numbers of pairs that cannot be half and half."""
+        """Refuse odd numbers of pairs, which cannot have equal classes."""
         for name in ("pairs", "held_out"):
             if options[name] % 2:
                 where = f"task retrieval: options.{name}"
                 raise Refusal(where, "must be even, for equal classes", str(options[name]), "Add one.")
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether the AAN pairs or the embedded passages would be used."""
-        found = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
-        if options["source"] == "aan" or (options["source"] == "auto" and found):
-            return _aan(found or folder / _FOLDERS[0])
+        """Return the AAN pairs or the embedded passages."""
+        published = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
+        if options["source"] == "aan" or (options["source"] == "auto" and published):
+            return _aan(published or folder / _FOLDERS[0])
         return Source(
             pydoc_passages.phrase(_passage(options) - 1),
             comparable=False,
@@ -172,7 +174,7 @@ def _row(where: str, fields: list[str]) -> Row:
 
 
 class _AanEncoder:
-    """Encodes the three files, each row read twice: once to check and count, once to write."""
+    """Encodes the three files; each row is read twice: once to be checked and counted, once to be written."""
 
     def __init__(self, paths: Mapping[str, Path], length: int, progress: Progress) -> None:
         self._paths, self._length, self._progress = paths, length, progress

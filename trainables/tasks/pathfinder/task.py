@@ -2,7 +2,7 @@
 
 Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128.
 
-Read from Long Range Arena's images where the data folder has them, else drawn by their rule.
+The images are Long Range Arena's if the data folder has them, else drawn by their rule.
 
 Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), sections 2.2.5 and 2.2.6 (Path-X).
 """
@@ -37,7 +37,7 @@ from trainables.tasks.pathfinder.snakes import Work, generated
 
 _PUBLISHED = 200_000
 _HELD_OUT = 10
-"""One in so many published images is of validation, and as many of test."""
+"""One of so many published images belongs to validation, and as many belong to test."""
 
 _FOLDERS = {32: "lra_release/lra_release/pathfinder32", 128: "lra_release/lra_release/pathfinder128"}
 """The published folder of each side."""
@@ -58,21 +58,21 @@ class Pathfinder(Task):
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
-            "LRA's images where the data folder has them and the sizes are LRA's, or one of the two always.",
+            "`auto` reads LRA's images if the data folder has them and the sizes are LRA's, else draws.",
             choices=("auto", "published", "generated"),
         ),
         "difficulty": Option("hard", "Length of the dashed lines.", choices=tuple(CONTOURS)),
         "examples": Option(160_000, "Generated training images.", at_least=1),
-        "held_out": Option(20_000, "Generated images of validation, and as many of test.", at_least=1),
-        "seed": Option(0, "Of the generator.", at_least=0),
+        "held_out": Option(20_000, "Generated images of validation, and of test.", at_least=1),
+        "seed": Option(0, "Seed of the generator.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether LRA's images or the generator would be used."""
-        found = pathfinder_archive.located(folder, self.side, options["difficulty"])
+        """Return LRA's images or the generator."""
+        published = pathfinder_archive.located(folder, self.side, options["difficulty"])
         whole = all(options[name] == self.options[name].default for name in ("examples", "held_out"))
-        if options["source"] == "published" or (options["source"] == "auto" and whole and found):
-            return self._published(found, options["difficulty"])
+        if options["source"] == "published" or (options["source"] == "auto" and whole and published):
+            return self._published(published, options["difficulty"])
         sizes = f"{options['examples']:,}/{options['held_out']:,}/{options['held_out']:,}"
         return Source(
             f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
@@ -81,15 +81,16 @@ class Pathfinder(Task):
             note=_NOTE if whole else f"{_NOTE}, and fewer or more of them: does not compare with the papers",
         )
 
-    def _published(self, found: Path | None, difficulty: str) -> Source:
+    def _published(self, published: Path | None, difficulty: str) -> Source:
         name = f"pathfinder{self.side}/{pathfinder_archive.FOLDERS[difficulty]}"
-        if found is None:
+        if published is None:
             remedy = f"Fetch it (`data fetch {self.name}`), or set `data: {{source: generated}}`."
             raise BadData(
                 name, "must be a folder of LRA's images in the data folder", "no such folder", remedy
             )
-        pathfinder_archive.metadata(found)
-        return Source(f"LRA's Pathfinder images in {name}", comparable=True, files=(found,), kind="published")
+        pathfinder_archive.metadata(published)
+        phrase = f"LRA's Pathfinder images in {name}"
+        return Source(phrase, comparable=True, files=(published,), kind="published")
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write pixels 0 to 255, scaled to [-1, 1] by the signature."""
