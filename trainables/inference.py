@@ -11,8 +11,8 @@ import numpy as np
 
 from trainables import checkpoint, streaming
 from trainables.data.task import Signature
-from trainables.engine.engine import bucket
 from trainables.engine.program import Program
+from trainables.engine.slots import bucket
 from trainables.engine.state import Names, Trained
 from trainables.model import Model
 from trainables.reading import Reader
