@@ -19,8 +19,8 @@ from jax import numpy as jnp
 
 from trainables import checkpoint
 from trainables.data.task import Signature, Task
-from trainables.engine.engine import bucket
 from trainables.engine.program import Program
+from trainables.engine.slots import bucket
 from trainables.engine.state import Names, Trained
 from trainables.errors import Refusal
 from trainables.layers.layer import only_looks_back

@@ -185,12 +185,15 @@ class EngineServer:
             return
         began, compiled = time.monotonic(), engine.compiled
         try:
-            done = engine.round()
+            ended = engine.round()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             self._fail(error)
             return
+        for index, failure in ended.failures.items():
+            self._answer(occupied[index], failure_outcome(occupied[index].request.assignment, failure))
+        done = {*ended.reports, *ended.failures}
         stopped = [index for index in serving if index not in done and occupied[index].attempt.must_stop()]
-        for index, report in {**done, **{index: engine.cut(index) for index in stopped}}.items():
+        for index, report in {**ended.reports, **{index: engine.cut(index) for index in stopped}}.items():
             self._report(index, report)
         self.occupancy.add(len(serving), time.monotonic() - began - (engine.compiled - compiled))
         if done:

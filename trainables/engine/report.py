@@ -44,7 +44,8 @@ class Log(NamedTuple):
         norms: (depth,), of the last step.
         rate: of the last step.
         step: updates the slot has done in all.
-        finite: whether the slot is not frozen.
+        taken: updates the slot has done in this call.
+        finite: False if the slot is frozen.
     """
 
     loss: Array
@@ -54,6 +55,7 @@ class Log(NamedTuple):
     norms: Array
     rate: Array
     step: Array
+    taken: Array
     finite: Array
 
 
@@ -74,6 +76,7 @@ def empty(depth: int) -> Log:
         norms=jnp.zeros(depth),
         rate=jnp.float32(0),
         step=jnp.int32(0),
+        taken=jnp.int32(0),
         finite=jnp.bool_(True),
     )
 
@@ -138,18 +141,10 @@ class TrainReport:
         }
 
 
-def taken(log: Log, row: int, before: int) -> Log:
-    """Return one slot's part of a stacked log, cut to the steps it took.
-
-    Args:
-        log: stacked, on the host.
-        row: of the slot.
-        before: updates the slot had done before the call.
-    """
-    one: Log = jax.tree.map(lambda leaf: leaf[row], log)
-    steps = int(one.step) - before
-    cut = {name: getattr(one, name)[:steps] for name in ("loss", "metric", "counted", "tokens")}
-    return one._replace(**cut)
+def cut(log: Log) -> Log:
+    """Return a slot's log, on the host, without the rows of steps that the slot did not take."""
+    columns = ("loss", "metric", "counted", "tokens")
+    return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 
 
 def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) -> TrainReport:

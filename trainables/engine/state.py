@@ -88,7 +88,7 @@ def free_of(settings: TrialSettings) -> Free:
     return Free(values, ranges, seed=jnp.asarray(np.array(divmod(settings.seed, 2**32), np.uint32)))
 
 
-def take(stacked: Tree, slot: Array) -> Tree:
+def take(stacked: Tree, slot: Array | int) -> Tree:
     """Return one slot of a stacked tree, or several."""
     return jax.tree.map(lambda leaf: leaf[slot], stacked)
 

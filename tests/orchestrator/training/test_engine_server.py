@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome
@@ -16,6 +17,9 @@ from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
 from tests.attempts import INTERVAL, assignment
+from trainables import checkpoint
+from trainables.engine.report import Log
+from trainables.engine.slots import SeparateSlots
 
 SWEEPS = ("between calls", "between reports", "alone", "queued")
 """Ids of the sweeps whose stop a test requests."""
@@ -77,8 +81,17 @@ def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[O
     return outcomes
 
 
+def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
+    assert one.checkpoint is not None
+    assert other.checkpoint is not None
+    (arrays, _), (others, _) = (checkpoint.load(Path(each.checkpoint.path)) for each in (one, other))
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
 def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: EngineServer) -> None:
-    """Six trials in four slots, each with the curve it has in an engine of its own."""
+    """Six trials in four slots, each with the curve and the checkpoint it has in an engine of its own."""
     trials = [assignment(folder, number) for number in range(6)]
     shared = together(server, trials)
     alone = OwnEngine()
@@ -89,7 +102,8 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
         for outcome in outcomes:
             expected = alone.advance(replace(trial, checkpoints=str(folder / "alone")))
             for name in ("train/loss", "val/loss"):
-                assert outcome.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)
+                assert outcome.metrics[name] == expected.metrics[name]
+            assert_equal_arrays(outcome, expected)
         alone.release()
     assert 0 < server.occupancy.share <= 1
     assert server.empty
@@ -156,6 +170,27 @@ def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -
     outcomes = together(server, [bad, assignment(folder, 31)])
     assert outcomes["s-30"][0].failure == "damaged checkpoint"
     assert [outcome.step for outcome in outcomes["s-31"]] == [10, 20, 30]
+
+
+def test_a_call_that_raises_fails_its_own_trial_alone(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others in the engine reach their end; the slot serves the next trial."""
+    call, wild = SeparateSlots._call, 5e-3
+
+    def broken(slots: SeparateSlots, slot: int, steps: int) -> Log:
+        if float(slots._states[slot].free.values["learning_rate"]) == np.float32(wild):
+            raise RuntimeError("the call failed")
+        return call(slots, slot, steps)
+
+    monkeypatch.setattr(SeparateSlots, "_call", broken)
+    trials = [assignment(folder, number) for number in (80, 4, 81)]
+    outcomes = together(server, trials)
+    (failed,) = outcomes[trials[1].trial_key]
+    assert (failed.failure, failed.message) == ("error", "RuntimeError: the call failed")
+    for trial in (trials[0], trials[2]):
+        assert [outcome.step for outcome in outcomes[trial.trial_key]] == [10, 20, 30]
+    assert server.empty
 
 
 def queued(server: EngineServer, folder: Path, sweep: str) -> tuple[Assignment, Assignment]:
