@@ -143,7 +143,7 @@ def test_old_or_new_whatever_fails(
 
 
 def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
-    """What stands in a manifest is what another program needs to verify the files."""
+    """A manifest holds what another program needs to verify the files."""
     _saved(tmp_path / "a")
     document = json.loads((tmp_path / "a" / "manifest.json").read_text())
     claim = document["files"]["arrays.npz"]
@@ -165,7 +165,7 @@ def test_a_link_is_not_followed(tmp_path: Path, part: str) -> None:
 
 
 def test_a_changed_fact_is_refused_by_the_digest(tmp_path: Path) -> None:
-    """The arrays are as the manifest says; only whoever knows its digest sees that it says another step."""
+    """The arrays are as the manifest says; only its digest reveals that it names another step."""
     saved = _saved(tmp_path / "a")
     manifest = tmp_path / "a" / checkpoint.MANIFEST
     assert checkpoint.load(tmp_path / "a", saved.digest)[1]["step"] == 7

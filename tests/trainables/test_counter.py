@@ -31,7 +31,7 @@ def test_uniform(seed: int) -> None:
 
 
 def test_streams_of_consecutive_steps_are_apart() -> None:
-    """The numbers of one step tell nothing of the next step's, nor of another seed's."""
+    """Numbers of one step are independent of those of the next step and of another seed."""
     streams = [folded(SEED, jnp.uint32(step)) for step in range(4)]
     streams += [folded(jnp.array([0, 8], jnp.uint32), jnp.uint32(0)), folded(SEED[::-1], jnp.uint32(0))]
     drawn = np.stack([np.asarray(uniform(stream, (20_000,))) for stream in streams])
@@ -60,7 +60,7 @@ def test_seeds_and_epochs_give_orders_of_their_own() -> None:
 
 
 def test_roughly_uniform() -> None:
-    """Over many epochs each example stands at each place equally often, and neighbours part."""
+    """Over many epochs each example has each position equally often, and neighbours separate."""
     size, epochs = 16, 8000
     positions = jnp.tile(jnp.arange(size, dtype=jnp.uint32), (epochs, 1))
     epoch = jnp.arange(epochs, dtype=jnp.uint32)[:, None]

@@ -14,7 +14,7 @@ from trainables.data.task import END, UNKNOWN, Signature, TaskData
 from trainables.errors import Refusal
 from trainables.inference import Predictor, Reader
 from trainables.tasks import TASKS
-from trainables.tasks.listops import evaluate
+from trainables.tasks.listops import parsed
 from trainables.tasks.listops_rule import CLOSE, CLOSE_TOKEN, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
 
 
@@ -105,7 +105,7 @@ def test_every_task_of_texts_reads_its_own_example() -> None:
             signature = Signature("class", 2, 300, 1, 100, towers=len(task.texts))
             sequences = Reader(task, signature, "abcdefghij ").read(task.texts)
             assert [sequence[-1] for sequence in sequences] == [END] * len(task.texts), name
-    assert evaluate(TASKS["listops"].texts[0]) == 9
+    assert parsed(TASKS["listops"].texts[0])[1] == 9
 
 
 def test_expressions_read_with_and_without_parentheses() -> None:
@@ -158,8 +158,8 @@ def test_what_is_no_example_is_refused(reader: Reader, example: Any, said: str) 
     assert said in str(caught.value)
 
 
-def test_characters_are_told_with_the_data(tmp_path: Path) -> None:
-    """What retrieval's tokens stand for is kept, and reads the stored rows again."""
+def test_characters_are_kept_with_the_data(tmp_path: Path) -> None:
+    """The characters of retrieval's tokens are kept, and reproduce the stored rows."""
     options = {"source": "pydoc", "passage": 32, "pairs": 40, "held_out": 4}
     data = TASKS["retrieval"].load(options, tmp_path)
     names = dict(enumerate(data.characters, 3))

@@ -10,7 +10,7 @@ runs the layer as an RNN:
 
 Any of c, x and s may be a tree of arrays, so that decays may vary with the input and states may be matrices.
 
-Behind the classes stand the distributions that layers draw their initial parameters from.
+The functions at the end draw initial parameters from the distributions that layers share.
 """
 
 from __future__ import annotations

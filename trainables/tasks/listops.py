@@ -119,8 +119,7 @@ class ListOps(Task):
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return the token numbers of an expression, uncut: its beginning would have another value."""
         try:
-            numbers = _numbers(text)
-            _value(numbers)
+            numbers, _ = parsed(text)
         except ValueError as error:
             remedy = f"For example: {self.texts[0]}"
             raise Refusal(repr(text[:40]), "must be a ListOps expression", str(error), remedy) from error
@@ -130,13 +129,14 @@ class ListOps(Task):
         return np.array([*numbers, END], np.int32)
 
 
-def evaluate(expression: str) -> int:
-    """Return the value of an expression, 0 to 9; parentheses are ignored.
+def parsed(expression: str) -> tuple[list[int], int]:
+    """Return the token numbers of an expression and its value, 0 to 9; parentheses are ignored.
 
     Raises:
         ValueError: an unknown token, an operator without arguments, brackets that do not match.
     """
-    return _value(_numbers(expression))
+    tokens = _numbers(expression)
+    return tokens, _value(tokens)
 
 
 def _numbers(expression: str) -> list[int]:
@@ -231,7 +231,7 @@ def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) 
     processes = cores() if rows > 10 * _ROWS_A_CHUNK else 1
     row = 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        for part in in_order(_parsed, _parts(path, file), processes):
+        for part in in_order(_parsed_part, _parts(path, file), processes):
             for tokens, value in part:
                 kept = [*tokens[: length - 1], END]
                 inputs[row, : len(kept)] = kept
@@ -252,7 +252,7 @@ def _parts(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, int, list[st
         first += len(part)
 
 
-def _parsed(part: tuple[str, int, list[str]]) -> list[tuple[bytes, int]]:
+def _parsed_part(part: tuple[str, int, list[str]]) -> list[tuple[bytes, int]]:
     path, first, lines = part
     return [_row(f"{path}:{first + offset}", line) for offset, line in enumerate(lines)]
 
@@ -263,8 +263,7 @@ def _row(where: str, line: str) -> tuple[bytes, int]:
     if len(fields) != 2:
         raise BadData(where, "must be an expression TAB its value", f"{len(fields)} fields", _AGAIN)
     try:
-        tokens = _numbers(fields[0])
-        value = _value(tokens)
+        tokens, value = parsed(fields[0])
     except ValueError as error:
         raise BadData(where, "must be a ListOps expression", str(error), _AGAIN) from error
     if fields[1] != str(value):

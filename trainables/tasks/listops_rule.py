@@ -197,8 +197,8 @@ def _medians(values: np.ndarray, starts: np.ndarray, children: np.ndarray) -> np
     """Return the median of each run, halves cut off."""
     column = np.arange(_MAX_CHILDREN)
     inside = column < children[:, None]
-    places = np.minimum(starts[:, None] + column, len(values) - 1)
-    runs = np.sort(np.where(inside, values[places], 10), axis=1)
+    indices = np.minimum(starts[:, None] + column, len(values) - 1)
+    runs = np.sort(np.where(inside, values[indices], 10), axis=1)
     row = np.arange(len(starts))
     return (runs[row, (children - 1) // 2] + runs[row, children // 2]) // 2
 
@@ -208,15 +208,15 @@ def _written(
 ) -> np.ndarray:
     """Return the tokens (a, L): nodes in reading order, and the closing bracket of each operator."""
     tokens = np.zeros(shape, np.uint8)
-    places = np.zeros(shape[0], np.int64)
+    positions = np.zeros(shape[0], np.int64)
     for depth, (level, size, code) in enumerate(zip(levels, sizes, codes, strict=True)):
-        tokens[level.tree, places] = code
-        opened = places[level.operator]
+        tokens[level.tree, positions] = code
+        opened = positions[level.operator]
         tokens[level.tree[level.operator], opened + size[level.operator] - 1] = CLOSE_TOKEN
         if len(level.children):
             before = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
             first = np.repeat(before[np.cumsum(level.children) - level.children], level.children)
-            places = np.repeat(opened + 1, level.children) + before - first
+            positions = np.repeat(opened + 1, level.children) + before - first
         else:
-            places = np.zeros(0, np.int64)
+            positions = np.zeros(0, np.int64)
     return tokens

@@ -96,8 +96,8 @@ def _divided(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dic
     for topic in passages:
         order = rng.permutation(len(topic))
         ends = np.cumsum([round(share * len(topic)) for share in _SHARES.values()][:-1])
-        for split, places in zip(_SHARES, np.split(order, ends), strict=True):
-            divided[split].append([topic[place] for place in places])
+        for split, indices in zip(_SHARES, np.split(order, ends), strict=True):
+            divided[split].append([topic[index] for index in indices])
     return divided
 
 
@@ -121,7 +121,7 @@ def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: in
     unlike = _unlike(rng, passages, firsts, _strangers(rng, firsts))
     order = rng.permutation(2 * len(firsts))
     texts = alike + unlike
-    return Pairs([texts[place] for place in order], (order < len(firsts)).astype(np.int32))
+    return Pairs([texts[index] for index in order], (order < len(firsts)).astype(np.int32))
 
 
 def _quotas(available: Sequence[int], total: int) -> np.ndarray:
@@ -145,9 +145,9 @@ def _strangers(rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
     """Shuffle topic numbers (p,) so that none keeps its position."""
     other = rng.permutation(topics)
     while (same := np.flatnonzero(other == topics)).size:
-        place, swap = same[0], rng.integers(len(topics))
-        if other[swap] != topics[place] and other[place] != topics[swap]:
-            other[[place, swap]] = other[[swap, place]]
+        index, swap = same[0], rng.integers(len(topics))
+        if other[swap] != topics[index] and other[index] != topics[swap]:
+            other[[index, swap]] = other[[swap, index]]
     return other
 
 

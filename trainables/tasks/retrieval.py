@@ -207,9 +207,9 @@ class _AanEncoder:
         table, total = characters.table(), len(targets)
         inputs = out.array(f"{split}.inputs", (total, 2, self._length), characters.dtype)
         lengths = np.zeros((total, 2), np.int32)
-        for place, (first, second, _) in enumerate(_rows(self._paths[split])):
-            lengths[place] = [write(inputs[place, 0], first, table), write(inputs[place, 1], second, table)]
-            if place % 1000 == 0:
-                self._progress(f"encoding {self._paths[split].name}", place, total)
+        for row, (first, second, _) in enumerate(_rows(self._paths[split])):
+            lengths[row] = [write(inputs[row, 0], first, table), write(inputs[row, 1], second, table)]
+            if row % 1000 == 0:
+                self._progress(f"encoding {self._paths[split].name}", row, total)
         out.put(f"{split}.lengths", lengths)
         out.put(f"{split}.targets", targets)

@@ -183,13 +183,13 @@ def _write_split(split: str, clips: list[Clip], every: int, out: Writer, progres
     inputs = out.array(f"{split}.inputs", (len(clips), RATE // every, 1), np.int16)
     lengths = np.zeros(len(clips), np.int32)
     total = squares = 0.0
-    for place, samples in enumerate(_sampled(clips, every)):
-        inputs[place, : len(samples), 0] = samples
-        lengths[place] = len(samples)
+    for row, samples in enumerate(_sampled(clips, every)):
+        inputs[row, : len(samples), 0] = samples
+        lengths[row] = len(samples)
         exact = samples.astype(np.float64)
         total, squares = total + exact.sum(), squares + (exact**2).sum()
-        if place % 500 == 0:
-            progress(f"reading wavs of {split}", place, len(clips))
+        if row % 500 == 0:
+            progress(f"reading wavs of {split}", row, len(clips))
     out.put(f"{split}.lengths", lengths)
     mean = total / lengths.sum()
     deviation = np.sqrt(squares / lengths.sum() - mean**2)

@@ -81,16 +81,16 @@ class Text(Task):
         test_texts, test_labels = _reviews(source.files[2:], progress)
         read, read_labels = _reviews(source.files[:2], progress)
         fresh = _first_seen(read, test_texts)
-        texts, labels = [read[place] for place in fresh], read_labels[fresh]
+        texts, labels = [read[index] for index in fresh], read_labels[fresh]
         train, validation = divided(self.name, len(texts), options["validation_share"], options["seed"])
         validation = validation[mixed(len(validation), options["seed"])]
         counts: Counter[str] = Counter()
-        for place in train.tolist():
-            counts.update(texts[place])
+        for index in train.tolist():
+            counts.update(texts[index])
         characters = Characters.of(counts, _LEAST_FREQUENT)
         parts = {
-            "train": ([texts[place] for place in train.tolist()], labels[train]),
-            "validation": ([texts[place] for place in validation.tolist()], labels[validation]),
+            "train": ([texts[index] for index in train.tolist()], labels[train]),
+            "validation": ([texts[index] for index in validation.tolist()], labels[validation]),
             "test": (test_texts, test_labels),
         }
         for split, (kept, classes) in parts.items():
@@ -115,12 +115,12 @@ class Text(Task):
 
 def _first_seen(texts: Sequence[str], elsewhere: Sequence[str]) -> list[int]:
     """Return the indices of the first copies of texts that are not in `elsewhere`."""
-    seen, places = set(elsewhere), []
-    for place, text in enumerate(texts):
+    seen, indices = set(elsewhere), []
+    for index, text in enumerate(texts):
         if text not in seen:
             seen.add(text)
-            places.append(place)
-    return places
+            indices.append(index)
+    return indices
 
 
 def _write_split(split: str, texts: Sequence[str], characters: Characters, length: int, out: Writer) -> None:

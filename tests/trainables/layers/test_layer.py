@@ -1,4 +1,4 @@
-"""The base class reads both directions and steps for any layer: here one that is none of the registry's."""
+"""The base class reads both directions and steps for any layer, also one outside the registry."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Ends:
     Attributes:
         pivot: (a, 2) the point that the paddle turned about.
         head: (a, 2) the far end of the paddle; the tail of a seed.
-        heading: (a,) place in the tables' headings.
+        heading: (a,) index in the tables' headings.
     """
 
     pivot: np.ndarray
@@ -78,9 +78,9 @@ class Fields:
         """Mark the space of each snake's last paddle as taken."""
         for field, stamps in ((self.taken, self.table.solid), (self.widened, self.table.wide)):
             at = self._flat(ends.head[:, None] + stamps.offsets[ends.heading])
-            places = rows[:, None] * field.shape[1] + at
+            indices = rows[:, None] * field.shape[1] + at
             flat = field.reshape(-1)
-            flat[places] = np.maximum(flat[places], stamps.values[ends.heading])
+            flat[indices] = np.maximum(flat[indices], stamps.values[ends.heading])
 
     def extended(self, rng: np.random.Generator, rows: np.ndarray, ends: Ends) -> tuple[np.ndarray, Ends]:
         """Choose the next paddle of each snake.
@@ -152,9 +152,9 @@ class Fields:
         any_free: np.ndarray = free[np.arange(len(rows)), first]
         every = np.argwhere(np.ones((self.scene.side, self.scene.side), bool))[None]
         for row in np.flatnonzero(~any_free).tolist():
-            places = every[0, self._free(rows[row : row + 1], heading[row : row + 1], every)[0]]
-            if len(places):
-                tail[row], any_free[row] = places[rng.integers(len(places))], True
+            tails_free = every[0, self._free(rows[row : row + 1], heading[row : row + 1], every)[0]]
+            if len(tails_free):
+                tail[row], any_free[row] = tails_free[rng.integers(len(tails_free))], True
         return any_free, tail
 
     def _free(self, rows: np.ndarray, heading: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -148,9 +148,9 @@ def tables(side: int, margin: int) -> Tables:
 def _stamps(patches: Sequence[np.ndarray], least: int) -> Stamps:
     """Return the pixels of patches (2a+1, 2a+1) whose value is at least `least`."""
     around = patches[0].shape[0] // 2
-    places = [np.argwhere(patch >= least) for patch in patches]
-    most = max(map(len, places))
-    filled = [np.resize(pixels, (most, 2)) for pixels in places]
+    kept = [np.argwhere(patch >= least) for patch in patches]
+    most = max(map(len, kept))
+    filled = [np.resize(pixels, (most, 2)) for pixels in kept]
     values = [patch[pixels[:, 0], pixels[:, 1]] for patch, pixels in zip(patches, filled, strict=True)]
     return Stamps(np.array(filled) - around, np.array(values))
 
@@ -227,6 +227,6 @@ def _seed_space(masks: Sequence[np.ndarray], reach: int) -> np.ndarray:
 def marker(radius: float) -> np.ndarray:
     """Return the disc (2a+1, 2a+1) uint8 that marks the end of a snake; its centre is the end."""
     around = math.ceil(radius) + 3
-    places = np.arange(-ANTIALIAS * around, ANTIALIAS * (around + 1))
-    disc = places[:, None] ** 2 + places**2 <= (radius * ANTIALIAS) ** 2
+    axis = np.arange(-ANTIALIAS * around, ANTIALIAS * (around + 1))
+    disc = axis[:, None] ** 2 + axis**2 <= (radius * ANTIALIAS) ** 2
     return _smaller(Image.fromarray((255 * disc).astype(np.uint8)), 2 * around + 1)

@@ -277,8 +277,8 @@ def _draw(image: np.ndarray, fields: Fields, paddles: Paddles, contrast: float) 
         rows = np.flatnonzero(paddles.heading[:, paddle] >= 0)
         heading = paddles.heading[rows, paddle]
         spots = paddles.head[rows, None, paddle] + lines.offsets[heading] + fields.rim
-        places = (rows[:, None] * fields.width + spots[..., 0]) * fields.width + spots[..., 1]
-        flat[places] = np.maximum(flat[places], lines.values[heading] * np.float32(contrast / 255))
+        indices = (rows[:, None] * fields.width + spots[..., 0]) * fields.width + spots[..., 1]
+        flat[indices] = np.maximum(flat[indices], lines.values[heading] * np.float32(contrast / 255))
 
 
 def _marked(image: np.ndarray, discs: np.ndarray, scene: Scene) -> np.ndarray:
@@ -290,8 +290,8 @@ def _marked(image: np.ndarray, discs: np.ndarray, scene: Scene) -> np.ndarray:
     for which in range(2):
         rows = discs[:, which, 0, None, None] + span[:, None]
         columns = discs[:, which, 1, None, None] + span
-        places = (np.arange(len(image))[:, None, None], rows, columns)
-        padded[places] = np.maximum(padded[places], disc)
+        indices = (np.arange(len(image))[:, None, None], rows, columns)
+        padded[indices] = np.maximum(padded[indices], disc)
     return padded[:, around:-around, around:-around]
 
 

@@ -113,9 +113,9 @@ class Pathfinder(Task):
         parts = np.split(order, np.cumsum(sizes[:-1]))
         for split, part in zip(SPLITS, parts, strict=True):
             inputs = self._inputs(out, split, len(part))
-            images = pathfinder_archive.images([rows[place] for place in part.tolist()], self.side, progress)
-            for place, image in enumerate(images):
-                inputs[place, :, 0] = image.ravel()
+            images = pathfinder_archive.images([rows[index] for index in part.tolist()], self.side, progress)
+            for row, image in enumerate(images):
+                inputs[row, :, 0] = image.ravel()
         labels = np.array([row.label for row in rows], np.int32)
         note = "" if len(rows) == _PUBLISHED else f"{len(rows):,} images instead of {_PUBLISHED:,}"
         return {split: labels[part] for split, part in zip(SPLITS, parts, strict=True)}, note
