@@ -53,7 +53,7 @@ def test_progress_is_reported_and_a_cached_load_is_silent(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_test_split_is_read_when_asked_for(name: str, folder: Path) -> None:
-    """A damaged test file stops nobody before test is read, and is then found and built again."""
+    """A damaged test file matters only when the test split is read, and is then built again."""
     TASKS[name].load(SMALL.get(name, {}), folder)
     entries = list((folder / ".cache").glob(f"{name}-*/test.inputs.npy"))
     contents = [path.read_bytes() for path in entries]
@@ -88,7 +88,7 @@ def test_missing_data_is_refused_with_what_to_fetch(name: str, tmp_path: Path) -
 
 
 class Parity(Task):
-    """A whole task of somebody else's: is the number of ones odd?"""
+    """A task of another package: is the number of ones odd?"""
 
     name = "parity"
     title = "Parity of a row of bits"
@@ -165,7 +165,7 @@ class Loud(Parity):
 
 
 def test_the_contract_sees_manners(tmp_path: Path) -> None:
-    found = violations(Loud(), {}, tmp_path)
-    assert "check must write nothing" in found
-    assert "an unknown option must be refused" in found
-    assert "the test split must not be opened before it is asked for" in found
+    broken = violations(Loud(), {}, tmp_path)
+    assert "check must write nothing" in broken
+    assert "an unknown option must be refused" in broken
+    assert "the test split must not be opened before it is asked for" in broken
