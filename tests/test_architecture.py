@@ -136,7 +136,7 @@ def test_a_driver_imports_no_jax() -> None:
 
 def _table() -> dict[str, set[str]]:
     """Return which folders each folder of the service imports, as the page of the architecture says."""
-    rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
+    rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
     table: dict[str, set[str]] = {}
     for folder, cell in rows:
         named = set(re.findall(r"\w+", cell)) - {"nothing"}

@@ -25,7 +25,7 @@ cluster_app = typer.Typer(
 def check(
     file: Annotated[Path, typer.Argument(help="A cluster file, such as cluster/own-machines.yaml.")],
 ) -> int:
-    """Check that a cluster file holds no secret and opens the cluster to nobody else.
+    """Check that a cluster file holds no secret and opens the cluster to no other user.
 
     Exit codes: 0 nothing is wrong, 2 something is, a line each.
 

@@ -25,15 +25,15 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
 
         sweep list
     """
-    found = sweeps(root=root)
+    listed = sweeps(root=root)
     if as_json:
-        print_json([each.document() for each in found])
+        print_json([entry.document() for entry in listed])
         return
     table = Table(Column("sweep", no_wrap=True), "state", "task", "trials", "started", box=None)
-    for each in found:
-        trials = ", ".join(f"{count} {state.lower()}" for state, count in each.trials.items())
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
-        table.add_row(each.id, each.state, each.task, trials, started)
+    for entry in listed:
+        trials = ", ".join(f"{count} {state.lower()}" for state, count in entry.trials.items())
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.created_at))
+        table.add_row(entry.id, entry.state, entry.task, trials, started)
     Console(soft_wrap=True).print(table)
 
 

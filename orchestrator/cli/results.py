@@ -25,9 +25,9 @@ def report(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
 
         sweep report retrieval
     """
-    found = Sweep.find(sweep, root=root)
-    found.report()
-    show_result(found, Console(soft_wrap=True))
+    selected = Sweep.find(sweep, root=root)
+    selected.report()
+    show_result(selected, Console(soft_wrap=True))
 
 
 def compare(

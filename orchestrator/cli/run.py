@@ -103,7 +103,8 @@ def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
 
     Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
     """
-    own = [each for each in signature(verb, eval_str=True).parameters.values() if each.name != "options"]
+    given_to_verb = signature(verb, eval_str=True).parameters
+    own = [parameter for name, parameter in given_to_verb.items() if name != "options"]
     kinds = get_type_hints(RunOptions, include_extras=True)
     shared = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
@@ -112,12 +113,12 @@ def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(verb)
     def command(**given: Any) -> int:
-        options = RunOptions(**{each.name: given.pop(each.name) for each in shared})
+        options = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in shared})
         return verb(**given, options=options)
 
     parameters = [*own, *shared]
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
@@ -159,8 +160,8 @@ def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int
 
         sweep resume retrieval --extend trials=128
     """
-    found = Sweep.find(sweep, root=options.root, data=options.data)
-    return _run(_extended(found, extend), options, Sweep.run)
+    selected = Sweep.find(sweep, root=options.root, data=options.data)
+    return _run(_extended(selected, extend), options, Sweep.run)
 
 
 @with_run_options
@@ -181,8 +182,8 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
 
         sweep stop retrieval
     """
-    found = Sweep.find(sweep, root=root)
-    print_line(f"{found.id}: {found.stop()} saves its trials and ends.")
+    selected = Sweep.find(sweep, root=root)
+    print_line(f"{selected.id}: {selected.stop()} saves its trials and ends.")
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:

@@ -97,8 +97,8 @@ def export(
 
         sweep export retrieval-laptop-1a2b3c4d-7
     """
-    found = Trial.find(trial, root=root)
-    folder = (to or Path("exports") / found.key).absolute()
-    for note in found.export(folder):
+    selected = Trial.find(trial, root=root)
+    folder = (to or Path("exports") / selected.key).absolute()
+    for note in selected.export(folder):
         print_line(note)
     print_line(f"{near(folder)}: train it again with ./run.sh --data DATA")

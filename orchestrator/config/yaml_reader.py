@@ -117,21 +117,21 @@ def read_text(path: Path) -> str:
 
 
 def _refuse_found(pattern: re.Pattern[str], text: str, where: str, must: str, remedy: str) -> None:
-    if found := pattern.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise BadInput(f"{where}:{line}", must, repr(found[0][-1]), remedy)
+    if match := pattern.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise BadInput(f"{where}:{line}", must, repr(match[0][-1]), remedy)
 
 
 def _bytes(path: Path) -> bytes:
     where = shown(path)
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise BadInput(where, "must be a file", "a directory", _REMEDY)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise BadInput(where, "must be a regular file", "a device or a pipe", _REMEDY)
-        if found.st_size > BIGGEST:
-            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{found.st_size:,}", _REMEDY)
+        if status.st_size > BIGGEST:
+            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{status.st_size:,}", _REMEDY)
         return path.read_bytes()
     except FileNotFoundError:
         raise BadInput(where, "must exist", "no such file", _REMEDY) from None

@@ -32,7 +32,7 @@ def _sweep(name: str, scheduler: str = "none", **kinds: Any) -> SweepConfig:
     declared = SAMPLERS.settings(name)
     if missing := [package for package in declared.packages if find_spec(package) is None]:
         pytest.skip(f"needs {', '.join(missing)}, an extra of the package")
-    required = {option: each.example for option, each in declared.options.items() if each.default is ...}
+    required = {key: option.example for key, option in declared.options.items() if option.default is ...}
     return sweep(name, scheduler=scheduler, **{"search": _space(name), **required, **kinds})
 
 

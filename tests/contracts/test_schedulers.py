@@ -25,7 +25,7 @@ ALONE = [name for name in SCHEDULERS if SCHEDULERS.settings(name).mutations is N
 
 def _sweep(name: str) -> SweepConfig:
     options = SCHEDULERS.settings(name).options
-    required = {option: each.example for option, each in options.items() if each.default is ...}
+    required = {key: option.example for key, option in options.items() if option.default is ...}
     document = {
         "task": "retrieval",
         "model": {"layer": "rotrnn", "depth": 1, "d_model": 8, "d_state": 8, "heads": 2},
