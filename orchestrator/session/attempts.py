@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.ledger import Ledger
@@ -30,7 +30,7 @@ class Running:
 
     Attributes:
         trial: the trial's row when the attempt was launched.
-        resumed: checkpoint folder that the attempt resumed from, or None.
+        resumed: path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
         step: last step reported.
         best: best validation value so far, or None.
         best_step: its step.
@@ -202,10 +202,9 @@ def launched(
         now: time of the launch, by the session's clock.
     """
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
-    resume = str(paths.at_hand(sweep.id, trial.key, last.path)) if last else None
     run = Running(
         trial,
-        resume,
+        last.path if last else None,
         last.step if last else 0,
         best.metrics[sweep.metric] if best else None,
         best.step if best else None,
@@ -220,13 +219,16 @@ def launched(
         gpu=sweep.resources.gpu,
         data=str(data),
         checkpoints=str(paths.trial_checkpoints(sweep.id, trial.key)),
-        resume=resume,
-        resume_digest=last.digest if last else None,
+        resume=_resume(last, paths.at_hand(sweep.id, trial.key, last.path)) if last else None,
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
         store=paths.stored(sweep.id, trial.key),
     )
     return run, assignment
+
+
+def _resume(row: CheckpointRecord, folder: Path) -> SavedCheckpoint:
+    return SavedCheckpoint(str(folder), row.step, row.digest, row.bytes)
 
 
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import attempt_number, trial_key_of
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import Segment
+from orchestrator.ledger.records import CheckpointRecord, Segment
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
-from orchestrator.storage.paths import Paths
+from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.tracking import events
 
 
@@ -154,11 +154,7 @@ class Exploits:
         """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         last = next(row for row in self._ledger.checkpoints(donor_key) if row.kind == "last")
-        source = store.at_hand(self._paths, self._sweep.id, donor_key, last.path)
-        folder = self._paths.trial_checkpoints(self._sweep.id, key) / f"{source.name}-{donor.number}"
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-        if url := self._paths.stored(self._sweep.id, key):
-            store.keep(folder, url)
+        folder = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
         segment = Segment(last.step, donor_key, params)
@@ -166,6 +162,14 @@ class Exploits:
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
         self._ledger.exploit(attempt_id, segment, row, events=[tag])
+
+    def _copied(self, row: CheckpointRecord, attempt_id: str) -> Path:
+        """Copy a donor's checkpoint to the trial of an attempt; return the folder of the copy."""
+        paths, sweep_id, key = self._paths, self._sweep.id, trial_key_of(attempt_id)
+        source = paths.at_hand(sweep_id, row.trial_key, row.path)
+        name = checkpoint_stem(row.step, attempt_number(attempt_id))
+        urls = paths.stored(sweep_id, row.trial_key), paths.stored(sweep_id, key)
+        return store.copy(source, paths.trial_checkpoints(sweep_id, key) / name, row.digest, urls)
 
 
 def _mutation(sweep: SweepConfig) -> Mutation:
