@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
@@ -20,21 +21,27 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
 
+_LOG = logging.getLogger("orchestrator")
 
-class Watcher(Protocol):
-    """Displays the progress of a sweep."""
+
+class Observer:
+    """Receives the messages and the progress of a sweep; a subclass overrides the methods it needs.
+
+    The methods are called in the thread that runs the sweep, which waits for them.
+    """
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
+        """Receive one message. Here: log it at level INFO under the name `orchestrator`."""
+        _LOG.info(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how much of the data set is prepared."""
+        """Receive how much of a data set has been prepared. Here: do nothing."""
 
     def show(self, progress: Progress) -> None:
-        """Show the progress of the sweep; called twice a second."""
+        """Receive the progress of the sweep, about twice a second. Here: do nothing."""
 
     def close(self) -> None:
-        """Stop redrawing."""
+        """Called once, when no trial runs any more. Here: do nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +80,24 @@ class Claim:
         run: this invocation.
         ledger: of the sweep.
         lease: of the sweep, held.
-        watcher: shows the progress.
+        observer: shows the progress.
     """
 
     sweep: SweepConfig
     run: Run
     ledger: Ledger
     lease: Lease
-    watcher: Watcher
+    observer: Observer
 
 
 @contextmanager
-def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
+def claimed(sweep: SweepConfig, run: Run, observer: Observer) -> Iterator[Claim]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
         sweep: as the file describes it.
         run: this invocation.
-        watcher: shows why a lease takes long.
+        observer: shows why a lease takes long.
 
     Raises:
         BadInput: if a path or the file is wrong, or checkpoints are missing.
@@ -101,10 +108,10 @@ def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
     with closing(Ledger.open(run.paths.ledger_url)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
-        with Lease(ledger, sweep.id, watcher.say) as lease:
+        with Lease(ledger, sweep.id, observer.say) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
             stop_requests.forget(ledger, sweep.id)
-            yield Claim(sweep, run, ledger, lease, watcher)
+            yield Claim(sweep, run, ledger, lease, observer)
 
 
 def identify(

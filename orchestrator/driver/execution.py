@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, signals, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.schedule import cluster, tuner
@@ -42,7 +42,7 @@ def with_slots(claim: Claim) -> SweepConfig:
     run = claim.run
     slotted = cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations))
     if claim.sweep.resources.slots == "auto":
-        claim.watcher.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
+        claim.observer.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
     return slotted
 
 
@@ -54,7 +54,7 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
         slotted: the sweep with its number of slots fixed.
         nudge: called twice a second, when there may be news in the ledger's outbox.
     """
-    run, ledger, watcher = claim.run, claim.ledger, claim.watcher
+    run, ledger, observer = claim.run, claim.ledger, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
     reports = ledger.reports(slotted.id)
     session = Session(
@@ -69,17 +69,17 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
 
     def stop(name: str) -> None:
         session.stop(f"stopped by {name}", "INTERRUPTED")
-        watcher.say(f"{name}: saving every running trial; once more to leave at once.")
+        observer.say(f"{name}: saving every running trial; once more to leave at once.")
 
     def tick(session: Session) -> None:
         session.check_limits()
-        watcher.show(session.progress())
+        observer.show(session.progress())
         nudge()
 
     with signals.handled(stop, cluster.kill_local_ray):
-        watcher.show(session.progress())
+        observer.show(session.progress())
         tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
-        watcher.show(session.progress())
+        observer.show(session.progress())
     return session.stopped
 
 
