@@ -17,6 +17,7 @@ from orchestrator.ledger import stop_requests
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
@@ -88,6 +89,11 @@ class Claim:
     ledger: Ledger
     lease: Lease
     observer: Observer
+
+    @property
+    def writer(self) -> SweepWriter:
+        """Writer of the sweep's rows."""
+        return self.lease.writer
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
     reports = ledger.reports(slotted.id)
     session = Session(
         slotted,
-        ledger,
+        claim.writer,
         _study(claim, reports),
         run.paths,
         run.data.absolute(),
@@ -105,7 +105,7 @@ def evaluate_test(claim: Claim) -> None:
             store.fetch(folder, url, row.digest)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
-        claim.ledger.add_evaluation(
+        claim.writer.add_evaluation(
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
@@ -125,5 +125,5 @@ def conclude(claim: Claim, stopped: Stop | None) -> Exit:
     if stopped is not None and stopped.state != "COMPLETE":
         state = stopped.state
     published = publication.conclude(ledger, sweep.id, claim.run.paths, state, reason)
-    ledger.set_sweep_state(sweep.id, state, reason, events=published)
+    claim.writer.set_sweep_state(state, reason, events=published)
     return sweep_rows.exit_code(claim) if state in FINISHED_SWEEP else Exit.RESUMABLE

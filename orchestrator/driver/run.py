@@ -87,7 +87,7 @@ def _load_data(claim: Claim) -> TaskData:
 def _shipping(claim: Claim) -> Iterator[Shipper]:
     """Ship the outbox of a sweep to MLflow; on exit, wait a while for what is pending."""
     paths, observer = claim.run.paths, claim.observer
-    shipper = Shipper(paths.ledger_url, claim.sweep.id, paths.tracking_uri, paths.artifacts)
+    shipper = Shipper(claim.lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
     try:
         yield shipper

@@ -14,8 +14,20 @@ from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.connect import RECOVER, database_file, with_retries
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.rows import DIGEST_MODULUS, opened
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TALLY, TRIAL
+from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, opened
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    EVALUATION,
+    FORMER_NAMES,
+    METADATA,
+    MLFLOW_RUN,
+    OUTBOX,
+    REPORT,
+    SWEEP,
+    TALLY,
+    TRIAL,
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,8 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
     """
     if not ledger.is_file:
         return []
+    if repair_backup:
+        backup.keep_id(ledger.address, ledger.id)
     return with_retries(lambda: _verify(ledger, sweep_id, repair_backup), ledger.where)
 
 
@@ -111,6 +125,7 @@ def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
     for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
         of_trial = table.c.trial_key == TRIAL.c.key
         yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
+    yield MLFLOW_RUN, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id)
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
 
 
@@ -144,11 +159,12 @@ def starts_whole(first: Entry) -> bool:
 def replay(
     entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]], only: tuple[str, ...] | None = None
 ) -> None:
-    """Apply an entry to rows by table and key, to the columns `only` or to all."""
-    for table, key, columns in entry.changes:
+    """Apply an entry, perhaps of an earlier version, to rows by table and key: the columns `only`, or all."""
+    for name, key, columns in entry.changes:
+        table = FORMER_NAMES.get(name, name)
         identity = (table, *key.values())
         if columns is None:
             rows.pop(identity, None)
             continue
-        row = rows.setdefault(identity, {})
+        row = rows.setdefault(identity, dict.fromkeys(later_columns(METADATA.tables[table])))
         row.update(columns if only is None else {name: columns[name] for name in only})

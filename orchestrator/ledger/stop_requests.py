@@ -6,6 +6,7 @@ A request addresses the driver that runs at that time. The next driver starts by
 from __future__ import annotations
 
 import socket
+import time
 
 from sqlalchemy import delete, insert, select
 
@@ -20,7 +21,8 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
     def ask() -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-            connection.execute(insert(STOP_REQUEST).values(sweep_id=sweep_id, asker=socket.gethostname()))
+            request = {"sweep_id": sweep_id, "asker": socket.gethostname(), "at": time.time()}
+            connection.execute(insert(STOP_REQUEST).values(**request))
 
     with_retries(ask, ledger.where)
 

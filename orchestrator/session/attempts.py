@@ -11,8 +11,8 @@ from pathlib import Path
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import SLOW_START, UNCHARGED
 from orchestrator.storage import store
@@ -58,7 +58,7 @@ class Attempts:
 
     Args:
         sweep: of the attempts.
-        ledger: of the sweep.
+        writer: of the sweep.
         study: of the sweep.
         paths: where files are written.
         data: folder of the data sets.
@@ -72,7 +72,7 @@ class Attempts:
     def __init__(
         self,
         sweep: SweepConfig,
-        ledger: Ledger,
+        writer: SweepWriter,
         study: Study,
         paths: Paths,
         data: Path,
@@ -80,7 +80,7 @@ class Attempts:
         board: TrialBoard,
         clock: Callable[[], float],
     ) -> None:
-        self._sweep, self._ledger, self._study, self._paths, self._data = sweep, ledger, study, paths, data
+        self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
         self._board, self._clock = board, clock
         self.running: dict[str, Running] = {}
         self._lost_at: list[float] = []
@@ -94,9 +94,9 @@ class Attempts:
 
     def launch(self, trial: TrialRecord) -> Assignment:
         """Commit the next attempt of a trial and return its assignment."""
-        attempt = self._ledger.start_attempt(trial.key)
+        attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
-        rows, now = self._ledger.checkpoints(trial.key), self._clock()
+        rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
         self.running[attempt.id], assignment = launched(
             attempt.id, trial, rows, sweep=self._sweep, paths=self._paths, data=self._data, now=now
         )
@@ -121,7 +121,7 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
         url = self._paths.stored(self._sweep.id, run.trial.key)
-        for folder in _commit(self._ledger, attempt_id, outcome, best=best):
+        for folder in _commit(self._writer, attempt_id, outcome, best=best):
             store.discard(folder, url)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
@@ -149,10 +149,10 @@ class Attempts:
             self._lost_at.append(self._clock())
         due = self._clock() + wait
         if cause in UNCHARGED:
-            self._ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
+            self._writer.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
             self._board.retry(key, "PREEMPTED", due)
         else:
-            self._ledger.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
+            self._writer.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
             self._board.retry(key, "WAITING", due)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
@@ -161,7 +161,7 @@ class Attempts:
         trial = run.trial
         value = None if state == "FAILED" else run.best
         now = events.milliseconds(time.time())
-        self._ledger.end_attempt(
+        self._writer.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
             cause,
@@ -244,11 +244,11 @@ def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 
-def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
+def _commit(writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
     """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
 
     Args:
-        ledger: of the sweep.
+        writer: of the sweep.
         attempt_id: of the attempt.
         outcome: without a failure.
         best: whether the value is the best of its trial so far.
@@ -256,7 +256,7 @@ def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) ->
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     now = events.milliseconds(time.time())
-    return ledger.record_report(
+    return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState, TrialState
+from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
@@ -130,15 +130,14 @@ class Shortage:
     """Tracks how long a sweep has been waiting for a node, and why; the ledger shows it as WAITING meanwhile.
 
     Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
+        writer: of the sweep.
 
     Attributes:
         reason: why no attempt runs now, or None.
     """
 
-    def __init__(self, ledger: Ledger, sweep_id: str) -> None:
-        self._ledger, self._sweep_id = ledger, sweep_id
+    def __init__(self, writer: SweepWriter) -> None:
+        self._writer = writer
         self.reason: str | None = None
         self._since = 0.0
 
@@ -147,10 +146,10 @@ class Shortage:
         before, self.reason = self.reason, reason
         if reason is None:
             if before is not None:
-                self._ledger.set_sweep_state(self._sweep_id, "RUNNING")
+                self._writer.set_sweep_state("RUNNING")
             return 0.0
         if before is None:
             self._since = now
         if reason != before:
-            self._ledger.set_sweep_state(self._sweep_id, "WAITING", reason)
+            self._writer.set_sweep_state("WAITING", reason)
         return now - self._since

@@ -17,8 +17,8 @@ from typing import Any
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, Segment
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem
@@ -120,12 +120,12 @@ class Exploits:
 
     Args:
         sweep: of the trials.
-        ledger: of the sweep.
+        writer: of the sweep.
         paths: where checkpoints are written.
     """
 
-    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths) -> None:
-        self._sweep, self._ledger, self._paths = sweep, ledger, paths
+    def __init__(self, sweep: SweepConfig, writer: SweepWriter, paths: Paths) -> None:
+        self._sweep, self._writer, self._ledger, self._paths = sweep, writer, writer.ledger, paths
         self._donors: dict[str, str] = {}
 
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
@@ -161,7 +161,7 @@ class Exploits:
         now = events.milliseconds(time.time())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
-        self._ledger.exploit(attempt_id, segment, row, events=[tag])
+        self._writer.exploit(attempt_id, segment, row, events=[tag])
 
     def _copied(self, row: CheckpointRecord, attempt_id: str) -> Path:
         """Copy a donor's checkpoint to the trial of an attempt; return the folder of the copy."""

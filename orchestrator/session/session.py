@@ -15,10 +15,10 @@ from typing import Protocol
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepState, TrialRecord
 from orchestrator.ledger.selection import best_trial
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.session.limits import (
@@ -52,7 +52,7 @@ class Session:
 
     Args:
         sweep: with the resources that each attempt gets.
-        ledger: of the sweep.
+        writer: of the sweep.
         study: of the sweep.
         paths: where files are written.
         data: folder of the data sets.
@@ -67,7 +67,7 @@ class Session:
     def __init__(
         self,
         sweep: SweepConfig,
-        ledger: Ledger,
+        writer: SweepWriter,
         study: Study,
         paths: Paths,
         data: Path,
@@ -76,18 +76,18 @@ class Session:
         node_wait: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sweep, self.ledger, self.paths = sweep, ledger, paths
+        self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
         self._clock, self._began = clock, clock()
         self._maximize = sweep.direction == "maximize"
-        trials = ledger.trials(sweep.id)
+        trials = self.ledger.trials(sweep.id)
         wanted = sweep.budget.trials + sweep.confirm.seeds
         self._board = TrialBoard(trials, maximize=self._maximize, wanted=wanted)
-        self._attempts = Attempts(sweep, ledger, study, paths, data, board=self._board, clock=clock)
-        self._proposals = Proposals(sweep, ledger, study, self._board, trials)
-        self._exploits = Exploits(sweep, ledger, paths)
-        self._shortage = Shortage(ledger, sweep.id)
+        self._attempts = Attempts(sweep, writer, study, paths, data, board=self._board, clock=clock)
+        self._proposals = Proposals(sweep, writer, study, self._board, trials)
+        self._exploits = Exploits(sweep, writer, paths)
+        self._shortage = Shortage(writer)
 
     # ---------------------------------------------------------------- launching
 
@@ -196,7 +196,7 @@ class Session:
         cause = run.cause or cause
         if cause == "damaged checkpoint" and run.resumed is not None:
             # The next attempt resumes the checkpoint before it, or starts over if there is none.
-            self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
+            self.writer.drop_checkpoint(run.trial.key, Path(run.resumed))
         if cause == "disk full":
             self.stop(f"a disk is full: {message}", "PAUSED")
         clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))

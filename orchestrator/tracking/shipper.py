@@ -12,11 +12,11 @@ import logging
 import random
 import threading
 import time
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.redaction import redacted
 from orchestrator.tracking.child import Child
@@ -50,23 +50,30 @@ class Pace:
 
 
 class Shipper:
-    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait."""
+    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait.
+
+    Args:
+        lease: of the sweep, held until the shipper is closed.
+        tracking_uri: of MLflow.
+        artifact_root: root of the artifacts of a new experiment, or None to let a server choose it.
+        pace: time limits.
+        batch: largest number of events that are delivered together.
+    """
 
     def __init__(
         self,
-        ledger_url: str,
-        sweep_id: str,
+        lease: Lease,
         tracking_uri: str,
         artifact_root: Path | None,
         *,
         pace: Pace = Pace(),
         batch: int = 500,
     ) -> None:
-        self._ledger_url, self._sweep_id = ledger_url, sweep_id
+        self._writer, self._ledger, self._sweep_id = lease.writer, lease.writer.ledger, lease.token.sweep_id
         self._destination = {
             "uri": tracking_uri,
             "artifacts": None if artifact_root is None else str(artifact_root),
-            "sweep_id": sweep_id,
+            "sweep_id": self._sweep_id,
         }
         self._pace, self._batch = pace, batch
         self._thread = threading.Thread(target=self._run, name="mlflow-shipper", daemon=True)
@@ -120,30 +127,29 @@ class Shipper:
 
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
-        with closing(Ledger.open(self._ledger_url)) as ledger:
-            self._lag = ledger.backlog(self._sweep_id)
-            child = Child({**self._destination, **_identity(ledger, self._sweep_id)})
-            try:
-                child.ask(None, self._pace.awake, lambda: self._closing)
-                while not self._closing:
-                    self._ship(ledger, child)
-            finally:
-                child.end(self._pace.goodbye if self._closing else 0.0)
+        self._lag = self._ledger.backlog(self._sweep_id)
+        child = Child({**self._destination, **_identity(self._ledger, self._sweep_id)})
+        try:
+            child.ask(None, self._pace.awake, lambda: self._closing)
+            while not self._closing:
+                self._ship(child)
+        finally:
+            child.end(self._pace.goodbye if self._closing else 0.0)
 
-    def _ship(self, ledger: Ledger, child: Child) -> None:
+    def _ship(self, child: Child) -> None:
         """Ship one batch, or wait for new events."""
         with self._changed:
             self._news = False
         began = time.monotonic()
-        rows = ledger.pending(self._sweep_id, self._batch)
+        rows = self._ledger.pending(self._sweep_id, self._batch)
         if rows:
             batch = {"batch": rows[-1].seq, "events": [asdict(row.event) for row in rows]}
             answer = child.ask(batch, self._pace.silence, lambda: self._closing)
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
-            ledger.delivered([row.seq for row in rows])
+            self._writer.delivered([row.seq for row in rows])
             self._failures, self._last_error = 0, None
-        self._lag = ledger.backlog(self._sweep_id)
+        self._lag = self._ledger.backlog(self._sweep_id)
         if not self._lag:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:

@@ -59,7 +59,7 @@ def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sess
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
     for row in sessions.ledger.checkpoints(best.key):
-        sessions.ledger.drop_checkpoint(best.key, Path(row.path))
+        session.writer.drop_checkpoint(best.key, Path(row.path))
     assert evaluated(sessions, session) == [2]
 
 
@@ -90,7 +90,7 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     ((best, row),) = without_test(claim(sessions, session))
     sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert not is_finished(claim(sessions, session))
-    sessions.ledger.set_sweep_state(session.sweep.id, "COMPLETE")
+    session.writer.set_sweep_state("COMPLETE")
     assert is_finished(claim(sessions, session))
     assert exit_code(claim(sessions, session)) is Exit.COMPLETE
 

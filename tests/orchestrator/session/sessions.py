@@ -13,9 +13,11 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.study.study import Study
+from tests.orchestrator.ledger.examples import writer
 from trainables import checkpoint
 
 NODE_WAIT = 10.0
@@ -77,6 +79,10 @@ class Sessions:
         file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
         return load(file, profile=None, gpus=0)
 
+    def writer(self, sweep: SweepConfig) -> SweepWriter:
+        """Return a writer with the newest token of a sweep, as if its driver had just taken the lease."""
+        return writer(self.ledger, sweep.id)
+
     def open(self, sweep: SweepConfig, capacity: int = 2) -> Session:
         record = SweepRecord(
             sweep.id,
@@ -97,7 +103,7 @@ class Sessions:
         self.resources.attempts = capacity
         return Session(
             sweep,
-            self.ledger,
+            self.writer(sweep),
             study,
             self.paths,
             self.folder,

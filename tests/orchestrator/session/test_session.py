@@ -176,7 +176,7 @@ def test_a_trial_that_has_reported_its_last_step_is_complete(sessions: Sessions,
         session.failed(assignment.attempt_id, "worker lost")
         sessions.clock.now += 100
     else:
-        sessions.ledger.lose_attempts(sweep.id)
+        sessions.writer(sweep).lose_attempts()
         session = sessions.open(sweep, capacity=1)
     assert number(launch(session)) == 1
     trial = sessions.ledger.trial(assignment.trial_key)
@@ -190,7 +190,7 @@ def test_a_trial_that_the_scheduler_stopped_is_not_resumed(sessions: Sessions) -
     for _ in range(2):
         assignment = launch(session)
         session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
-    sessions.ledger.lose_attempts(sweep.id)
+    sessions.writer(sweep).lose_attempts()
     after = sessions.open(sweep)
     after.settle_stopped({f"{sweep.id}-1"})
     states = [sessions.ledger.trial(f"{sweep.id}-{number}").state for number in (0, 1)]
