@@ -21,6 +21,7 @@ from ray.tune.stopper import Stopper
 from orchestrator.assignment import Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
+from orchestrator.session.attempts import has_finite_objective
 from orchestrator.session.session import Session
 
 TICK_SECONDS = 0.5
@@ -91,6 +92,9 @@ class SessionSearch(SearchAlgorithm):
 class SessionStopper(Stopper):
     """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
 
+    It also ends an attempt whose objective is not finite. Tune asks the stopper before the stopping rule, so
+    the rule never sees such a value.
+
     Args:
         sweep_id: of the session's sweep.
     """
@@ -99,8 +103,9 @@ class SessionStopper(Stopper):
         self._sweep_id = sweep_id
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return True if the session is stopping."""
-        return session_of(self._sweep_id).stopped is not None
+        """Return True if the session is stopping, or if the objective is not finite."""
+        session = session_of(self._sweep_id)
+        return session.stopped is not None or not has_finite_objective(result, session.sweep.metric)
 
     def stop_all(self) -> bool:
         """Return True if the session is stopping and no attempt runs."""

@@ -27,7 +27,6 @@ from orchestrator.session.limits import (
     Stop,
     hopeless,
     overspent,
-    spent,
     wait_before_retry,
 )
 from orchestrator.session.population import Exploits
@@ -182,7 +181,7 @@ class Session:
         elif outcome is None or outcome.interrupted or self.stopped:
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
         elif donor is not None:
-            del self._attempts.running[attempt_id]
+            self._attempts.remove(attempt_id)
             self._exploits.apply(attempt_id, donor)
             self._board.retry(run.trial.key, "WAITING", self._clock())
         else:
@@ -200,8 +199,8 @@ class Session:
         if cause == "disk full":
             self.stop(f"a disk is full: {message}", "PAUSED")
         clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
-        past = [attempt for attempt in self.ledger.attempts(run.trial.key) if attempt.id != attempt_id]
-        wait = wait_before_retry(cause, past)
+        past, progressed = self.ledger.attempts(run.trial.key), self.ledger.reporters(run.trial.key)
+        wait = wait_before_retry(cause, past, progressed)
         if wait is None:
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
         else:
@@ -254,7 +253,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=time.time()), gpu)
+        return overspent(budget, self._attempts.spending.total(self._clock()), gpu)
 
     # ---------------------------------------------------------------- watching
 

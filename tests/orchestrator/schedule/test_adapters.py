@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 
@@ -33,3 +34,17 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
         assert stopper("any attempt", {})
     with pytest.raises(KeyError):
         session_of(sweep_id)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_rule(
+    tmp_path: Path, value: float
+) -> None:
+    """Tune asks the stopper first; a NaN in a rung of ASHA would decide about every other trial."""
+    sessions = Sessions(tmp_path)
+    session = sessions.open(sessions.sweep(1))
+    with registered(session):
+        stopper = SessionStopper(session.sweep.id)
+        assert stopper("any attempt", {"val/accuracy": value, "step": 10})
+        assert not stopper("any attempt", {"val/accuracy": 0.5, "val/loss": value, "step": 10})
+        assert not stopper("any attempt", {"step": 10, "queued": True})

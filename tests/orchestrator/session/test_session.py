@@ -136,6 +136,19 @@ def test_retries_are_bounded_across_drivers(sessions: Sessions) -> None:
     assert (trial.state, trial.attempts, trial.cause) == ("FAILED", 2, "error: it broke")
 
 
+def test_a_trial_that_progresses_between_its_failures_goes_on(sessions: Sessions) -> None:
+    """An error is retried once; here it comes three times, and only the third after no new report."""
+    session = sessions.open(sessions.sweep(1))
+    states = []
+    for step in (10, 20, 20):
+        sessions.clock.now += 100.0
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
+        session.failed(assignment.attempt_id, "error")
+        states.append(sessions.ledger.trial(assignment.trial_key).state)
+    assert states == ["WAITING", "WAITING", "FAILED"]
+
+
 def test_an_interrupted_trial_is_resumed_by_the_next_driver(sessions: Sessions) -> None:
     sweep = sessions.sweep(1)
     session = sessions.open(sweep)
