@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
 """Longest time between two looks at the outbox."""
+
+_LOOK_SECONDS = 0.2
+"""Time between two looks at whether a caller still waits."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Shipper:
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._lag, self._failures = 0, 0
         self._last_error: str | None = None
+        self._child: Child | None = None
 
     def start(self) -> None:
         """Start shipping, including the events that an earlier driver left pending."""
@@ -97,14 +102,28 @@ class Shipper:
         """Number of pending events at the last count."""
         return self._lag
 
-    def drain(self, seconds: float) -> int:
-        """Ship pending events for at most `seconds`; return the number that is still pending."""
+    def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
+        """Ship pending events for at most `seconds`; return the number that is still pending.
+
+        Args:
+            seconds: longest time to wait.
+            until: returns True once the caller waits no longer.
+        """
+        deadline = time.monotonic() + seconds
         with self._changed:
             self._draining, self._hurried, self._news, self._idle = True, True, True, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
+            while not (self._idle or not self._thread.is_alive() or until()):
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
         return self._lag
+
+    def kill(self) -> None:
+        """Kill the child, which may be writing: this process ends, or may no longer write."""
+        if (child := self._child) is not None:
+            child.kill()
 
     def close(self) -> None:
         """End the thread and the child; pending events stay in the ledger."""
@@ -128,7 +147,7 @@ class Shipper:
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
         self._lag = self._ledger.backlog(self._sweep_id)
-        child = Child({**self._destination, **_identity(self._ledger, self._sweep_id)})
+        self._child = child = Child({**self._destination, **_identity(self._ledger, self._sweep_id)})
         try:
             child.ask(None, self._pace.awake, lambda: self._closing)
             while not self._closing:
