@@ -13,13 +13,12 @@ from orchestrator.ledger.writer import SweepWriter
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
 
-UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full"})
+UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full", "store lost"})
 """Causes that say nothing about the trial: retried at once and without limit."""
 
 ALLOWED_RETRIES = {
     "worker lost": 3,
     "engine lost": 3,
-    "store lost": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,
@@ -42,7 +41,7 @@ class Stop:
 
     Attributes:
         reason: for people.
-        state: of the sweep afterwards: INTERRUPTED, PAUSED until a disk has space, or COMPLETE.
+        state: of the sweep afterwards: INTERRUPTED or COMPLETE.
     """
 
     reason: str

@@ -127,6 +127,7 @@ class Exploits:
     def __init__(self, sweep: SweepConfig, writer: SweepWriter, paths: Paths) -> None:
         self._sweep, self._writer, self._ledger, self._paths = sweep, writer, writer.ledger, paths
         self._donors: dict[str, str] = {}
+        self._postponed: dict[str, str] = {}
 
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
         """Choose a donor for a trial. Return False if there is none.
@@ -149,6 +150,15 @@ class Exploits:
     def pop_donor(self, trial_key: str) -> str | None:
         """Remove and return the planned donor of a trial, or None."""
         return self._donors.pop(trial_key, None)
+
+    def postpone(self, attempt_id: str, donor_key: str) -> None:
+        """Keep an exploit that could not be applied because the store was out."""
+        self._postponed[attempt_id] = donor_key
+
+    def pop_postponed(self) -> dict[str, str]:
+        """Remove and return the postponed exploits: the donors by attempt id."""
+        postponed, self._postponed = self._postponed, {}
+        return postponed
 
     def apply(self, attempt_id: str, donor_key: str) -> None:
         """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""

@@ -11,8 +11,12 @@ credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no URL ho
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +32,12 @@ from trainables.checkpoint import ARRAYS, MANIFEST
 
 FILES = (ARRAYS, MANIFEST)
 """In the order of their upload: if the manifest exists, so do its arrays."""
+
+_TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}},
+    "gs": {"timeout": 30},
+}
+"""Options of each client that bound how long a store that does not answer may block, in seconds."""
 
 _dropping = ThreadPoolExecutor(4, thread_name_prefix="store")
 
@@ -165,13 +175,41 @@ def drop(folder: Path, url: str) -> None:
         files.rm(f"{root}/{folder.name}", recursive=True)
 
 
+def answers(url: str) -> bool:
+    """Return True if a small object can be written to the store, read and deleted."""
+    name, content = f".probe-{uuid.uuid4().hex}", b"sweep"
+    try:
+        with _reached(url) as (files, root):
+            files.makedirs(root, exist_ok=True)
+            files.pipe_file(f"{root}/{name}", content)
+            read = files.cat_file(f"{root}/{name}")
+            files.rm_file(f"{root}/{name}")
+    except (NoStore, OSError):
+        return False
+    return bool(read == content)
+
+
+def has_space(folder: Path) -> bool:
+    """Return True if a mebibyte can be written to the disk of a folder of this machine."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the client of a URL and the path in it; raise NoStore for any exception of the client."""
+    """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
-        yield fsspec.url_to_fs(url)
+        yield fsspec.url_to_fs(url, **_TIMEOUTS.get(urlsplit(url).scheme, {}))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise NoStore(
-            url, "checkpoint store must be readable and writable", got, "The trial is tried again."
+            url, "checkpoint store must be readable and writable", got, "The sweep goes on once it answers."
         ) from error

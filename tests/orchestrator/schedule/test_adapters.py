@@ -25,7 +25,7 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
     with registered(session):
         search = pickle.loads(pickle.dumps(SessionSearch(sweep_id)))
         stopper = pickle.loads(pickle.dumps(SessionStopper(sweep_id)))
-        pickle.dumps(SessionCallback(sweep_id, 600, lambda _: None))
+        pickle.dumps(SessionCallback(sweep_id, 600))
         assert not search.is_finished()
         assert not stopper.stop_all()
         session.stop("stopped by a test", "INTERRUPTED")

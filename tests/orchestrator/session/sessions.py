@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.session.outages import Probe
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.study.study import Study
@@ -73,6 +75,7 @@ class Sessions:
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock, self.resources = folder, Clock(), FixedResources()
+        self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
         file = self.folder / "space.yaml"
@@ -110,6 +113,7 @@ class Sessions:
             resources=self.resources,
             node_wait=NODE_WAIT,
             clock=self.clock,
+            probes=self.probes,
         )
 
 

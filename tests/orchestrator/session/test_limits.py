@@ -59,16 +59,6 @@ def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> N
     assert session.stopped.state == "INTERRUPTED"
 
 
-def test_a_full_disk_pauses_the_sweep_and_is_charged_to_no_trial(sessions: Sessions) -> None:
-    session = sessions.open(sessions.sweep(3))
-    assignment = launch(session)
-    session.reported(assignment.attempt_id, failure(0, "disk full"))
-    session.completed(assignment.attempt_id)
-    assert session.stopped is not None
-    assert session.stopped.state == "PAUSED"
-    assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
-
-
 # ------------------------------------------------------------------ budget
 
 
