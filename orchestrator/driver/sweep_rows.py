@@ -138,8 +138,10 @@ def record_of(claim: Claim) -> SweepRecord:
 
 
 def interrupt(claim: Claim, reason: str) -> None:
-    """Set a sweep that no session runs to INTERRUPTED, in MLflow too."""
+    """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
     sweep_id = claim.sweep.id
+    if record_of(claim).finished_at:
+        return
     now = events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
     closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.driver.admission import Claim, Observer, Run
+from orchestrator.driver.departure import Departure
 from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
@@ -23,7 +24,8 @@ def sessions(tmp_path: Path) -> Sessions:
 
 def claim(sessions: Sessions, session: Session) -> Claim:
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
-    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Observer())
+    lease = Lease(sessions.ledger, session.sweep.id)
+    return Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
 
 
 def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
