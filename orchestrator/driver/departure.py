@@ -62,7 +62,8 @@ class Departure:
             os.set_blocking(writing, False)
             os.set_blocking(reading, False)
             self._pipe = (reading, writing)
-            self._before = {name: signal.signal(name, _noted) for name in _SIGNALS}
+            self._before = {name: signal.getsignal(name) for name in _SIGNALS}
+            self._install()
             # The interpreter writes the number of each signal at once, whatever the main thread is doing.
             self._wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         self._thread.start()
@@ -99,15 +100,22 @@ class Departure:
         if self.reason is not None:
             raise KeyboardInterrupt(self.reason)
 
-    def interruptible(self, call: Callable[[], Result], look: Callable[[], object] = lambda: None) -> Result:
+    def interruptible(
+        self,
+        call: Callable[[], Result],
+        look: Callable[[], object] = lambda: None,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> Result:
         """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
 
         The thread lives until this context is left, because the kernel ends the processes of a local Ray
         together with the thread that has started them.
 
         Args:
-            call: may block for any time. Ray does not install signal handlers of its own in such a thread.
+            call: may block for any time, and may replace the signal handlers.
             look: called once a second meanwhile.
+            poll_seconds: how soon a replaced handler is installed again.
 
         Raises:
             KeyboardInterrupt: the driver is to leave.
@@ -125,10 +133,12 @@ class Departure:
         looked = time.monotonic()
         while True:
             with suppress(Empty):
-                result, error = answers.get(timeout=POLL_SECONDS)
+                result, error = answers.get(timeout=poll_seconds)
+                self._install()
                 if error is not None:
                     raise error
                 return result  # type: ignore[return-value]
+            self._install()
             self.check()
             if time.monotonic() - looked > 1.0:
                 look()
@@ -144,6 +154,11 @@ class Departure:
                 _briefly(kill)
             _briefly(lambda: print(line, flush=True))  # noqa: T201 - the observer may be blocked
             os._exit(code)
+
+    def _install(self) -> None:
+        if self._pipe is not None:
+            for name in _SIGNALS:
+                signal.signal(name, _noted)
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_SECONDS):
