@@ -14,6 +14,7 @@ from orchestrator.schedule.adapters import (
     registered,
     session_of,
 )
+from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions
 
 
@@ -21,7 +22,7 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
     sessions = Sessions(tmp_path)
     session = sessions.open(sessions.sweep(1))
     sweep_id = session.sweep.id
-    with registered(session):
+    with registered(session, Engines(lambda: 0)):
         search = pickle.loads(pickle.dumps(SessionSearch(sweep_id)))
         stopper = pickle.loads(pickle.dumps(SessionStopper(sweep_id)))
         pickle.dumps(SessionCallback(sweep_id, 600, lambda _: None))
