@@ -96,13 +96,14 @@ class Attempts:
 
     def launch(self, trial: TrialRecord) -> Assignment:
         """Commit the next attempt of a trial and return its assignment."""
+        past = self._writer.ledger.attempts(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
         rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
         self.running[attempt.id], assignment = launched(
             attempt.id, trial, rows, sweep=self._sweep, paths=self._paths, data=self._data, now=now
         )
-        return assignment
+        return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""
