@@ -13,6 +13,7 @@ from orchestrator.driver.admission import Claim, Run
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import histories
 from orchestrator.session.session import Session
@@ -95,18 +96,18 @@ class Driver:
             sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
             if ledger.sweep(sweep.id).finished_at is None:  # type: ignore[union-attr]
                 sweep_rows.resume(claim)
-                self._run_session(ledger)
-                ledger.set_sweep_state(sweep.id, "COMPLETE")
+                self._run_session(lease.writer)
+                lease.writer.set_sweep_state("COMPLETE")
         self.kernel.trace("leaves: complete")
         raise Exited(COMPLETE)
 
-    def _run_session(self, ledger: Ledger) -> None:
-        sweep, kernel = self.sweep, self.kernel
+    def _run_session(self, writer: SweepWriter) -> None:
+        sweep, kernel, ledger = self.sweep, self.kernel, writer.ledger
         reports = ledger.reports(sweep.id)
         study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
         session = Session(
             sweep,
-            ledger,
+            writer,
             study,
             self.paths,
             Path("data"),

@@ -135,14 +135,10 @@ class _Simulation:
             self._database.close()
 
     def _new_database(self, root: Path) -> Database:
-        sweep_id = self._sweep.id
-        database, log = template(self._result.variant)
-        file = root / "sweeps.db"
-        file.write_bytes(database)
-        backup = file.with_suffix(".backup") / f"{sweep_id}.log"
-        backup.parent.mkdir()
-        backup.write_bytes(log)
-        return Database(self._kernel, file, is_server=False)
+        for name, content in template(self._result.variant).items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        return Database(self._kernel, root / "sweeps.db", is_server=False)
 
     def _supervise(self) -> None:
         """Start a driver, and another one after each death, until one completes the sweep."""

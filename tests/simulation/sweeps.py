@@ -77,8 +77,8 @@ def config(variant: Variant) -> SweepConfig:
 
 
 @cache
-def template(variant: Variant) -> tuple[bytes, bytes]:
-    """Return a SQLite ledger that knows the sweep, and its backup."""
+def template(variant: Variant) -> dict[str, bytes]:
+    """Return the files of a SQLite ledger that knows the sweep, by their names."""
     sweep = config(variant)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweeps.db"
@@ -100,5 +100,5 @@ def template(variant: Variant) -> tuple[bytes, bytes]:
             )
         )
         ledger.close()
-        (log,) = (Path(folder) / "sweeps.backup").iterdir()
-        return file.read_bytes(), log.read_bytes()
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
