@@ -45,12 +45,14 @@ class Variant:
         scheduler: of the file.
         concurrent: attempts that run at once.
         confirm: confirmations.
+        is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
     """
 
     sampler: str
     scheduler: str
     concurrent: int
     confirm: int
+    is_server: bool
 
     @property
     def ordered(self) -> bool:
@@ -59,9 +61,9 @@ class Variant:
 
 
 VARIANTS = tuple(
-    Variant(sampler, scheduler, concurrent, confirm)
-    for sampler, scheduler, (concurrent, confirm) in itertools.product(
-        SAMPLERS, SCHEDULERS, ((1, 0), (2, 1), (3, 0))
+    Variant(sampler, scheduler, concurrent, confirm, is_server)
+    for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
+        SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
     )
 )
 
