@@ -16,20 +16,21 @@ from orchestrator.errors import (
     Busy,
     Damaged,
     DamagedCheckpoint,
+    Exit,
     NoCluster,
     NoSpace,
     NoStore,
     Refusal,
 )
-from orchestrator.exits import Exit
 
 if TYPE_CHECKING:
     from orchestrator.api.cluster import available
-    from orchestrator.api.observer import Observer, Progress
     from orchestrator.api.status import Status, status, sweeps
     from orchestrator.api.sweep import Sweep
     from orchestrator.api.trial import Trial
     from orchestrator.api.upkeep import check, collect_garbage, recover
+    from orchestrator.driver.admission import Observer
+    from orchestrator.session.board import Progress
 
 __all__ = [
     "BadData",
@@ -56,23 +57,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Observer": "observer",
-    "Progress": "observer",
-    "Status": "status",
-    "Sweep": "sweep",
-    "Trial": "trial",
-    "available": "cluster",
-    "check": "upkeep",
-    "collect_garbage": "upkeep",
-    "recover": "upkeep",
-    "status": "status",
-    "sweeps": "status",
+    "Observer": "driver.admission",
+    "Progress": "session.board",
+    "Status": "api.status",
+    "Sweep": "api.sweep",
+    "Trial": "api.trial",
+    "available": "api.cluster",
+    "check": "api.upkeep",
+    "collect_garbage": "api.upkeep",
+    "recover": "api.upkeep",
+    "status": "api.status",
+    "sweeps": "api.status",
 }
-"""Modules of `orchestrator.api` by the names they define, imported when a name is first used."""
+"""Modules of this package by the names they define, imported when a name is first used."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a name of the API when it is first used: workers and quick verbs need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"orchestrator.api.{_MODULES[name]}"), name)
+    return getattr(import_module(f"orchestrator.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Every refusal of the service: exceptions that a user reads, in one line and without a traceback.
+"""Every refusal of the service, read by users in one line without a traceback, and every exit code.
 
 Refusal                    where - what must hold - what was found - what would be right
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
@@ -13,6 +13,8 @@ Refusal                    where - what must hold - what was found - what would 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Busy",
     "Damaged",
     "DamagedCheckpoint",
+    "Exit",
     "NoCluster",
     "NoSpace",
     "NoStore",
@@ -50,3 +53,23 @@ class NoStore(Refusal):
 
 class NoCluster(Refusal):
     """Raised when Ray neither starts nor can be joined; the sweep can be resumed."""
+
+
+class Exit(IntEnum):
+    """How a command or a sweep has ended.
+
+    Attributes:
+        COMPLETE: everything was done.
+        FINDINGS: `check` has found something, or `evaluate` other numbers than recorded.
+        BAD_INPUT: the input was refused before anything ran.
+        SOME_FAILED: the sweep is finished, and some of its trials, or all, have failed.
+        RESUMABLE: the sweep was interrupted; running it again resumes it.
+        STILL_RUNNING: the sweep is still running, without this command.
+    """
+
+    COMPLETE = 0
+    FINDINGS = 1
+    BAD_INPUT = 2
+    SOME_FAILED = 3
+    RESUMABLE = 4
+    STILL_RUNNING = 5

@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.faults.site import Site, until
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines.token import ensure_token
+from orchestrator.machines.cluster_file import ensure_token
 from tests import postgres
 from tests.end_to_end.network import NetworkHost, Switch
 

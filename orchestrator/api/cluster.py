@@ -11,8 +11,8 @@ from orchestrator.config.yaml_reader import parse_document, read_text
 from orchestrator.driver import preflight
 from orchestrator.errors import BadInput
 from orchestrator.machines import cluster_file, drain
+from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import Hardware, detect
-from orchestrator.machines.token import ensure_token
 
 
 @dataclass(frozen=True)

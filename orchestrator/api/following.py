@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.api.observer import Observer
 from orchestrator.api.sweep import Sweep
 from orchestrator.driver import detached, preflight
+from orchestrator.driver.admission import Observer
 from orchestrator.driver.detached import DETACH
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.records import FINISHED_SWEEP
 

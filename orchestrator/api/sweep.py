@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.api.observer import Observer
 from orchestrator.api.status import DetailedStatus, detailed
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, sweep_named
@@ -23,11 +22,10 @@ from orchestrator.config import from_dict, from_document
 from orchestrator.config import load as load_file
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight
-from orchestrator.driver.admission import Run
+from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
-from orchestrator.errors import BadInput
-from orchestrator.exits import Exit
+from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger

@@ -18,12 +18,11 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.check import check as check_ledger
-from orchestrator.upkeep.mlflow_agreement import disagreements
+from orchestrator.upkeep.mlflow_copy import disagreements, set_aside
+from orchestrator.upkeep.mlflow_copy import redeliver as redeliver_sweep
 from orchestrator.upkeep.orphans import Garbage
 from orchestrator.upkeep.recovery import Recovery
 from orchestrator.upkeep.recovery import recover as rebuild
-from orchestrator.upkeep.redelivery import redeliver as redeliver_sweep
-from orchestrator.upkeep.redelivery import set_aside
 
 REDELIVERY_SECONDS = 600.0
 

@@ -8,8 +8,7 @@ from importlib import import_module
 import typer
 from rich.console import Console
 
-from orchestrator.errors import NoCluster, Refusal
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit, NoCluster, Refusal
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {

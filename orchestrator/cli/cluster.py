@@ -12,7 +12,7 @@ from orchestrator.api import cluster
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 
 cluster_app = typer.Typer(
     help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away.",

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.api.observer import Observer, Progress
+from orchestrator import Observer, Progress
 from orchestrator.report.words import duration
 
 _LINE_EVERY_SECONDS = 30.0

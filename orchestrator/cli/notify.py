@@ -14,7 +14,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.api.observer import Observer, Progress
+from orchestrator import Observer, Progress
 from orchestrator.errors import BadInput
 
 _TIMEOUT_SECONDS = 10.0

@@ -22,8 +22,7 @@ from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier
 from orchestrator.cli.options import Data, Json, Root, SweepId, TrackingPatience
 from orchestrator.cli.results import show_result
-from orchestrator.errors import BadInput
-from orchestrator.exits import Exit
+from orchestrator.errors import BadInput, Exit
 
 File = Annotated[Path, typer.Argument(help="A search-space file, such as search_spaces/retrieval.yaml.")]
 Extend = Annotated[

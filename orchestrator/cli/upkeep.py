@@ -12,7 +12,7 @@ from orchestrator.api import upkeep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, TrackingPatience
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 
 
 def check(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
+from orchestrator.driver.departure import Departure
 from orchestrator.errors import BadInput
 from orchestrator.ledger import stop_requests
 from orchestrator.ledger.lease import Lease
@@ -21,21 +23,27 @@ from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
 
+_LOG = logging.getLogger("orchestrator")
 
-class Watcher(Protocol):
-    """Displays the progress of a sweep."""
+
+class Observer:
+    """Receives the messages and the progress of a sweep; a subclass overrides the methods it needs.
+
+    The methods are called in the thread that runs the sweep, which waits for them.
+    """
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
+        """Receive one message. Here: log it at level INFO under the name `orchestrator`."""
+        _LOG.info(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how much of the data set is prepared."""
+        """Receive how much of a data set has been prepared. Here: do nothing."""
 
     def show(self, progress: Progress) -> None:
-        """Show the progress of the sweep; called twice a second."""
+        """Receive the progress of the sweep, about twice a second. Here: do nothing."""
 
     def close(self) -> None:
-        """Stop redrawing."""
+        """Called once, when no trial runs any more. Here: do nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +82,16 @@ class Claim:
         run: this invocation.
         ledger: of the sweep.
         lease: of the sweep, held.
-        watcher: shows the progress.
+        observer: shows the progress.
+        departure: says when to leave.
     """
 
     sweep: SweepConfig
     run: Run
     ledger: Ledger
     lease: Lease
-    watcher: Watcher
+    observer: Observer
+    departure: Departure
 
     @property
     def writer(self) -> SweepWriter:
@@ -90,13 +100,14 @@ class Claim:
 
 
 @contextmanager
-def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
+def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departure) -> Iterator[Claim]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
         sweep: as the file describes it.
         run: this invocation.
-        watcher: shows why a lease takes long.
+        observer: shows why a lease takes long.
+        departure: ends the process when the lease is lost.
 
     Raises:
         BadInput: if a path or the file is wrong, or checkpoints are missing.
@@ -107,10 +118,11 @@ def claimed(sweep: SweepConfig, run: Run, watcher: Watcher) -> Iterator[Claim]:
     with closing(Ledger.open(run.paths.ledger_url)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
-        with Lease(ledger, sweep.id, watcher.say) as lease:
+        lost = f"{sweep.id}: another driver has taken over, so this one leaves."
+        with Lease(ledger, sweep.id, observer.say, lambda: departure.end(lost)) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
             stop_requests.forget(ledger, sweep.id)
-            yield Claim(sweep, run, ledger, lease, watcher)
+            yield Claim(sweep, run, ledger, lease, observer, departure)
 
 
 def identify(

@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import publication, signals, sweep_rows
+from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
 from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop
@@ -31,18 +33,22 @@ def connected(claim: Claim) -> Iterator[None]:
     Raises:
         NoCluster: if Ray does not start, or the cluster cannot be joined.
     """
+    claim.departure.kill_at_the_end(cluster.kill_local_ray)
+    ray = cluster.connected(claim.run.hardware, claim.sweep.resources.gpu)
     with ExitStack() as stack:
-        with signals.preserved():
-            stack.enter_context(cluster.connected(claim.run.hardware, claim.sweep.resources.gpu))
+        claim.departure.interruptible(lambda: stack.enter_context(ray))
         yield
 
 
 def with_slots(claim: Claim) -> SweepConfig:
     """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
     run = claim.run
-    slotted = cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations))
+    slotted = claim.departure.interruptible(
+        lambda: cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations)),
+        lambda: _heed_stop_request(claim),
+    )
     if claim.sweep.resources.slots == "auto":
-        claim.watcher.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
+        claim.observer.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
     return slotted
 
 
@@ -54,7 +60,7 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
         slotted: the sweep with its number of slots fixed.
         nudge: called twice a second, when there may be news in the ledger's outbox.
     """
-    run, ledger, watcher = claim.run, claim.ledger, claim.watcher
+    run, ledger, observer = claim.run, claim.ledger, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
     reports = ledger.reports(slotted.id)
     session = Session(
@@ -67,19 +73,17 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
         node_wait=run.wait,
     )
 
-    def stop(name: str) -> None:
-        session.stop(f"stopped by {name}", "INTERRUPTED")
-        watcher.say(f"{name}: saving every running trial; once more to leave at once.")
-
     def tick(session: Session) -> None:
+        if (reason := claim.departure.reason) and session.stopped is None:
+            session.stop(f"stopped by {reason}", "INTERRUPTED")
+            observer.say(f"{reason}: saving every running trial; once more to leave at once.")
         session.check_limits()
-        watcher.show(session.progress())
+        observer.show(session.progress())
         nudge()
 
-    with signals.handled(stop, cluster.kill_local_ray):
-        watcher.show(session.progress())
-        tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
-        watcher.show(session.progress())
+    observer.show(session.progress())
+    tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
+    observer.show(session.progress())
     return session.stopped
 
 
@@ -98,7 +102,11 @@ def evaluate_test(claim: Claim) -> None:
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
         url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
         request = cluster.Evaluation(str(folder), data, "test", str(run.paths.compilations), url)
-        answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+        answer = claim.departure.interruptible(
+            partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
+            lambda: _heed_stop_request(claim),
+        )
+        claim.lease.check()
         if url:
             store.fetch(folder, url)  # the report and the registered model read it on this machine
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
@@ -107,6 +115,12 @@ def evaluate_test(claim: Claim) -> None:
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
+
+
+def _heed_stop_request(claim: Claim) -> None:
+    """Leave on a stop request that comes while no session looks for it."""
+    if host := asked_to_stop(claim.ledger, claim.sweep.id):
+        claim.departure.request(f"`stop` on {host}")
 
 
 def conclude(claim: Claim, stopped: Stop | None) -> Exit:
@@ -122,6 +136,7 @@ def conclude(claim: Claim, stopped: Stop | None) -> Exit:
     reason = stopped.reason if stopped else None
     if stopped is not None and stopped.state != "COMPLETE":
         state = stopped.state
+    claim.lease.check()
     published = publication.conclude(ledger, sweep.id, claim.run.paths, state, reason)
     claim.writer.set_sweep_state(state, reason, events=published)
     return sweep_rows.exit_code(claim) if state in FINISHED_SWEEP else Exit.RESUMABLE

@@ -7,38 +7,38 @@ from contextlib import contextmanager
 from functools import wraps
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import signals, sweep_rows
-from orchestrator.driver.admission import Claim, Run, Watcher, claimed
-from orchestrator.errors import Damaged, NoCluster, NoSpace
-from orchestrator.exits import Exit
+from orchestrator.driver import sweep_rows
+from orchestrator.driver.admission import Claim, Observer, Run, claimed
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
 from orchestrator.schedule import environment
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.recovery import recover
 from trainables.data.task import TaskData
 from trainables.tasks import TASKS
 
-Drive = Callable[[SweepConfig, Run, Watcher], tuple[str, Exit]]
+Drive = Callable[[SweepConfig, Run, Observer], tuple[str, Exit]]
 
 
 def _rebuilding_a_damaged_ledger(drive: Drive) -> Drive:
     """Call `drive` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
 
     @wraps(drive)
-    def rebuilding(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+    def rebuilding(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         try:
-            return drive(sweep, run, watcher)
+            return drive(sweep, run, observer)
         except Damaged as damage:
-            watcher.say(str(damage))
+            observer.say(str(damage))
             rebuilt = recover(run.paths.ledger_url)
             kept = f"the damaged file is kept as {rebuilt.damaged}"
-            watcher.say(f"The ledger is rebuilt from its backup; {kept}.")
-            return drive(sweep, run, watcher)
+            observer.say(f"The ledger is rebuilt from its backup; {kept}.")
+            return drive(sweep, run, observer)
 
     return rebuilding
 
 
 @_rebuilding_a_damaged_ledger
-def drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
+def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
     Preflight checks, lease, integrity check, load the data, connect to Ray, fix the slots, run the session,
@@ -47,7 +47,7 @@ def drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
     Args:
         sweep: to run.
         run: this invocation.
-        watcher: shows the progress.
+        observer: shows the progress.
 
     Raises:
         BadInput: if the file differs from that of its unfinished sweep.
@@ -55,13 +55,14 @@ def drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
-    with signals.interruptible(), claimed(sweep, run, watcher) as claim:
+    with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         sweep_rows.check_integrity(claim)
         sweep_rows.enter(claim, _load_data(claim))
+        departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
                 how = "`--extend trials=N` goes on with it, `--new` starts another"
-                watcher.say(f"{claim.sweep.id} is finished. {how}.")
+                observer.say(f"{claim.sweep.id} is finished. {how}.")
                 return claim.sweep.id, sweep_rows.exit_code(claim)
             sweep_rows.resume(claim)
             environment.prepare(claim.sweep.resources.gpu, run.paths.token)
@@ -78,26 +79,29 @@ def drive(sweep: SweepConfig, run: Run, watcher: Watcher) -> tuple[str, Exit]:
 
 
 def _load_data(claim: Claim) -> TaskData:
-    sweep, watcher = claim.sweep, claim.watcher
-    data = TASKS[sweep.task].load(sweep.task_options, claim.run.data, watcher.loading)
-    watcher.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
+    sweep, observer = claim.sweep, claim.observer
+    data = claim.departure.interruptible(
+        lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
+    )
+    observer.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
     return data
 
 
 @contextmanager
 def _shipping(claim: Claim) -> Iterator[Shipper]:
     """Ship the outbox of a sweep to MLflow; on exit, wait a while for what is pending."""
-    paths, watcher = claim.run.paths, claim.watcher
+    paths, observer = claim.run.paths, claim.observer
     shipper = Shipper(claim.lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
+    claim.departure.kill_at_the_end(shipper.kill)
     try:
         yield shipper
     finally:
-        watcher.close()
-        pending = shipper.drain(claim.run.tracking_patience)
+        observer.close()
+        pending = shipper.drain(claim.run.tracking_patience, lambda: claim.departure.reason is not None)
         shipper.close()
         if pending:
-            watcher.say(f"{pending} records wait for MLflow; the next run of this command delivers them.")
+            observer.say(f"{pending} records wait for MLflow; the next run of this command delivers them.")
 
 
 @contextmanager
@@ -107,9 +111,9 @@ def _resumable(claim: Claim) -> Iterator[None]:
         yield
     except NoSpace as full:
         # The state cannot be written either; an unfinished sweep without a driver counts as interrupted.
-        claim.watcher.say(f"{full} Everything reported so far is kept; the same command resumes the sweep.")
+        claim.observer.say(f"{full} Everything reported so far is kept; the same command resumes the sweep.")
     except NoCluster as lack:
-        claim.watcher.say(str(lack))
+        claim.observer.say(str(lack))
         sweep_rows.interrupt(claim, f"{lack.where} {lack.must}, got {lack.got}")
-    except KeyboardInterrupt:
-        sweep_rows.interrupt(claim, "interrupted while no trial ran")
+    except KeyboardInterrupt as departure:
+        sweep_rows.interrupt(claim, f"stopped by {departure}")

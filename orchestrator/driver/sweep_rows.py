@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.admission import Claim, differences
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
@@ -29,7 +29,7 @@ def check_integrity(claim: Claim) -> None:
     Raises:
         Damaged: if a row is not what was written.
     """
-    sweep_id, ledger, say = claim.sweep.id, claim.ledger, claim.watcher.say
+    sweep_id, ledger, say = claim.sweep.id, claim.ledger, claim.observer.say
     for note in verify(ledger, sweep_id):
         say(note)
     for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
@@ -38,7 +38,7 @@ def check_integrity(claim: Claim) -> None:
 
 def enter(claim: Claim, data: TaskData) -> None:
     """Create the row of a new sweep, or prepare the rows of a known one for another run."""
-    sweep, ledger, say = claim.sweep, claim.ledger, claim.watcher.say
+    sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
     known = ledger.sweep(sweep.id)
     if known is None:
         record = _new_record(sweep, data)
@@ -102,7 +102,7 @@ def resume(claim: Claim) -> None:
         return
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
     done = len(trials) - len(unfinished)
-    claim.watcher.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
+    claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 
@@ -138,8 +138,10 @@ def record_of(claim: Claim) -> SweepRecord:
 
 
 def interrupt(claim: Claim, reason: str) -> None:
-    """Set a sweep that no session runs to INTERRUPTED, in MLflow too."""
+    """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
     sweep_id = claim.sweep.id
+    if record_of(claim).finished_at:
+        return
     now = events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
     closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]

@@ -6,8 +6,11 @@ file for `ray up`.
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BadInput
@@ -121,3 +124,13 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, prefix)
     else:
         yield prefix, tree
+
+
+def ensure_token(file: Path) -> Path:
+    """Return the path of a token file; create the file, with mode 0600, if it is missing."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(secrets.token_hex(32))
+    return file

@@ -25,6 +25,9 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 5.0
 """Longest time between two looks at the outbox."""
 
+_LOOK_SECONDS = 0.2
+"""Time between two looks at whether a caller still waits."""
+
 
 class Delivery(Protocol):
     """A process that delivers batches of events; see `Child`."""
@@ -36,6 +39,9 @@ class Delivery(Protocol):
 
     def end(self, seconds: float) -> None:
         """Let the process end by itself within `seconds`; after that, kill it."""
+
+    def kill(self) -> None:
+        """Kill it at once."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ class Shipper:
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._lag, self._failures = 0, 0
         self._last_error: str | None = None
+        self._child: Delivery | None = None
 
     def start(self) -> None:
         """Start shipping, including the events that an earlier driver left pending."""
@@ -111,14 +118,28 @@ class Shipper:
         """Number of pending events at the last count."""
         return self._lag
 
-    def drain(self, seconds: float) -> int:
-        """Ship pending events for at most `seconds`; return the number that is still pending."""
+    def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
+        """Ship pending events for at most `seconds`; return the number that is still pending.
+
+        Args:
+            seconds: longest time to wait.
+            until: returns True once the caller waits no longer.
+        """
+        deadline = self._system.monotonic() + seconds
         with self._changed:
             self._draining, self._hurried, self._news, self._idle = True, True, True, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
+            while not (self._idle or not self._thread.is_alive() or until()):
+                if (left := deadline - self._system.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
         return self._lag
+
+    def kill(self) -> None:
+        """Kill the child, which may be writing: this process ends, or may no longer write."""
+        if (child := self._child) is not None:
+            child.kill()
 
     def close(self) -> None:
         """End the thread and the child; pending events stay in the ledger."""
@@ -142,7 +163,7 @@ class Shipper:
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
         self._lag = self._ledger.backlog(self._sweep_id)
-        child = self._begin({**self._destination, **_identity(self._ledger, self._sweep_id)})
+        self._child = child = self._begin({**self._destination, **_identity(self._ledger, self._sweep_id)})
         try:
             child.ask(None, self._pace.awake, lambda: self._closing)
             while not self._closing:

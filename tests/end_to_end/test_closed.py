@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from orchestrator.machines.token import ensure_token
+from orchestrator.machines.cluster_file import ensure_token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, marks
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.machines.token import ensure_token
+from orchestrator.machines.cluster_file import ensure_token
 from tests.end_to_end.commands import SMALL, Commands, finish
 from tests.end_to_end.network import NetworkHost, Switch, marks
 

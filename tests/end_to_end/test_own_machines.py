@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines.token import ensure_token
+from orchestrator.machines.cluster_file import ensure_token
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.end_to_end.host import Host, available
 

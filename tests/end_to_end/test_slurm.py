@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.faults.site import PLAIN, SPACE
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.machines.token import ensure_token
+from orchestrator.machines.cluster_file import ensure_token
 from tests import postgres
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, marks

@@ -39,7 +39,7 @@ def drawn(rng: random.Random) -> list[Fault]:
     """Return the faults of a seed: of each kind at least none and at most a few."""
     faults = []
     for number in range(1, rng.randrange(1, 4)):
-        kind = rng.choice(("kill", "kill", "pause"))
+        kind = rng.choice(("kill", "kill", "pause", "signal"))
         seconds = rng.choice(PAUSES) if kind == "pause" else 0.0
         faults.append(Fault(kind, f"driver-{number}", rng.randrange(DRIVER_POINTS), seconds))
     for number in rng.sample(range(1, 9), rng.randrange(3)):

@@ -209,6 +209,8 @@ class _Simulation:
             self._killed.add(actor.attempt_id)
         if fault.kind == "pause":
             self._kernel.pause(process, fault.seconds)
+        elif fault.kind == "signal" and process.signals is not None:
+            process.signals.append("SIGTERM")
         else:
             self._kernel.kill(process)
 

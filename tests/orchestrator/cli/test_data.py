@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from orchestrator.cli.app import run_command
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from tests.published import cifar, idx, imdb, mnist
 from trainables.tasks import TASKS
 

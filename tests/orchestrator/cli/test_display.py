@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from orchestrator.api.observer import Progress
 from orchestrator.cli.display import Display, describe
+from orchestrator.driver.admission import Progress
 
 
 def progress(done: int, **changes: object) -> Progress:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.api.observer import Progress
 from orchestrator.cli.display import Display
 from orchestrator.cli.notify import Notified, Notifier, changes
+from orchestrator.driver.admission import Progress
 from orchestrator.errors import BadInput
 from tests.orchestrator.cli.test_display import progress
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.api.following import exit_code
 from orchestrator.driver import detached
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 
 ECHO = """#!/bin/sh
 echo "$@"

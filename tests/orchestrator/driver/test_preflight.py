@@ -120,5 +120,5 @@ def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
 
 
 def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "time and memory: not known" in validated(file, capsys, "--set", "model.d_state=32")
+    assert "time and memory: unknown" in validated(file, capsys, "--set", "model.d_state=32")
     assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")

@@ -6,26 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.admission import Claim, Run
+from orchestrator.driver.admission import Claim, Observer, Run
+from orchestrator.driver.departure import Departure
 from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
-from orchestrator.exits import Exit
+from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
-
-
-class Silent:
-    """A watcher that shows nothing."""
-
-    def say(self, line: str) -> None: ...
-
-    def loading(self, what: str, done: int, total: int) -> None: ...
-
-    def show(self, progress: object) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture
@@ -35,7 +24,8 @@ def sessions(tmp_path: Path) -> Sessions:
 
 def claim(sessions: Sessions, session: Session) -> Claim:
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
-    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Silent())
+    lease = Lease(sessions.ledger, session.sweep.id)
+    return Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
 
 
 def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
@@ -92,7 +82,7 @@ def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -
     assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
     best, row = rows[0]
     assert row.step == best.best_step
-    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
 
 
@@ -100,7 +90,7 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     session = searched(sessions, [0.5])
     assert not is_finished(claim(sessions, session))
     ((best, row),) = without_test(claim(sessions, session))
-    sessions.ledger.add_reading(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert not is_finished(claim(sessions, session))
     session.writer.set_sweep_state("COMPLETE")
     assert is_finished(claim(sessions, session))

@@ -91,7 +91,7 @@ class Sessions:
             None,
             "",
             "",
-            {},
+            {"direction": sweep.direction},
             0.0,
         )
         self.ledger.create_sweep(record)

@@ -12,8 +12,7 @@ import pytest
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
-from orchestrator.upkeep.mlflow_agreement import disagreements
-from orchestrator.upkeep.redelivery import redeliver, set_aside
+from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
 from tests import sweeps
 
 
