@@ -37,13 +37,17 @@ class Predictor:
         reader: turns raw examples into sequences.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Read a checkpoint; nothing else is needed, the task's data least of all.
+    def __init__(self, folder: Path, digest: str) -> None:
+        """Read a checkpoint. It needs nothing else, not even the data of its task.
+
+        Args:
+            folder: of the checkpoint.
+            digest: SHA-256 of its manifest, as the ledger records it.
 
         Raises:
-            DamagedCheckpoint: if a file does not match its manifest.
+            DamagedCheckpoint: if a file is not what was recorded.
         """
-        arrays, facts = checkpoint.load(folder)
+        arrays, facts = checkpoint.load(folder, digest)
         self.settings = TrialSettings.from_document(facts["settings"])
         self.signature = Signature.from_document(facts["signature"])
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])

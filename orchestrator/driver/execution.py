@@ -101,14 +101,16 @@ def evaluate_test(claim: Claim) -> None:
     for trial, row in sweep_rows.without_test(claim):
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
         url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
-        request = cluster.Evaluation(str(folder), data, "test", str(run.paths.compilations), url)
+        compilations = str(run.paths.compilations)
+        request = cluster.Evaluation(str(folder), row.digest, data, "test", compilations, url)
         answer = claim.departure.interruptible(
             partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
             lambda: _heed_stop_request(claim),
         )
         claim.lease.check()
         if url:
-            store.fetch(folder, url)  # the report and the registered model read it on this machine
+            # The report and the registered model read it on this machine.
+            store.fetch(folder, url, row.digest)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
         claim.writer.add_evaluation(

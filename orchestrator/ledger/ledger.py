@@ -155,6 +155,11 @@ class Ledger:
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
 
+    def reporters(self, trial_key: str) -> frozenset[str]:
+        """Return the ids of the attempts of a trial that were the first to report some step."""
+        query = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == trial_key).distinct()
+        return frozenset(row.attempt_id for row in self._read(query))
+
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
         at_best = (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step)

@@ -77,6 +77,11 @@ class SweepWriter:
 
         return self._write(start)
 
+    def take_attempt(self, attempt_id: str) -> None:
+        """Record that a worker has taken an attempt and holds resources from now on."""
+        now = self.ledger.now()
+        self._write(lambda tx: changes.take_attempt(tx, attempt_id, now))
+
     def lose_attempts(self) -> int:
         """End the attempts that a dead driver left running; return how many there were.
 

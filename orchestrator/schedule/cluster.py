@@ -109,6 +109,7 @@ class Evaluation(NamedTuple):
     """The arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
+    digest: str
     data: str
     split: str
     compilations: str

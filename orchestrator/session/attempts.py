@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_START, UNCHARGED
+from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -29,7 +30,7 @@ class Running:
 
     Attributes:
         trial: the trial's row when the attempt was launched.
-        resumed: checkpoint folder that the attempt resumed from, or None.
+        resumed: path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
         step: last step reported.
         best: best validation value so far, or None.
         best_step: its step.
@@ -66,6 +67,7 @@ class Attempts:
 
     Attributes:
         running: by attempt id.
+        spending: the time in which workers held resources.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Attempts:
         self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
         self._board, self._clock = board, clock
         self.running: dict[str, Running] = {}
+        self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
 
     @property
@@ -104,14 +107,14 @@ class Attempts:
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""
         if run := self.running.get(attempt_id):
-            run.started, run.reported_at = True, self._clock()
+            self._take(attempt_id, run)
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its metrics and its checkpoint."""
         run = self.running.get(attempt_id)
         if run is None:
             return  # a late report of an attempt that has already ended
-        run.started, run.reported_at = True, self._clock()
+        self._take(attempt_id, run)
         if outcome.queued:
             return
         outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
@@ -122,6 +125,19 @@ class Attempts:
         url = self._paths.stored(self._sweep.id, run.trial.key)
         for folder in _commit(self._writer, attempt_id, outcome, best=best):
             store.discard(folder, url)
+
+    def _take(self, attempt_id: str, run: Running) -> None:
+        """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
+        run.reported_at = self._clock()
+        if not run.started:
+            run.started = True
+            self.spending.take(attempt_id, run.reported_at)
+            self._writer.take_attempt(attempt_id)
+
+    def remove(self, attempt_id: str) -> Running:
+        """Remove an attempt that has ended, and return it."""
+        self.spending.end(attempt_id, self._clock())
+        return self.running.pop(attempt_id)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
         """Pass a value on to the study; return True if it is the best of its trial so far."""
@@ -143,7 +159,7 @@ class Attempts:
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""
-        key = self.running.pop(attempt_id).trial.key
+        key = self.remove(attempt_id).trial.key
         if cause == "node lost":
             self._lost_at.append(self._clock())
         due = self._clock() + wait
@@ -156,7 +172,7 @@ class Attempts:
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
-        run = self.running.pop(attempt_id)
+        run = self.remove(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
         now = events.milliseconds(self._writer.ledger.now())
@@ -201,10 +217,9 @@ def launched(
         now: time of the launch, by the session's clock.
     """
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
-    resume = str(paths.at_hand(sweep.id, trial.key, last.path)) if last else None
     run = Running(
         trial,
-        resume,
+        last.path if last else None,
         last.step if last else 0,
         best.metrics[sweep.metric] if best else None,
         best.step if best else None,
@@ -219,8 +234,7 @@ def launched(
         gpu=sweep.resources.gpu,
         data=str(data),
         checkpoints=str(paths.trial_checkpoints(sweep.id, trial.key)),
-        resume=resume,
-        resume_digest=last.digest if last else None,
+        resume=_resume(last, paths.at_hand(sweep.id, trial.key, last.path)) if last else None,
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
         store=paths.stored(sweep.id, trial.key),
@@ -228,16 +242,24 @@ def launched(
     return run, assignment
 
 
+def _resume(row: CheckpointRecord, folder: Path) -> SavedCheckpoint:
+    return SavedCheckpoint(str(folder), row.step, row.digest, row.bytes)
+
+
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:
     return next((row for row in rows if row.kind == kind), None)
 
 
+def has_finite_objective(metrics: Mapping[str, Any], metric: str) -> bool:
+    """Return True unless metrics hold an objective that is infinite or NaN."""
+    return math.isfinite(metrics.get(metric, 0.0))
+
+
 def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     """Return an outcome unchanged if its objective is finite, else as a failure that the study never sees."""
-    value = outcome.metrics.get(metric, 0.0)
-    if math.isfinite(value):
+    if has_finite_objective(outcome.metrics, metric):
         return outcome
-    message = f"{metric} is {value}"
+    message = f"{metric} is {outcome.metrics[metric]}"
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from trainables.checkpoint import DIGITS
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,15 @@ class Paths:
         self.artifacts.mkdir(exist_ok=True)
 
 
-def checkpoint_name(step: int) -> str:
-    """Return the folder name of the checkpoint at `step`; names sort like their steps."""
-    return f"step-{step:09d}"
+def checkpoint_stem(step: int, attempt: int) -> str:
+    """Return the name, without its digest, of an attempt's checkpoint; names sort like their steps."""
+    return f"step-{step:09d}-{attempt}"
+
+
+def attempt_of(name: str) -> int:
+    """Return the number of the attempt that wrote a checkpoint folder, or 0 if its name does not say."""
+    match = _CHECKPOINT_NAME.fullmatch(name)
+    return int(match["attempt"]) if match else 0
+
+
+_CHECKPOINT_NAME = re.compile(rf"step-\d{{9,}}-(?P<attempt>\d+)-[0-9a-f]{{{DIGITS}}}")

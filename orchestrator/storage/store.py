@@ -1,18 +1,22 @@
 """The checkpoint store, which every node reaches: a folder named by a URL, which mirrors the local one.
 
-    <url>/<sweep>/<trial>/step-000000500/arrays.npz, manifest.json
+    <url>/<sweep>/<trial>/step-000000500-1-0123456789ab/arrays.npz, manifest.json
 
 A worker writes a checkpoint to its own disk first, and uploads it before it reports it, the manifest last.
 Another machine that needs the checkpoint downloads it, compares every byte with the manifest, and the
-manifest with the ledger's digest. Only this module imports fsspec. Each client finds its own credentials (a
-role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no URL holds a secret.
+manifest with the ledger's digest. A name holds the attempt and the first digits of the digest, so no attempt
+ever overwrites the checkpoint of another. Only this module imports fsspec. Each client finds its own
+credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no URL holds a secret.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,10 +27,17 @@ import fsspec
 
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.storage.paths import Paths
+from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
 
 FILES = (ARRAYS, MANIFEST)
 """In the order of their upload: if the manifest exists, so do its arrays."""
+
+_TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}},
+    "gs": {"timeout": 30},
+}
+"""Options of each client that bound how long a store that does not answer may block, in seconds."""
 
 _dropping = ThreadPoolExecutor(4, thread_name_prefix="store")
 
@@ -66,29 +77,32 @@ def keep(folder: Path, url: str) -> None:
             files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
 
 
-def fetch(folder: Path, url: str) -> None:
-    """Download a checkpoint, unless it exists locally. If the store lacks it too, loading it will fail.
+def fetch(folder: Path, url: str, digest: str) -> None:
+    """Download a checkpoint, unless it is whole on this machine. If the store lacks it, loading it will fail.
+
+    Args:
+        folder: of the checkpoint, on this machine.
+        url: of its trial's folder in the store.
+        digest: SHA-256 of its manifest, as the ledger records it. Other content under the same name, on this
+            machine or in the store, is not taken for it.
 
     Raises:
         NoStore: the store cannot be read.
     """
-    if (folder / MANIFEST).exists():
+    if checkpoint.is_whole(folder, digest):
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with (
         _reached(url) as (files, root),
         suppress(FileNotFoundError),
-        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as stage,
+        checkpoint.stage_beside(folder) as stage,
     ):
-        whole = Path(stage) / folder.name
-        whole.mkdir()
         for name in FILES:
-            files.get_file(f"{root}/{folder.name}/{name}", str(whole / name))
-        shutil.rmtree(folder, ignore_errors=True)
-        whole.rename(folder)
+            files.get_file(f"{root}/{folder.name}/{name}", str(stage / name))
+        if checkpoint.is_whole(stage, digest):
+            checkpoint.publish(stage, folder, digest)
 
 
-def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
+def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
     """Return the local folder of a recorded checkpoint, after downloading it if need be.
 
     Raises:
@@ -96,7 +110,7 @@ def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> Path:
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
     if url := where.stored(sweep_id, trial_key):
-        fetch(folder, url)
+        fetch(folder, url, digest)
     return folder
 
 
@@ -112,6 +126,33 @@ def holds(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> bool:
         return folder.exists()
     with _reached(url) as (files, root):
         return bool(files.exists(f"{root}/{folder.name}/{MANIFEST}"))
+
+
+def copy(source: Path, stem: Path, digest: str, urls: tuple[str | None, str | None]) -> Path:
+    """Copy a checkpoint of one trial to another trial; return the folder of the copy.
+
+    With a store the copy exists only there: a worker of the first trial may delete the source from this
+    machine at any moment, and the machine that needs the copy will download it.
+
+    Args:
+        source: folder of the checkpoint, on this machine.
+        stem: folder of the copy on this machine, without its digest.
+        digest: SHA-256 of the checkpoint's manifest.
+        urls: of the folders of the two trials in the store; None without a store.
+
+    Raises:
+        DamagedCheckpoint: without a store, if the source is not the checkpoint with this digest.
+        NoStore: the store cannot be read or written, or lacks the checkpoint.
+    """
+    donor, heir = urls
+    if donor is None or heir is None:
+        return checkpoint.copy(source, stem, digest)
+    folder = checkpoint.named(stem, digest)
+    with _reached(donor) as (files, root), _reached(heir) as (_, target):
+        files.makedirs(f"{target}/{folder.name}", exist_ok=True)
+        for name in FILES:
+            files.cp_file(f"{root}/{source.name}/{name}", f"{target}/{folder.name}/{name}")
+    return folder
 
 
 def discard(folder: Path, url: str | None) -> None:
@@ -134,13 +175,41 @@ def drop(folder: Path, url: str) -> None:
         files.rm(f"{root}/{folder.name}", recursive=True)
 
 
+def answers(url: str) -> bool:
+    """Return True if a small object can be written to the store, read and deleted."""
+    name, content = f".probe-{uuid.uuid4().hex}", b"sweep"
+    try:
+        with _reached(url) as (files, root):
+            files.makedirs(root, exist_ok=True)
+            files.pipe_file(f"{root}/{name}", content)
+            read = files.cat_file(f"{root}/{name}")
+            files.rm_file(f"{root}/{name}")
+    except (NoStore, OSError):
+        return False
+    return bool(read == content)
+
+
+def has_space(folder: Path) -> bool:
+    """Return True if a mebibyte can be written to the disk of a folder of this machine."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(2**20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the client of a URL and the path in it; raise NoStore for any exception of the client."""
+    """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
-        yield fsspec.url_to_fs(url)
+        yield fsspec.url_to_fs(url, **_TIMEOUTS.get(urlsplit(url).scheme, {}))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise NoStore(
-            url, "checkpoint store must be readable and writable", got, "The trial is tried again."
+            url, "checkpoint store must be readable and writable", got, "The sweep goes on once it answers."
         ) from error

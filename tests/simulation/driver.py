@@ -14,6 +14,7 @@ from orchestrator.driver.departure import Departure
 from orchestrator.errors import Busy, Exit, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import histories
 from orchestrator.session.limits import Stop
@@ -104,7 +105,8 @@ class Driver:
             departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
             sweep_rows.check_integrity(claim)
             sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
-            if ledger.sweep(sweep.id).finished_at is None:  # type: ignore[union-attr]
+            state = sweep_rows.record_of(claim).state
+            if state not in FINISHED_SWEEP:
                 sweep_rows.resume(claim)
                 stopped = self._run_session(claim)
                 lease.check()

@@ -81,6 +81,7 @@ class Task:
         self.entry = 0
         self.waits_for: Signal | None = None
         self.woken = False
+        self.thread = 0
 
 
 class Kernel:
@@ -273,6 +274,7 @@ class Kernel:
     def main(self, task: Task) -> None:
         """Run a task to its end; called by its thread."""
         task.baton.acquire()
+        task.thread = threading.get_ident()
         process = task.process
         try:
             if process.alive:

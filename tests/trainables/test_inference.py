@@ -23,8 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def listops(folder: Path) -> tuple[Predictor, TaskData, dict[str, float]]:
     """A network, its data, and how the engine scores it on validation."""
-    place, engine = saved(folder, settings("listops", LISTOPS))
-    return Predictor(place), TASKS["listops"].load(LISTOPS, folder), engine.evaluate(0)
+    written, engine = saved(folder, settings("listops", LISTOPS))
+    return (
+        Predictor(written.folder, written.digest),
+        TASKS["listops"].load(LISTOPS, folder),
+        engine.evaluate(0),
+    )
 
 
 def _expression(tokens: np.ndarray) -> str:
@@ -63,8 +67,8 @@ def test_stepping_answers_as_the_whole_does(listops: tuple[Predictor, TaskData, 
 def test_stepping_answers_every_step(folder: Path) -> None:
     """Where each step has a class, each step's logits are those of the whole sequence."""
     sizes = {"delay": 5, "examples": 32, "held_out": 8}
-    place, _ = saved(folder, settings("copy", sizes, layer="lstm", options={}, depth=1))
-    predictor = Predictor(place)
+    written, _ = saved(folder, settings("copy", sizes, layer="lstm", options={}, depth=1))
+    predictor = Predictor(written.folder, written.digest)
     sequence = TASKS["copy"].load(sizes, folder).validation.inputs[0]
     stream = predictor.stream()
     stepped = np.stack([stream.feed(token) for token in sequence])
@@ -75,9 +79,9 @@ def test_stepping_answers_every_step(folder: Path) -> None:
 def test_looking_back_and_forth_is_not_stepped(folder: Path) -> None:
     """A network that needs the end of a sequence says so before the first step."""
     both = settings("listops", LISTOPS, bidirectional=True, depth=1, layer="lru", options={})
-    place, _ = saved(folder, both)
+    written, _ = saved(folder, both)
     with pytest.raises(Refusal, match="the layer must only look back"):
-        Predictor(place).stream()
+        Predictor(written.folder, written.digest).stream()
 
 
 def test_answers_do_not_depend_on_company(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
