@@ -44,6 +44,7 @@ class Database:
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.look = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        ((self.ledger_id,),) = self.rows("SELECT id FROM ledger")
 
     def ledger(self, process: Process, system: System) -> Ledger:
         """Return the ledger as a process opens it."""
@@ -59,7 +60,9 @@ class Database:
         address = url.set(drivername="postgresql+psycopg") if self.is_server else url
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         process.on_end.append(engine.dispose)
-        return Ledger(address, cached, system)
+        ledger = Ledger(address, cached, system)
+        ledger.id = self.ledger_id
+        return ledger
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Return what is committed now, outside every simulated process."""

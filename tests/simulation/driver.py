@@ -10,11 +10,14 @@ from typing import Any
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Run
-from orchestrator.errors import Busy
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import Busy, Exit, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import histories
+from orchestrator.session.limits import Stop
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -24,7 +27,6 @@ from tests.simulation.kernel import Exited, Kernel, Process
 from tests.simulation.system import Machine, SimulatedSystem
 
 SILENCE_SECONDS = 600.0
-COMPLETE, INTERRUPTED, BUSY = 0, 4, 6
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Driver:
         cluster: that trains.
         machine: on which it runs.
         store: URL of the checkpoint store, or None.
+        drives: whether it has taken the lease; without it, it may leave for any reason.
         tune: its Ray Tune, once it runs.
     """
 
@@ -68,6 +71,7 @@ class Driver:
     cluster: Cluster
     machine: Machine
     store: str | None
+    drives: bool = field(default=False, init=False)
     tune: Tune | None = field(default=None, init=False)
 
     @property
@@ -81,32 +85,43 @@ class Driver:
         with closing(self.database.ledger(self.process, system)) as ledger:
             try:
                 self._drive(ledger)
-            except Busy as busy:
-                self.kernel.trace(f"leaves: {busy}")
-                raise Exited(BUSY) from None
+            except Refusal as refusal:
+                self.kernel.trace(f"leaves: {refusal}")
+                if self.drives and not isinstance(refusal, Busy):
+                    raise
+                raise Exited(Exit.BAD_INPUT) from None
 
     def _drive(self, ledger: Ledger) -> None:
         screen, sweep = Screen(self.kernel), self.sweep
         run = Run(self.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
-        with Lease(ledger, sweep.id, screen.say) as lease:
+        lost = "another driver has taken over"
+        with (
+            Departure(ledger.system) as departure,
+            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost)) as lease,
+        ):
             self.kernel.trace("holds the lease")
-            claim = Claim(sweep, run, ledger, lease, screen)
+            self.drives = True
+            claim = Claim(sweep, run, ledger, lease, screen, departure)
+            departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
             sweep_rows.check_integrity(claim)
             sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
-            if ledger.sweep(sweep.id).finished_at is None:  # type: ignore[union-attr]
+            state = sweep_rows.record_of(claim).state
+            if state not in FINISHED_SWEEP:
                 sweep_rows.resume(claim)
-                self._run_session(ledger)
-                ledger.set_sweep_state(sweep.id, "COMPLETE")
-        self.kernel.trace("leaves: complete")
-        raise Exited(COMPLETE)
+                stopped = self._run_session(claim)
+                lease.check()
+                state = "COMPLETE" if stopped is None else stopped.state
+                lease.writer.set_sweep_state(state, stopped and stopped.reason)
+        self.kernel.trace(f"leaves: {state}")
+        raise Exited(Exit.COMPLETE if state == "COMPLETE" else Exit.RESUMABLE)
 
-    def _run_session(self, ledger: Ledger) -> None:
-        sweep, kernel = self.sweep, self.kernel
+    def _run_session(self, claim: Claim) -> Stop | None:
+        sweep, kernel, ledger = self.sweep, self.kernel, claim.ledger
         reports = ledger.reports(sweep.id)
         study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
         session = Session(
             sweep,
-            ledger,
+            claim.writer,
             study,
             self.paths,
             Path("data"),
@@ -118,4 +133,11 @@ class Driver:
         session.settle_stopped(scheduler.stopped)
         self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)
         self.process.on_end.append(lambda: self.cluster.lose_driver(self.tune))  # type: ignore[arg-type]
-        self.tune.run(session.check_limits)
+
+        def tick() -> None:
+            session.check_limits()
+            if (reason := claim.departure.reason) and session.stopped is None:
+                session.stop(f"stopped by {reason}", "INTERRUPTED")
+
+        self.tune.run(tick)
+        return session.stopped

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
-from tests.simulation.kernel import Kernel
+from tests.simulation.kernel import Kernel, Process
 
 CHANGES = frozenset({"os.mkdir", "os.rename", "os.rmdir", "os.remove", "shutil.rmtree", "os.truncate"})
 RETRY_SECONDS = 0.01
@@ -26,6 +27,7 @@ class Watch:
     def __init__(self, kernel: Kernel, root: str) -> None:
         self._kernel, self._root = kernel, root
         self._waiting = False
+        self._owners: dict[int, Process] = {}
 
     def __enter__(self) -> Watch:
         if not Watch._installed:
@@ -54,17 +56,31 @@ class Watch:
 
     def _lock(self, descriptor: int, operation: int) -> None:
         """Take a lock without blocking the whole simulation; the caller then takes it again, at once."""
-        if operation != fcntl.LOCK_EX or self._waiting or self._kernel.current is None:
+        if self._waiting or self._kernel.current is None:
             return
-        while not self._taken(descriptor):
-            self._kernel.sleep(RETRY_SECONDS)
+        process = self._kernel.current.process
+        self._owners[descriptor] = process
+        process.on_end.append(lambda: self._unlock(descriptor, process))
+        if operation == fcntl.LOCK_EX:
+            while not self._taken(descriptor):
+                self._kernel.sleep(RETRY_SECONDS)
+
+    def _unlock(self, descriptor: int, process: Process) -> None:
+        """Drop a lock as the operating system does when a process ends, unless its file is closed already."""
+        if self._owners.get(descriptor) is process:
+            with suppress(OSError):
+                self._call(descriptor, fcntl.LOCK_UN)
 
     def _taken(self, descriptor: int) -> bool:
-        self._waiting = True
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        return True
+
+    def _call(self, descriptor: int, operation: int) -> None:
+        self._waiting = True
+        try:
+            fcntl.flock(descriptor, operation)
         finally:
             self._waiting = False
-        return True

@@ -49,6 +49,7 @@ class Process:
         strike: called at each point with the process; applies the faults that are due.
         on_end: called when the process has ended, by a kill or by itself.
         code: exit code, or None if it was killed or runs.
+        signals: names of the signals that it has caught and not read; None if a signal kills it.
         tasks: its threads that have not ended.
     """
 
@@ -59,6 +60,7 @@ class Process:
     strike: Callable[[Process], None] | None = None
     on_end: list[Callable[[], None]] = field(default_factory=list)
     code: int | None = None
+    signals: list[str] | None = None
     tasks: list[Task] = field(default_factory=list)
 
 
@@ -79,6 +81,7 @@ class Task:
         self.entry = 0
         self.waits_for: Signal | None = None
         self.woken = False
+        self.thread = 0
 
 
 class Kernel:
@@ -209,6 +212,12 @@ class Kernel:
         for notify in process.on_end:
             notify()
 
+    def end(self, process: Process, code: int) -> None:
+        """End the running process with a code; never return."""
+        process.code = code
+        self.kill(process)
+        raise Killed
+
     # ---------------------------------------------------------------- switching
 
     def _push(self, task: Task, at: float) -> None:
@@ -265,6 +274,7 @@ class Kernel:
     def main(self, task: Task) -> None:
         """Run a task to its end; called by its thread."""
         task.baton.acquire()
+        task.thread = threading.get_ident()
         process = task.process
         try:
             if process.alive:

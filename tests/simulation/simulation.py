@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
@@ -20,6 +20,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.invariants import Finished, Outcome, Violation
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.store import URL, Store
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
 from tests.simulation.system import Machine
 from tests.simulation.training import Work
@@ -97,6 +98,7 @@ class _Simulation:
         self._kernel = Kernel(f"{seed}", self._trace)
         self._work = Work()
         self._kills = 0
+        self._drivers = 0
         self._killed: set[str] = set()
 
     def _trace(self, at: float, actor: str, text: str) -> None:
@@ -117,17 +119,19 @@ class _Simulation:
 
     def _run_in(self, folder: Path) -> None:
         kernel = self._kernel
-        self._machines = [Machine("m1", folder / "m1")]
+        names = ("m1", "m2", "m3") if self._result.variant.is_server else ("m1",)
+        self._machines = [Machine(name, folder / name) for name in names]
         for machine in self._machines:
             (machine.root / "mlruns").mkdir(parents=True)
         self._database = self._new_database(folder / "m1" / "mlruns")
         nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
+        self._store = Store(kernel)
         self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
         self._database.on_commit = Finished(self._database).check
         supervisor = kernel.process("supervisor")
         kernel.start(supervisor, self._supervise)
         try:
-            with Watch(kernel, str(folder)):
+            with Watch(kernel, str(folder)), self._store:
                 kernel.run(LIMIT_SECONDS)
                 kernel.close()
             self._check()
@@ -135,31 +139,51 @@ class _Simulation:
             self._database.close()
 
     def _new_database(self, root: Path) -> Database:
-        sweep_id = self._sweep.id
-        database, log = template(self._result.variant)
-        file = root / "sweeps.db"
-        file.write_bytes(database)
-        backup = file.with_suffix(".backup") / f"{sweep_id}.log"
-        backup.parent.mkdir()
-        backup.write_bytes(log)
-        return Database(self._kernel, file, is_server=False)
+        for name, content in template(self._result.variant).items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        return Database(self._kernel, root / "sweeps.db", is_server=self._result.variant.is_server)
 
     def _supervise(self) -> None:
         """Start a driver, and another one after each death, until one completes the sweep."""
-        number = 0
+        for fault in self._result.faults:
+            if fault.actor == "world":
+                self._kernel.after(fault.point, partial(self._strike_world, fault))
         while True:
-            number += 1
-            process = self._kernel.process(f"driver-{number}")
-            self._plan(process)
-            (machine,) = self._machines
-            driver = Driver(
-                self._kernel, process, self._sweep, self._database, self._cluster, machine, store=None
-            )
-            self._kernel.start(process, driver.main)
+            process = self._start_driver()
             while process.alive:
                 self._kernel.sleep(5.0)
             if process.code == 0:
                 return
+
+    def _start_driver(self) -> Process:
+        """Start a driver on any machine."""
+        kernel, machine = self._kernel, self._kernel.random.choice(self._machines)
+        self._drivers += 1
+        process = kernel.process(f"driver-{self._drivers}")
+        self._plan(process)
+        store = URL if self._result.variant.is_server else None
+        driver = Driver(kernel, process, self._sweep, self._database, self._cluster, machine, store)
+        kernel.start(process, driver.main)
+        return process
+
+    def _strike_world(self, fault: Fault) -> None:
+        """Apply a fault of no single process."""
+        self._kernel.trace(f"FAULT {fault}")
+        if fault.kind == "another driver":
+            self._start_driver()
+        elif fault.kind == "clock steps":
+            for machine in self._machines:
+                machine.skew += fault.seconds
+        else:
+            what = self._store if fault.kind == "store vanishes" else self._database
+            what.down = True
+            self._kernel.after(fault.seconds, partial(self._return, what))
+
+    def _return(self, what: Store | Database) -> None:
+        """End an outage."""
+        self._kernel.trace(f"the {type(what).__name__.lower()} is back")
+        what.down = False
 
     def _started(self, actor: Actor) -> None:
         self._plan(actor.process, actor)
@@ -179,11 +203,16 @@ class _Simulation:
         process.strike = strike
 
     def _strike(self, fault: Fault, process: Process, actor: Actor | None) -> None:
-        self._kernel.trace(f"FAULT {fault.kind}")
+        self._kernel.trace(f"FAULT {fault}")
         self._kills += 1
         if actor is not None:
             self._killed.add(actor.attempt_id)
-        self._kernel.kill(process)
+        if fault.kind == "pause":
+            self._kernel.pause(process, fault.seconds)
+        elif fault.kind == "signal" and process.signals is not None:
+            process.signals.append("SIGTERM")
+        else:
+            self._kernel.kill(process)
 
     def _check(self) -> None:
         for process, error in self._kernel.errors:

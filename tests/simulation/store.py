@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, ClassVar
 
 import fsspec
@@ -41,6 +42,9 @@ class Store:
         Raises:
             ConnectionError: the store has vanished.
         """
+        task = self.kernel.current
+        if task is None or task.thread != threading.get_ident():
+            raise ConnectionError("a thread outside the simulation reaches no store")
         self.kernel.point()
         if self.down:
             raise ConnectionError("the store does not answer")

@@ -45,12 +45,14 @@ class Variant:
         scheduler: of the file.
         concurrent: attempts that run at once.
         confirm: confirmations.
+        is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
     """
 
     sampler: str
     scheduler: str
     concurrent: int
     confirm: int
+    is_server: bool
 
     @property
     def ordered(self) -> bool:
@@ -59,9 +61,9 @@ class Variant:
 
 
 VARIANTS = tuple(
-    Variant(sampler, scheduler, concurrent, confirm)
-    for sampler, scheduler, (concurrent, confirm) in itertools.product(
-        SAMPLERS, SCHEDULERS, ((1, 0), (2, 1), (3, 0))
+    Variant(sampler, scheduler, concurrent, confirm, is_server)
+    for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
+        SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
     )
 )
 
@@ -77,8 +79,8 @@ def config(variant: Variant) -> SweepConfig:
 
 
 @cache
-def template(variant: Variant) -> tuple[bytes, bytes]:
-    """Return a SQLite ledger that knows the sweep, and its backup."""
+def template(variant: Variant) -> dict[str, bytes]:
+    """Return the files of a SQLite ledger that knows the sweep, by their names."""
     sweep = config(variant)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweeps.db"
@@ -100,5 +102,5 @@ def template(variant: Variant) -> tuple[bytes, bytes]:
             )
         )
         ledger.close()
-        (log,) = (Path(folder) / "sweeps.backup").iterdir()
-        return file.read_bytes(), log.read_bytes()
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}

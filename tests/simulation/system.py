@@ -72,6 +72,19 @@ class SimulatedSystem(System):
     def thread(self, run: Callable[[], object], name: str) -> Any:
         return _Thread(self._kernel, self._process, run, name)
 
+    def lock(self) -> Any:
+        return _Lock(self._kernel)
+
+    def signals(self) -> Any:
+        return _Signals(self._process)
+
+    def print(self, line: str) -> None:
+        self._kernel.trace(f"prints: {line}")
+
+    def exit(self, code: int) -> None:
+        self._kernel.trace(f"exits with {code}")
+        self._kernel.end(self._process, code)
+
     def pid(self) -> int:
         return self._pid
 
@@ -132,6 +145,40 @@ class _Condition:
         while not predicate() and self._kernel.now < deadline:
             self._kernel.wait(self._signal, None if timeout is None else deadline - self._kernel.now)
         return predicate()
+
+
+class _Lock:
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._free, self._held = kernel, Signal(), False
+
+    def __enter__(self) -> None:
+        while self._held:
+            self._kernel.wait(self._free)
+        self._held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._held = False
+        self._kernel.send(self._free)
+
+
+class _Signals:
+    """The signals that faults have sent to a process, once it catches them."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def catch(self) -> None:
+        self._process.signals = []
+
+    def install(self) -> None:
+        return None
+
+    def caught(self) -> list[str]:
+        caught, self._process.signals = self._process.signals, []
+        return caught or []
+
+    def release(self) -> None:
+        self._process.signals = None
 
 
 class _Thread:
