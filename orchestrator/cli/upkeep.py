@@ -63,7 +63,7 @@ def gc(
     console = Console(soft_wrap=True, highlight=False)
     garbage = collected.garbage
     if as_json:
-        rows = [{"path": str(each.path), "why": each.why, "bytes": each.bytes} for each in garbage]
+        rows = [{"path": each.path, "why": each.why, "bytes": each.bytes} for each in garbage]
         print_json({"deleted": delete, "found": rows})
         return
     for each in garbage:
