@@ -216,7 +216,10 @@ class Trial:
         return saved
 
     def _at_hand(self, saved: CheckpointRecord) -> Path:
-        return store.at_hand(self.workspace.paths, self.record.sweep_id, self.key, saved.path, saved.digest)
+        with self.workspace.ledger() as ledger:
+            ledger_id = ledger.id
+        paths, sweep_id = self.workspace.paths, self.record.sweep_id
+        return store.at_hand(paths, ledger_id, sweep_id, self.key, saved.path, saved.digest)
 
     def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths

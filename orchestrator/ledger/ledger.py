@@ -45,7 +45,7 @@ from orchestrator.ledger.rows import (
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
 
@@ -158,6 +158,12 @@ class Ledger:
         """Return the reports of a sweep, or of one trial, by trial and step."""
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
+
+    def deletions(self, sweep_id: str, limit: int) -> list[str]:
+        """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
+        query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
+        order = (DELETION.c.tries, DELETION.c.since)
+        return [row.target for row in self._read(query.order_by(*order).limit(limit))]
 
     def reporters(self, trial_key: str) -> frozenset[str]:
         """Return the ids of the attempts of a trial that were the first to report some step."""
