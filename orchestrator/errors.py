@@ -1,4 +1,6 @@
-"""Every refusal of the service, read by users in one line without a traceback, and every exit code.
+"""What users read when something is wrong: refusals, exit codes, and texts without secrets.
+
+A refusal is shown in one line, without a traceback.
 
 Refusal                    where - what must hold - what was found - what would be right
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
@@ -13,6 +15,8 @@ Refusal                    where - what must hold - what was found - what would 
 
 from __future__ import annotations
 
+import os
+import re
 from enum import IntEnum
 
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
@@ -28,6 +32,7 @@ __all__ = [
     "NoSpace",
     "NoStore",
     "Refusal",
+    "redacted",
 ]
 
 
@@ -73,3 +78,22 @@ class Exit(IntEnum):
     SOME_FAILED = 3
     RESUMABLE = 4
     STILL_RUNNING = 5
+
+
+_USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")
+_NAMED_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|KEY$", re.IGNORECASE)
+_SHORTEST = 8
+"""Characters of the shortest secret; shorter values would be removed from ordinary words."""
+
+
+def redacted(text: str) -> str:
+    """Return a text without the users and passwords of addresses, and without secrets of the environment."""
+    for secret in _secrets():
+        text = text.replace(secret, "***")
+    return _USER_OF_URL.sub("", text)
+
+
+def _secrets() -> list[str]:
+    """Return the values of variables that are named like a secret; paths are left out, they name a file."""
+    named = [value for name, value in os.environ.items() if _NAMED_SECRET.search(name)]
+    return [value for value in named if len(value) >= _SHORTEST and not value.startswith("/")]

@@ -15,8 +15,7 @@ from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, read_strategy
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
-from orchestrator.errors import BadInput
-from orchestrator.redaction import redacted
+from orchestrator.errors import BadInput, redacted
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.report import words
-from orchestrator.report.significance import Verdict, against_figure, between_accuracies, spread
+from orchestrator.report.compare import Verdict, against_figure, between_accuracies, spread
 from orchestrator.report.summary import Chosen, Summary
 
 

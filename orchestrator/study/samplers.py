@@ -29,8 +29,7 @@ from optuna.trial import FrozenTrial
 from orchestrator.config.declarations import Need, SamplerSettings, Setting
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.study.distributions import converted
-from orchestrator.study.grid import Grid
+from orchestrator.study.distributions import Grid, converted
 
 Space = dict[str, BaseDistribution]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.errors import redacted
 from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Event, SweepRecord, TrialRecord
-from orchestrator.redaction import redacted
 
 OBJECTIVE = "objective"
 """Name of the metric that holds a trial's value: the best one of its validation curve."""

@@ -7,24 +7,29 @@
 - Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
 - A version of a model is looked up by its checkpoint's digest before it is created.
 
-It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna.
+It writes with `MlflowClient`, which keeps no state of its own, and imports no JAX, Ray or Optuna. As a
+program, `python -m orchestrator.tracking.mlflow_sink URI`, it prepares the database before a server opens it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import sqlite3
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
-from orchestrator.tracking.database import connect
+from orchestrator.tracking.address import migration_lock, sqlite_path
 from orchestrator.tracking.fold import METRICS_A_BATCH, NAMES_A_BATCH, Change, by_run, chunks, fold
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
 from orchestrator.tracking.registry import register
@@ -226,3 +231,28 @@ def _dataset(examples: Mapping[str, str]) -> DatasetInput:
 def _quotable(value: str) -> str:
     assert not set(value) & set("'\\"), f"ids and times are slugs, got {value!r}"
     return value
+
+
+def connect(uri: str) -> MlflowClient:
+    """Return a client whose store has the current schema.
+
+    MLflow migrates on first use without a lock, and two first users destroy each other's work: an SQLite file
+    is therefore migrated under a file lock. It is set to WAL mode, or a reader in the UI would block the
+    writer.
+    """
+    path = sqlite_path(uri)
+    if path is None:
+        return MlflowClient(uri)
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(migration_lock(file)):
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+        with sqlite3.connect(file) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.close()
+    return client
+
+
+if __name__ == "__main__":
+    connect(sys.argv[1])

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.errors import redacted
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.redaction import redacted
 from orchestrator.tracking.child import Child
 
 _log = logging.getLogger(__name__)

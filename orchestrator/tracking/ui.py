@@ -35,7 +35,7 @@ def command(tracking_uri: str, artifacts: Path, port: int) -> list[str]:
 def start(tracking_uri: str, artifacts: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server, in a process group of its own because it starts workers that would outlive it."""
     if not _exists(tracking_uri):
-        prepare = [sys.executable, "-m", "orchestrator.tracking.database", tracking_uri]
+        prepare = [sys.executable, "-m", "orchestrator.tracking.mlflow_sink", tracking_uri]
         subprocess.run(prepare, env=environment(), check=True)
     return subprocess.Popen(command(tracking_uri, artifacts, port), env=environment(), start_new_session=True)
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.errors import NoStore
+from orchestrator.errors import NoStore, redacted
 from orchestrator.ledger.keys import attempt_number
-from orchestrator.redaction import redacted
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process

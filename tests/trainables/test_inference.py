@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.trainables.checkpoints import LISTOPS, saved, settings
-from trainables.data.characters import Characters
 from trainables.data.task import END, UNKNOWN, Signature, TaskData
 from trainables.errors import Refusal
 from trainables.inference import Predictor, Reader
 from trainables.tasks import TASKS
 from trainables.tasks.listops import parsed
 from trainables.tasks.listops_rule import CLOSE, CLOSE_TOKEN, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
+from trainables.tasks.text import Characters
 
 
 @pytest.fixture(scope="module")

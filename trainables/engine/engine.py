@@ -11,8 +11,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from trainables.data.task import Signature, Split, TaskData
-from trainables.engine.compiler import Compiler
-from trainables.engine.program import Examples, Program, blocks, on_device
+from trainables.engine.program import Compiler, Examples, Program, blocks, on_device
 from trainables.engine.report import Log, TrainReport, joined
 from trainables.engine.slots import SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import Names, SlotState, Trained, free_of

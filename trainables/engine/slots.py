@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from trainables.engine.compiler import Compiler
-from trainables.engine.program import Examples, Program
+from trainables.engine.program import Compiler, Examples, Program
 from trainables.engine.report import MOST_STEPS, Log, cut
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take
 

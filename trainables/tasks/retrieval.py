@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.characters import Characters, tokens_of, write
 from trainables.data.protocol import entropy, majority
 from trainables.data.task import SPLITS, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option
 from trainables.tasks import pydoc_passages
+from trainables.tasks.text import Characters, tokens_of, write
 
 _FOLDERS = ("tsv_data", "lra_release/lra_release/tsv_data", "lra_release/tsv_data")
 _FILES = {

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.report.answer import findings
+from orchestrator.report.compare import against_figure, between_accuracies, spread
 from orchestrator.report.history import History
-from orchestrator.report.significance import against_figure, between_accuracies, spread
 from orchestrator.report.summary import summarise
 from tests import sweeps
 

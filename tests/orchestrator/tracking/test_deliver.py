@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from orchestrator.tracking.database import connect
 from orchestrator.tracking.deliver import MachineWatch
+from orchestrator.tracking.mlflow_sink import connect
 
 CPU, MEMORY = "system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"
 

@@ -12,8 +12,8 @@ import pytest
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from orchestrator.tracking.database import connect
 from orchestrator.tracking.mlflow_private import CHECKED_VERSION, EXPERIMENT_KIND, stored_runs, trial_curves
+from orchestrator.tracking.mlflow_sink import connect
 
 PAGES = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
 

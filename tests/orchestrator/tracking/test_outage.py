@@ -14,7 +14,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.database import connect
+from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
 from tests.orchestrator.tracking.proxy import Proxy

@@ -18,7 +18,7 @@ import pytest
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import child
-from orchestrator.tracking.database import connect
+from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
 from tests.orchestrator.tracking.stored import points_by_run

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from orchestrator import provenance
-from orchestrator.redaction import redacted
+from orchestrator.errors import redacted
 
 
 @pytest.mark.parametrize(
