@@ -5,10 +5,15 @@ Sentences are plain text, except for `answer`, which marks its figures with `**`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, stdtr
 
 from orchestrator.report import words
-from orchestrator.report.compare import Verdict, against_figure, between_accuracies, spread
+from orchestrator.report.answer import Verdict, against_figure, between_accuracies, spread
 from orchestrator.report.summary import Chosen, Summary
 
 
@@ -121,3 +126,56 @@ def caveats(summary: Summary) -> list[str]:
     if summary.profile:
         lines.append(f"Profile {summary.profile}: smaller than the published setting.")
     return lines
+
+
+LEVEL = 0.05
+"""The largest p value that counts as a difference."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value over several seeds: mean and sample standard deviation, which is None for a single seed."""
+
+    count: int
+    mean: float
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a test: its name and its two-sided p value."""
+
+    name: str
+    p: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is larger than chance explains at the level `LEVEL`."""
+        return self.p <= LEVEL
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean and the standard deviation of at least one value."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Spread(len(values), float(np.mean(values)), deviation)
+
+
+def against_figure(values: Sequence[float], figure: float) -> Verdict | None:
+    """Compare a mean over seeds with a published value; return None for fewer than two seeds."""
+    seeds = spread(values)
+    if seeds.deviation is None:
+        return None
+    error = seeds.deviation / math.sqrt(seeds.count)
+    if error == 0.0:
+        return Verdict("one-sample t test", 1.0 if seeds.mean == figure else 0.0)
+    t = abs(seeds.mean - figure) / error
+    return Verdict("one-sample t test", 2.0 * float(stdtr(seeds.count - 1, -t)))
+
+
+def between_accuracies(one: float, other: float, examples: int) -> Verdict:
+    """Compare two accuracies, each measured on `examples` examples."""
+    pooled = (one + other) / 2
+    error = math.sqrt(2 * pooled * (1 - pooled) / examples)
+    if error == 0.0:
+        return Verdict("two-proportion z test", 1.0)
+    return Verdict("two-proportion z test", 2.0 * float(ndtr(-abs(one - other) / error)))

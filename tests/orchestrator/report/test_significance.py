@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.ledger.records import EvaluationRecord
-from orchestrator.report.answer import findings
-from orchestrator.report.compare import against_figure, between_accuracies, spread
+from orchestrator.report.answer import against_figure, between_accuracies, findings, spread
 from orchestrator.report.history import History
 from orchestrator.report.summary import summarise
 from tests import sweeps
