@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import ndtr, stdtr
 
 from orchestrator.report import words
-from orchestrator.report.answer import Verdict, against_figure, between_accuracies, spread
 from orchestrator.report.summary import Chosen, Summary
 
 
