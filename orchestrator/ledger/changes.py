@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
@@ -163,7 +163,8 @@ def record_report(
         return ()
     if node is not None and attempt.node != node:
         tx.change(ATTEMPTS, attempt, node=node)
-    if tx.find(REPORTS, report.trial_key, report.step) is None:
+    # No report of a trial is beyond its step, so one that is need not be searched for.
+    if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
         if report.metrics:  # a checkpoint between two reports has none
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
@@ -207,11 +208,7 @@ def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRe
 
 def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
     """Return the checkpoints of a trial, the newest first."""
-    rows = tx.connection.execute(
-        select(*CHECKPOINT.columns)
-        .where(CHECKPOINT.c.trial_key == trial_key)
-        .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
-    )
+    rows = tx.connection.execute(_CHECKPOINTS, {"trial_key": trial_key})
     return [tx.read(CHECKPOINTS, row) for row in rows]
 
 
@@ -306,6 +303,13 @@ def redeliver(tx: Transaction, sweep_id: str) -> int:
 
 
 _EVENTS = select(*OUTBOX.columns)
+
+# Built once: building a statement costs more than running it.
+_CHECKPOINTS = (
+    select(*CHECKPOINT.columns)
+    .where(CHECKPOINT.c.trial_key == bindparam("trial_key"))
+    .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
 
 
 def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO, TypeAlias
 
-from sqlalchemy import Connection, Float, Row, func, insert, select, update
+from sqlalchemy import Connection, Float, Row, bindparam, func, insert, select, update
 from sqlalchemy.dialects import postgresql
 
 from orchestrator.ledger.holder import Holder, Token, busy
@@ -209,8 +209,8 @@ def row_holder(connect: Connect, sweep_id: str) -> Holder | None:
 
 def holds(connection: Connection, token: Token) -> bool:
     """Return True if a token is the newest of its sweep, and keep it so until the transaction ends."""
-    newest = select(LEASE.c.number).where(LEASE.c.sweep_id == token.sweep_id).with_for_update(read=True)
-    return connection.execute(newest).scalar_one_or_none() == token.number
+    newest = connection.execute(_NEWEST, {"sweep_id": token.sweep_id}).scalar_one_or_none()
+    return bool(newest == token.number)
 
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
@@ -230,6 +230,8 @@ def _set(connection: Connection, token: Token, **columns: object) -> None:
     connection.execute(update(LEASE).where(LEASE.c.sweep_id == token.sweep_id).values(**own))
 
 
+# Built once: every transaction of a driver executes it.
+_NEWEST = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update(read=True)
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
 
 

@@ -113,12 +113,11 @@ class SweepWriter:
                 that the returned folders are to be deleted there.
 
         Returns:
-            The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
+            The checkpoint folders that no row refers to since this commit: safe to delete once the ledger has
+            been flushed, not before.
         """
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self.ledger.now())
-        return self._write(
-            lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored), bool
-        )
+        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored))
 
     def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
         """Forget deletions that are done, and count another try of those that failed."""

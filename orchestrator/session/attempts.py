@@ -88,6 +88,7 @@ class Attempts:
         self.running: dict[str, Running] = {}
         self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
+        self._superseded: list[Path] = []
 
     @property
     def recently_lost(self) -> int:
@@ -132,8 +133,16 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
-        for folder in _commit(self._writer, attempt_id, outcome, best=best, url=url):
+        self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
+
+    def delete_superseded(self) -> None:
+        """Delete the checkpoints that no row refers to any more, after one flush for all of them."""
+        if not self._superseded:
+            return
+        self._writer.ledger.flush()
+        for folder in self._superseded:
             shutil.rmtree(folder, ignore_errors=True)
+        self._superseded.clear()
 
     def _take(self, attempt_id: str, run: Running) -> None:
         """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""

@@ -62,6 +62,7 @@ def test_superseded_checkpoints_are_deleted_and_the_best_is_kept(sessions: Sessi
     assignment = launch(session)
     for step, value in ((10, 0.9), (20, 0.5), (30, 0.6)):
         session.reported(assignment.attempt_id, outcome(assignment, step, value))
+    session.check_limits()
     kept = {Path(row.path).name for row in sessions.ledger.checkpoints(assignment.trial_key)}
     on_disk = {folder.name for folder in Path(assignment.checkpoints).iterdir()}
     assert on_disk == kept
