@@ -56,7 +56,7 @@ class TrialHistory:
 
 
 @dataclass(frozen=True)
-class TrialLog:
+class WorkerLogs:
     """What the workers of a trial have written.
 
     Attributes:
@@ -186,7 +186,7 @@ class Trial:
                 ledger.checkpoints(self.key),
             )
 
-    def log(self) -> TrialLog:
+    def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.
 
         Raises:
@@ -200,7 +200,7 @@ class Trial:
             raise BadInput(
                 self.key, "must have run to have a log", f"no file {file}", "`show` shows its state."
             )
-        return TrialLog(
+        return WorkerLogs(
             text,
             [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
             sorted({attempt.node for attempt in elsewhere if attempt.node}),

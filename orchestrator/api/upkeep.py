@@ -86,7 +86,7 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
         records = [sweep_named(ledger, name)] if name else ledger.sweeps()
-        findings = [found for record in records for found in _findings(ledger, record, workspace.paths)]
+        findings = [finding for record in records for finding in _findings(ledger, record, workspace.paths)]
     return Checked([record.id for record in records], findings)
 
 
@@ -112,25 +112,25 @@ def collect_garbage(
         NoStore: the shared store does not answer.
     """
     paths = Workspace.at(root).paths
-    found: list[Garbage] = []
+    garbage: list[Garbage] = []
     busy: list[Busy] = []
     with Workspace.at(root).ledger() as ledger:
         for record in ledger.sweeps():
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.
                 with Lease(ledger, record.id):
-                    found += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
+                    garbage += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
             except Busy as refusal:
                 busy.append(refusal)
         if caches:
-            found += _deleted(orphans.compiled_programs(paths), delete)
-        return Collected(found, busy, orphans.unknown_sweeps(ledger, paths))
+            garbage += _deleted(orphans.compiled_programs(paths), delete)
+        return Collected(garbage, busy, orphans.unknown_sweeps(ledger, paths))
 
 
-def _deleted(found: list[Garbage], delete: bool) -> list[Garbage]:
-    for each in found if delete else ():
-        orphans.collect(each)
-    return found
+def _deleted(garbage: list[Garbage], delete: bool) -> list[Garbage]:
+    for entry in garbage if delete else ():
+        orphans.collect(entry)
+    return garbage
 
 
 def recover(*, root: str | Path | None = None) -> Recovery:

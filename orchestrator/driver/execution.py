@@ -37,7 +37,8 @@ def connected(claim: Claim) -> Iterator[None]:
     claim.departure.kill_at_the_end(cluster.kill_local_ray)
     ray = cluster.connected(claim.run.hardware, claim.sweep.resources.gpu)
     with ExitStack() as stack:
-        claim.departure.interruptible(lambda: stack.enter_context(ray))
+        # Python does not let Ray replace a handler in such a thread, but Ray's core replaces that of SIGTERM.
+        claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
         yield
 
 
@@ -107,7 +108,7 @@ def evaluate_test(claim: Claim) -> None:
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
         url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
         compilations = str(run.paths.compilations)
-        request = cluster.Evaluation(str(folder), row.digest, data, "test", compilations, url)
+        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
         answer = claim.departure.interruptible(
             partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
             lambda: _heed_stop_request(claim),

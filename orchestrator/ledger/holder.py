@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from orchestrator.errors import Busy
-
-SAME_START_SECONDS = 0.05
-"""Largest difference between two start times of one process: the kernel counts them in ticks of 10 ms."""
+from orchestrator.system import System
 
 
 @dataclass(frozen=True)
@@ -24,21 +18,21 @@ class Holder:
         pid: process id.
         host: name of the machine.
         place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
-        started: start of the process, seconds since the epoch.
+        start: of the process, as its machine counts it: no clock that can be set takes part.
         since: when the process took the lease, seconds since the epoch.
     """
 
     pid: int
     host: str
     place: str
-    started: float
+    start: int
     since: float
 
     @classmethod
-    def here(cls) -> Holder:
+    def here(cls, system: System = System()) -> Holder:
         """Return this process."""
-        process = psutil.Process()
-        return cls(process.pid, socket.gethostname(), _place(), process.create_time(), time.time())
+        pid = system.pid()
+        return cls(pid, system.host(), _place(system), system.start_of(pid) or 0, system.time())
 
     @classmethod
     def read(cls, text: str) -> Holder | None:
@@ -55,18 +49,13 @@ class Holder:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
-    def is_near(self) -> bool:
+    def is_near(self, system: System = System()) -> bool:
         """Return True if the process is visible from here, so that its death would be noticed."""
-        return bool(self.place) and self.place == _place()
+        return bool(self.place) and self.place == _place(system)
 
-    def is_dead(self) -> bool:
+    def is_dead(self, system: System = System()) -> bool:
         """Return True if the process is known to have ended, and False if that is not known."""
-        if not self.is_near():
-            return False
-        try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) > SAME_START_SECONDS
-        except psutil.NoSuchProcess:
-            return True
+        return self.is_near(system) and system.start_of(self.pid) != self.start
 
 
 @dataclass(frozen=True)
@@ -84,17 +73,17 @@ class Token:
     holder: Holder
 
 
-def busy(sweep_id: str, holder: Holder | None) -> Busy:
+def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Busy:
     """Return the refusal that names the driver of a sweep, its machine and how long it has held the lease."""
     got = "another driver"
     if holder is not None:
-        got = f"{holder}, for {max(0.0, time.time() - holder.since):.0f} s"
+        got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"
     return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
 
 
-def _place() -> str:
+def _place(system: System) -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+        boot = system.read(Path("/proc/sys/kernel/random/boot_id")).strip()
+        return f"{boot} {system.read(Path('/proc/self/ns/pid'))}"
     except OSError:
         return ""

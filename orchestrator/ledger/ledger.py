@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +47,7 @@ from orchestrator.ledger.rows import (
 from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
+from orchestrator.system import System
 
 Result = TypeVar("Result")
 
@@ -55,7 +55,13 @@ Result = TypeVar("Result")
 class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
+    Args:
+        address: of the database.
+        engine: of the database.
+        system: of the process that uses the ledger.
+
     Attributes:
+        system: of the process that uses the ledger.
         id: random, and kept when the ledger is rebuilt from its backup.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
@@ -63,20 +69,20 @@ class Ledger:
 
     id: str
 
-    def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, address: URL, engine: Engine, system: System = System()) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
-        self._engine, self._clock = engine, clock
+        self._engine, self.system = engine, system
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
+    def open(cls, url: str, *, create: bool = True, system: System = System()) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
-            clock: returns seconds since the epoch.
+            system: of the process that uses the ledger.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -85,17 +91,21 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), clock)
-        with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
-        ledger.id = with_retries(lambda: ledger_id(ledger._engine), ledger.where)
+        ledger = cls(address, connect(address), system)
+        try:
+            with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+            ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     def __repr__(self) -> str:
         return f"Ledger({self.where})"
 
     def now(self) -> float:
-        """Return seconds since the epoch, by the clock of this ledger."""
-        return self._clock()
+        """Return seconds since the epoch, by the clock of this machine."""
+        return self.system.time()
 
     def close(self) -> None:
         """Close every connection."""
@@ -133,11 +143,11 @@ class Ledger:
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         query = (
-            select(TRIAL.c.state, func.count())
+            select(TRIAL.c.state, func.count().label("trials"))
             .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
             .group_by(TRIAL.c.state)
         )
-        return dict(row._tuple() for row in self._read(query))
+        return {row.state: row.trials for row in self._read(query)}
 
     def attempts(self, owner: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep, or of one trial, by trial and number."""
@@ -204,7 +214,7 @@ class Ledger:
             with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return with_retries(attempt, self.where)
+        return self.retried(attempt)
 
     def _write(
         self,
@@ -238,10 +248,14 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = with_retries(attempt, self.where)
+        result = self.retried(attempt)
         if acted_on(result):
             self.flush()
         return result
+
+    def retried(self, attempt: Callable[[], Result]) -> Result:
+        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
+        return with_retries(attempt, self.where, system=self.system)
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +98,7 @@ class Attempts:
 
     def launch(self, trial: TrialRecord) -> Assignment:
         """Commit the next attempt of a trial and return its assignment."""
+        past = self._writer.ledger.attempts(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
         rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
@@ -112,7 +112,7 @@ class Attempts:
             data=self._data,
             now=now,
         )
-        return assignment
+        return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""
@@ -193,7 +193,7 @@ class Attempts:
         run = self.remove(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
-        now = events.milliseconds(time.time())
+        now = events.milliseconds(self._writer.ledger.now())
         self._writer.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
@@ -297,7 +297,7 @@ def _commit(
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(time.time())
+    now = events.milliseconds(writer.ledger.now())
     return writer.record_report(
         attempt_id,
         outcome.step,

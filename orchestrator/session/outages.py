@@ -6,7 +6,6 @@ with the reason, and a probe asks again and again whether the outage is over.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -37,11 +36,6 @@ def probes_of(paths: Paths) -> dict[str, Probe]:
     }
 
 
-def in_background(work: Callable[[], None]) -> None:
-    """Run work in a thread of its own, which does not keep the process alive."""
-    threading.Thread(target=work, name="probe", daemon=True).start()
-
-
 class Outages:
     """The outage that pauses a sweep, if there is one.
 
@@ -49,7 +43,7 @@ class Outages:
         writer: of the sweep.
         probes: by cause.
         clock: of the session, in seconds.
-        background: runs a probe without blocking the caller.
+        background: runs a probe without blocking the caller; by default in a thread of its own.
 
     Attributes:
         reason: why the sweep is paused and since when, or None.
@@ -60,9 +54,10 @@ class Outages:
         writer: SweepWriter,
         probes: Mapping[str, Probe],
         clock: Callable[[], float],
-        background: Callable[[Callable[[], None]], None] = in_background,
+        background: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        self._writer, self._probes, self._clock, self._background = writer, probes, clock, background
+        self._writer, self._probes, self._clock = writer, probes, clock
+        self._background = background or self._in_thread
         self.reason: str | None = None
         self._cause = ""
         self._interval, self._due, self._ended_at = PROBE_SECONDS, 0.0, float("-inf")
@@ -90,6 +85,9 @@ class Outages:
         elif self._clock() >= self._due:
             self._probing = True
             self._background(self._probe)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        self._writer.ledger.system.thread(work, "probe").start()
 
     def _probe(self) -> None:
         self._answers.put(self._probes[self._cause]())

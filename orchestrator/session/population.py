@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -168,7 +167,7 @@ class Exploits:
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
         segment = Segment(last.step, donor_key, params)
-        now = events.milliseconds(time.time())
+        now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
         self._writer.exploit(attempt_id, segment, row, events=[tag])

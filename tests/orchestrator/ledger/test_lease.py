@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select, update
@@ -17,6 +19,7 @@ from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import LEASE
+from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
 
@@ -114,7 +117,7 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
     with Lease(ledger, SWEEP_ID) as first:
-        elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time() - 100)
+        elsewhere = Holder(1, "far-away", "another boot", 0, time.time() - 100)
         _set(ledger, holder=elsewhere.write())
         with pytest.raises(Busy, match=r"process 1 on far-away, for 10\d s"), Lease(ledger, SWEEP_ID):
             pass
@@ -135,7 +138,7 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
 ) -> None:
     """If a driver on another machine renews, Busy is raised within 3 s; if it does not, it is succeeded."""
     ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
-    elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time()).write()
+    elsewhere = Holder(1, "far-away", "another boot", 0, time.time()).write()
     reasons: list[str] = []
     with Lease(ledger, SWEEP_ID):
         _set(ledger, holder=elsewhere)
@@ -189,10 +192,25 @@ def test_a_reused_process_id_is_not_the_holder() -> None:
     """A process with the same id and another start time is another process."""
     this = Holder.here()
     assert not this.is_dead()
-    assert Holder(this.pid, this.host, this.place, this.started - 100, this.since).is_dead()
-    assert not Holder(this.pid, this.host, "another boot", 0.0, this.since).is_dead()
+    assert Holder(this.pid, this.host, this.place, this.start - 100, this.since).is_dead()
+    assert not Holder(this.pid, this.host, "another boot", 0, this.since).is_dead()
     assert Holder.read("not JSON") is None
     assert Holder.read(this.write()) == this
+
+
+def test_a_step_of_the_clock_kills_no_holder() -> None:
+    """The start of a process is compared by the count of its machine, not by the wall clock."""
+
+    class Stepped(System):
+        def read(self, path: Path) -> str:
+            text = super().read(path)
+            return text if path != Path("/proc/stat") else re.sub(r"btime \d+", "btime 1", text)
+
+        def time(self) -> float:
+            return super().time() - 3600.0
+
+    assert Holder.here().start == Holder.here(Stepped()).start
+    assert not Holder.here().is_dead(Stepped())
 
 
 def _set(ledger: Ledger, **columns: object) -> None:
