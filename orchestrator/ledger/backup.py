@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL
 
 from orchestrator.ledger.connect import database_file
+
+BLOCK = 1 << 16
+"""Bytes that are read at a time from the end of a log."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +116,11 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(path: Path) -> int:
-    """Return the highest number of any intact line, even one behind a damaged line; 0 if there is none."""
-    return max((entry.number for line in _lines(path) if (entry := _entry(line))), default=0)
+    """Return the number of the last intact line, even one behind a damaged line; 0 if there is none.
+
+    Lines have the order of their commits, so it is the highest number; only the end of the log is read.
+    """
+    return next((entry.number for line in _lines_backwards(path) if (entry := _entry(line))), 0)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -122,6 +129,24 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield from file
     except FileNotFoundError:
         return
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        left, rest = file.seek(0, os.SEEK_END), b""
+        while left > 0:
+            size = min(BLOCK, left)
+            left -= size
+            file.seek(left)
+            first, *lines = (file.read(size) + rest).splitlines(keepends=True)
+            yield from reversed(lines)
+            rest = first
+        if rest:
+            yield rest
 
 
 def _line(entry: Entry) -> bytes:

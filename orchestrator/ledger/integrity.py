@@ -14,7 +14,7 @@ from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, opened
+from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, verified
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
@@ -124,8 +124,7 @@ def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[s
     """Yield every row of a sweep, verified; a row comes after the rows that it refers to."""
     for table, query in _queries(sweep_id):
         for row in connection.execute(query):
-            opened(table, row)
-            yield table, dict(row._mapping)
+            yield table, verified(table, row)
 
 
 def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:

@@ -93,12 +93,23 @@ def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     Raises:
         Damaged: the row does not match its digest.
     """
-    values = dict(zip(_columns(table), row, strict=True))
-    if row_digest(table, values) != values.pop("row_digest"):
-        raise damaged_row(table, values)
-    for name in JSON_COLUMNS & values.keys():
+    values = verified(table, row)
+    del values["row_digest"]
+    for name in _json(table):
         values[name] = json.loads(values[name])
     return values
+
+
+def verified(table: Table, row: Sequence[Any]) -> dict[str, Any]:
+    """Verify a selected row of `table` and return its columns as they are stored.
+
+    Raises:
+        Damaged: the row does not match its digest.
+    """
+    columns = dict(zip(_columns(table), row, strict=True))
+    if row_digest(table, columns) != columns["row_digest"]:
+        raise damaged_row(table, columns)
+    return columns
 
 
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
@@ -145,6 +156,11 @@ def later_columns(table: Table) -> tuple[str, ...]:
 @cache
 def _digested(table: Table) -> tuple[str, ...]:
     return tuple(name for name in _columns(table) if name not in {*UNDIGESTED, *later_columns(table)})
+
+
+@cache
+def _json(table: Table) -> tuple[str, ...]:
+    return tuple(name for name in _columns(table) if name in JSON_COLUMNS)
 
 
 @cache
