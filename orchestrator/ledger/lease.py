@@ -75,6 +75,11 @@ class Lease:
         """Whether another process is known to have taken the lease, so that this one must leave."""
         return self._lost
 
+    @property
+    def ends_at(self) -> float:
+        """When the lease ends unless it is renewed, by `clock`."""
+        return self._renewed_at + LIFE_SECONDS
+
     def check(self) -> None:
         """Return if this process holds the lease; call it right before each effect outside the ledger.
 
@@ -84,13 +89,13 @@ class Lease:
         Raises:
             Busy: another process has taken the lease.
         """
-        if not self._lost and _now() - self._renewed_at > LIFE_SECONDS:
+        if not self._lost and clock() > self.ends_at:
             with_retries(self._renew, self._ledger.where)
         if self._lost:
             raise busy(self._sweep_id, holder(self._ledger, self._sweep_id))
 
     def __enter__(self) -> Lease:
-        self._renewed_at = _now()
+        self._renewed_at = clock()
         self.token = with_retries(self._backend.take, self._ledger.where, reconnect_seconds=0.0)
         self.writer = SweepWriter(self._ledger, self.token)
         self._thread.start()
@@ -113,14 +118,15 @@ class Lease:
             self._on_lost()
 
     def _renew(self) -> None:
-        began = _now()
+        began = clock()
         if self._backend.renew(self.token):
             self._renewed_at = began
         else:
             self._lost = True
 
 
-def _now() -> float:
+def clock() -> float:
+    """Return seconds by a clock that all processes share and that goes on while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 

@@ -13,6 +13,7 @@ from orchestrator.tracking import events, registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.registry import succeeds
 from tests import sweeps
+from tests.orchestrator.tracking.stored import deliver
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables.data.task import Signature
 
@@ -53,8 +54,8 @@ def model_event(stored: Path, number: int, value: float, at_ms: int = 1) -> Even
 def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination) -> None:
     """Applied twice, by two writers, it is one version with one set of files; the better one is champion."""
     first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)
-    assert MlflowSink(destination).apply([first, first]) == []
-    assert MlflowSink(destination).apply([second, first]) == []
+    assert deliver(destination, [first, first]) == []
+    assert deliver(destination, [second, first]) == []
     client = MlflowClient(destination.uri)
     versions = client.search_model_versions(f"name = '{NAME}'")
     assert sorted(version.tags["value"] for version in versions) == ["0.4", "0.5"]
@@ -65,13 +66,13 @@ def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination)
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
-    MlflowSink(destination).apply([model_event(stored, 3, 0.6, at_ms=3)])
+    deliver(destination, [model_event(stored, 3, 0.6, at_ms=3)])
     assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
 
 
 def test_a_version_needs_no_service_and_holds_no_pickle(stored: Path, destination: Destination) -> None:
     """It holds the unchanged checkpoint, the code that reads it, and pinned requirements."""
-    MlflowSink(destination).apply([model_event(stored, 1, 0.5)])
+    deliver(destination, [model_event(stored, 1, 0.5)])
     versions = MlflowClient(destination.uri).search_model_versions(f"name = '{NAME}'")
     (source,) = (version.source for version in versions if version.tags["value"] == "0.5")
     place = Path(source.removeprefix("file://"))
@@ -88,7 +89,7 @@ def test_a_version_needs_no_service_and_holds_no_pickle(stored: Path, destinatio
 
 def test_a_missing_checkpoint_is_rejected_for_good(tmp_path: Path, destination: Destination) -> None:
     """The other events of the sweep are delivered."""
-    (refusal,) = MlflowSink(destination).apply([model_event(tmp_path / "gone", 7, 0.9)])
+    (refusal,) = deliver(destination, [model_event(tmp_path / "gone", 7, 0.9)])
     assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
 
 
@@ -156,8 +157,8 @@ def test_an_outage_is_no_rejection(
     with monkeypatch.context() as patched:
         patched.setattr(MlflowClient, "log_model_artifacts", down)
         with pytest.raises(MlflowException, match="gone"):
-            sink.apply([event])
-    assert sink.apply([event]) == []
+            deliver(destination, [event], sink)
+    assert deliver(destination, [event], sink) == []
     client = MlflowClient(destination.uri)
     wanted = f"tags.`checkpoint.digest` = '{'8' * 64}'"
     experiment = client.get_experiment_by_name("listops").experiment_id
