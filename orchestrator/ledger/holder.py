@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from orchestrator.errors import Busy
 
-SAME_START_SECONDS = 0.05
-"""Largest difference between two start times of one process: the kernel counts them in ticks of 10 ms."""
+_START_FIELD = 22 - 3
+"""Position of the start time among the fields of /proc/<pid>/stat that follow the name of the program."""
 
 
 @dataclass(frozen=True)
@@ -24,21 +23,22 @@ class Holder:
         pid: process id.
         host: name of the machine.
         place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
-        started: start of the process, seconds since the epoch.
+        started: start of the process in ticks since the boot, which a step of the clock does not change; 0
+            where the kernel does not say.
         since: when the process took the lease, seconds since the epoch.
     """
 
     pid: int
     host: str
     place: str
-    started: float
+    started: int
     since: float
 
     @classmethod
     def here(cls) -> Holder:
         """Return this process."""
-        process = psutil.Process()
-        return cls(process.pid, socket.gethostname(), _place(), process.create_time(), time.time())
+        pid = os.getpid()
+        return cls(pid, socket.gethostname(), _place(), _start_ticks(pid) or 0, time.time())
 
     @classmethod
     def read(cls, text: str) -> Holder | None:
@@ -63,10 +63,7 @@ class Holder:
         """Return True if the process is known to have ended, and False if that is not known."""
         if not self.is_near():
             return False
-        try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) > SAME_START_SECONDS
-        except psutil.NoSuchProcess:
-            return True
+        return _start_ticks(self.pid) != self.started
 
 
 @dataclass(frozen=True)
@@ -98,3 +95,13 @@ def _place() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return when a process of this namespace started, in ticks since the boot, or None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    after_name = text.rpartition(")")[2].split()
+    return None if after_name[0] in ("Z", "X") else int(after_name[_START_FIELD])

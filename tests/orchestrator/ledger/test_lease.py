@@ -7,12 +7,14 @@ import socket
 import subprocess
 import threading
 import time
+from dataclasses import replace
 
+import psutil
 import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.holder import Holder, _start_ticks
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS
 from orchestrator.ledger.ledger import Ledger
@@ -114,7 +116,7 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
     with Lease(ledger, SWEEP_ID) as first:
-        elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time() - 100)
+        elsewhere = Holder(1, "far-away", "another boot", 0, time.time() - 100)
         _set(ledger, holder=elsewhere.write())
         with pytest.raises(Busy, match=r"process 1 on far-away, for 10\d s"), Lease(ledger, SWEEP_ID):
             pass
@@ -135,7 +137,7 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
 ) -> None:
     """If a driver on another machine renews, Busy is raised within 3 s; if it does not, it is succeeded."""
     ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
-    elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time()).write()
+    elsewhere = Holder(1, "far-away", "another boot", 0, time.time()).write()
     reasons: list[str] = []
     with Lease(ledger, SWEEP_ID):
         _set(ledger, holder=elsewhere)
@@ -190,9 +192,24 @@ def test_a_reused_process_id_is_not_the_holder() -> None:
     this = Holder.here()
     assert not this.is_dead()
     assert Holder(this.pid, this.host, this.place, this.started - 100, this.since).is_dead()
-    assert not Holder(this.pid, this.host, "another boot", 0.0, this.since).is_dead()
+    assert not Holder(this.pid, this.host, "another boot", 0, this.since).is_dead()
     assert Holder.read("not JSON") is None
     assert Holder.read(this.write()) == this
+
+
+def test_a_step_of_the_clock_does_not_change_the_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall-clock time of a process's start moves with the clock: here the machine's boot by a second."""
+    this = Holder.here()
+    boot = psutil.boot_time()
+    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + 1.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert not this.is_dead()
+    child = subprocess.Popen(["sleep", "60"])
+    other = replace(this, pid=child.pid, started=_start_ticks(child.pid) or 0)
+    assert not other.is_dead()
+    child.kill()
+    child.wait()
+    assert other.is_dead()
 
 
 def _set(ledger: Ledger, **columns: object) -> None:
