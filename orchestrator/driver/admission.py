@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -115,7 +116,8 @@ def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departu
     """
     preflight.check_paths(run.paths)
     run.paths.create()
-    with closing(Ledger.open(run.paths.ledger_url)) as ledger:
+    ledger_url, say = run.paths.ledger_url, observer.say
+    with closing(Ledger.open(ledger_url, reconnect_seconds=math.inf, say=say)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."

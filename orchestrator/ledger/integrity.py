@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, Table, select, text
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
-from orchestrator.ledger.connect import RECOVER, database_file, with_retries
+from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, opened
 from orchestrator.ledger.tables import (
@@ -66,7 +66,7 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
         return []
     if repair_backup:
         backup.keep_id(ledger.address, ledger.id)
-    return with_retries(lambda: _verify(ledger, sweep_id, repair_backup), ledger.where)
+    return ledger.retried(lambda: _verify(ledger, sweep_id, repair_backup))
 
 
 def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:

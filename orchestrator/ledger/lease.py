@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from sqlalchemy.exc import DBAPIError
@@ -90,7 +91,7 @@ class Lease:
             Busy: another process has taken the lease.
         """
         if not self._lost and clock() > self.ends_at:
-            with_retries(self._renew, self._ledger.where)
+            self._ledger.retried(self._renew)
         if self._lost:
             raise busy(self._sweep_id, holder(self._ledger, self._sweep_id))
 
@@ -106,7 +107,8 @@ class Lease:
     ) -> None:
         self._released.set()
         self._thread.join(JOIN_SECONDS)
-        self._backend.release(self.token)
+        with suppress(DBAPIError):  # a server that is gone lets the row expire
+            self._backend.release(self.token)
 
     def _keep(self) -> None:
         while not self._released.wait(RENEW_SECONDS) and not self._lost:

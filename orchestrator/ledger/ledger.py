@@ -13,6 +13,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import (
+    RECONNECT_SECONDS,
     WRITING,
     connect,
     database_file,
@@ -73,20 +74,39 @@ class Ledger:
 
     id: str
 
-    def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        address: URL,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        *,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self._clock = engine, clock
+        self._reconnect_seconds, self._say = reconnect_seconds, say
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = True,
+        clock: Callable[[], float] = time.time,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
             clock: returns seconds since the epoch.
+            reconnect_seconds: how long a server may be unreachable after it has been opened.
+            say: receives a line when the server does not answer, and when it answers again.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -95,9 +115,9 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), clock)
+        ledger = cls(address, connect(address), clock, reconnect_seconds=reconnect_seconds, say=say)
         with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
-        ledger.id = with_retries(lambda: ledger_id(ledger._engine), ledger.where)
+        ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
         return ledger
 
     def __repr__(self) -> str:
@@ -208,7 +228,11 @@ class Ledger:
             with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return with_retries(attempt, self.where)
+        return self.retried(attempt)
+
+    def retried(self, attempt: Callable[[], Result]) -> Result:
+        """Run a whole transaction; see `orchestrator.ledger.connect.with_retries`."""
+        return with_retries(attempt, self.where, reconnect_seconds=self._reconnect_seconds, say=self._say)
 
     def _write(
         self,
@@ -242,7 +266,7 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = with_retries(attempt, self.where)
+        result = self.retried(attempt)
         if acted_on(result):
             self.flush()
         return result

@@ -10,7 +10,6 @@ import time
 
 from sqlalchemy import delete, insert, select
 
-from orchestrator.ledger.connect import with_retries
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import STOP_REQUEST
 
@@ -24,7 +23,7 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
             request = {"sweep_id": sweep_id, "asker": socket.gethostname(), "at": time.time()}
             connection.execute(insert(STOP_REQUEST).values(**request))
 
-    with_retries(ask, ledger.where)
+    ledger.retried(ask)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
@@ -36,7 +35,7 @@ def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
                 select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
             ).scalar_one_or_none()
 
-    return with_retries(look, ledger.where)
+    return ledger.retried(look)
 
 
 def forget(ledger: Ledger, sweep_id: str) -> None:
@@ -46,4 +45,4 @@ def forget(ledger: Ledger, sweep_id: str) -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
 
-    with_retries(drop, ledger.where)
+    ledger.retried(drop)
