@@ -64,7 +64,8 @@ class Lease:
         self._ledger, self._sweep_id, self._on_lost = ledger, sweep_id, on_lost
         self._backend: LeaseBackend
         if ledger.is_file:
-            self._backend = FileLease(lock_folder(ledger.address) / sweep_id, ledger.writer, sweep_id)
+            path = lock_folder(ledger.address) / sweep_id
+            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect)
         else:
             self._backend = RowLease(ledger.writer, sweep_id, on_wait)
         self._lost, self._renewed_at = False, 0.0

@@ -127,6 +127,10 @@ class Ledger:
         """Return seconds since the epoch, by the clock of this ledger."""
         return self._clock()
 
+    def reconnect(self) -> None:
+        """Close every idle connection, so that the next ones open the database file that exists now."""
+        self._engine.dispose()
+
     def close(self) -> None:
         """Close every connection."""
         self._engine.dispose()
