@@ -69,6 +69,14 @@ class RunOptions:
             help="How long to wait while no node has room for a trial. If left out, 10, on a cluster 3600.",
         ),
     ] = None
+    unless_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--unless-stopped",
+            envvar="SWEEP_UNLESS_STOPPED",
+            help="End at once if `stop` has ended the sweep: for a start that nobody has asked for by hand.",
+        ),
+    ] = False
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False
     notify: Annotated[
         str | None,
@@ -225,6 +233,7 @@ def _run(sweep: Sweep, options: RunOptions, how: Callable[..., Exit]) -> int:
         deadline=options.deadline,
         tracking_patience=options.tracking_patience,
         wait=options.wait,
+        unless_stopped=options.unless_stopped,
     )
     if notifier:
         ended = {"event": "ended", "sweep": sweep.id, "exit": int(code), "result": code.name.lower()}
