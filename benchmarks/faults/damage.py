@@ -108,10 +108,10 @@ def _train(write: SweepWriter, root: Path, trial: TrialRecord, *, complete: bool
     write.add_trial(trial, [event(trial.key, 2)])
     attempt = write.start_attempt(trial.key)
     for step in (10, 20, 30) if complete else (10, 20):
-        path = root / "checkpoints" / SWEEP / trial.key / f"step-{step}"
-        saved = checkpoint.save(path, {"weights": np.full(200, float(step))}, {"step": step})
+        stem = root / "checkpoints" / SWEEP / trial.key / f"step-{step}"
+        saved = checkpoint.save(stem, {"weights": np.full(200, float(step))}, {"step": step})
         rows = [
-            CheckpointRecord(trial.key, step, kind, str(path), saved.digest, saved.bytes, {})
+            CheckpointRecord(trial.key, step, kind, str(saved.folder), saved.digest, saved.bytes, {})
             for kind in KINDS
         ]
         write.record_report(attempt.id, step, {"val/accuracy": step / 30}, rows, [event(trial.key, step)])

@@ -103,9 +103,9 @@ def _work(folder: Path, n: int, told: int) -> int:
 
 
 def _report(write: SweepWriter, folder: Path, step: int) -> None:
-    path = folder / "checkpoints" / KEY / f"step-{step}"
-    saved = checkpoint.save(path, {"weights": np.full(50, float(step))}, {"step": step})
-    row = CheckpointRecord(KEY, step, "last", str(path), saved.digest, saved.bytes, {})
+    stem = folder / "checkpoints" / KEY / f"step-{step}"
+    saved = checkpoint.save(stem, {"weights": np.full(50, float(step))}, {"step": step})
+    row = CheckpointRecord(KEY, step, "last", str(saved.folder), saved.digest, saved.bytes, {})
     write.record_report(f"{KEY}.1", step, {"val/accuracy": step / STEPS}, [row])
 
 
@@ -132,7 +132,7 @@ def _read(folder: Path) -> dict[str, Any]:
             "a gap between reports"
         )
         for row in ledger.checkpoints(KEY):
-            arrays, facts = checkpoint.load(Path(row.path))
+            arrays, facts = checkpoint.load(Path(row.path), row.digest)
             assert arrays["weights"][0] == facts["step"] == row.step, "another checkpoint"
         return {"torn": "", "kept": len(reports)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told

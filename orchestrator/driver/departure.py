@@ -4,24 +4,22 @@ A signal only sets a flag, which the driver's loop reads between two steps. A th
 signals, even while the main thread is blocked in a call of a library, and ends the process if the main thread
 does not. The same thread ends a process that has lost the lease of its sweep.
 
-Python installs signal handlers in the main thread only. A driver in any other thread leaves the handlers of
-its process as they are; a stop request ends it.
+A driver that does not run in the main thread of its process gets no signals; a stop request ends it.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 from orchestrator.errors import Exit
+from orchestrator.system import System
 
 Result = TypeVar("Result")
 
@@ -33,39 +31,33 @@ LAST_SECONDS = 1.0
 
 POLL_SECONDS = 0.1
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TWICE = 130  # what a shell reports for a program that SIGINT has ended
 
 
 class Departure:
     """Whether, why and since when a driver is to leave, held as a context manager.
 
+    Args:
+        system: of the driver's process.
+
     Attributes:
         reason: why, such as the name of a signal; None while the driver may go on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = System()) -> None:
+        self._system = system
         self.reason: str | None = None
         self._received: SimpleQueue[str] = SimpleQueue()
         self._deadline = float("inf")
         self._last: Callable[[str], object] = lambda reason: None
         self._children: list[Callable[[], object]] = []
-        self._before: dict[signal.Signals, Any] = {}
-        self._over = threading.Event()
-        self._ending = threading.Lock()
-        self._pipe: tuple[int, int] | None = None
-        self._thread = threading.Thread(target=self._watch, name="departure", daemon=True)
+        self._over = system.event()
+        self._ending = system.lock()
+        self._signals = system.signals()
+        self._thread = system.thread(self._watch, "departure")
 
     def __enter__(self) -> Departure:
-        if threading.current_thread() is threading.main_thread():
-            reading, writing = os.pipe()
-            os.set_blocking(writing, False)
-            os.set_blocking(reading, False)
-            self._pipe = (reading, writing)
-            self._before = {name: signal.getsignal(name) for name in _SIGNALS}
-            self._install()
-            # The interpreter writes the number of each signal at once, whatever the main thread is doing.
-            self._wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        self._signals.catch()
         self._thread.start()
         return self
 
@@ -74,12 +66,7 @@ class Departure:
     ) -> None:
         self._over.set()
         self._thread.join()
-        if self._pipe is not None:
-            signal.set_wakeup_fd(self._wakeup)
-            for name, handler in self._before.items():
-                signal.signal(name, handler)
-            for end in self._pipe:
-                os.close(end)
+        self._signals.release()
 
     def at_the_end(self, record: Callable[[str], object]) -> None:
         """Call `record` with the reason, for at most a second, before the process is ended."""
@@ -92,7 +79,7 @@ class Departure:
     def request(self, reason: str) -> None:
         """Ask the driver to leave within `GRACE_SECONDS`; the reason of the first call stands."""
         if self.reason is None:
-            self._deadline = time.monotonic() + GRACE_SECONDS
+            self._deadline = self._system.monotonic() + GRACE_SECONDS
             self.reason = reason
 
     def check(self) -> None:
@@ -134,11 +121,11 @@ class Departure:
         while True:
             with suppress(Empty):
                 result, error = answers.get(timeout=poll_seconds)
-                self._install()
+                self._signals.install()
                 if error is not None:
                     raise error
                 return result  # type: ignore[return-value]
-            self._install()
+            self._signals.install()
             self.check()
             if time.monotonic() - looked > 1.0:
                 look()
@@ -151,47 +138,29 @@ class Departure:
         """
         with self._ending:
             for kill in self._children:
-                _briefly(kill)
-            _briefly(lambda: print(line, flush=True))  # noqa: T201 - the observer may be blocked
-            os._exit(code)
-
-    def _install(self) -> None:
-        if self._pipe is not None:
-            for name in _SIGNALS:
-                signal.signal(name, _noted)
+                self._briefly(kill)
+            self._briefly(lambda: self._system.print(line))  # the observer may be blocked
+            self._system.exit(code)
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_SECONDS):
-            for name in self._signals():
+            for name in self._signals.caught():
                 if self.reason is not None:
                     self.end(f"{name}: left at once.", _TWICE)
                 self.request(name)
-            if time.monotonic() > self._deadline:
-                _briefly(partial(self._last, str(self.reason)))
+            if self._system.monotonic() > self._deadline:
+                self._briefly(partial(self._last, str(self.reason)))
                 self.end(
                     f"{self.reason}: left after {GRACE_SECONDS:g} s; the same command resumes the sweep."
                 )
 
-    def _signals(self) -> list[str]:
-        if self._pipe is None:
-            return []
-        with suppress(BlockingIOError):
-            numbers = os.read(self._pipe[0], 64)
-            return [signal.Signals(number).name for number in numbers if number in set(_SIGNALS)]
-        return []
+    def _briefly(self, step: Callable[[], object]) -> None:
+        """Run a step in a thread for at most `LAST_SECONDS`, and ignore its errors."""
 
+        def run() -> None:
+            with suppress(Exception):
+                step()
 
-def _noted(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the interpreter has written the signal's number to the pipe already."""
-
-
-def _briefly(step: Callable[[], object]) -> None:
-    """Run a step in a thread for at most `LAST_SECONDS`, and ignore its errors."""
-
-    def run() -> None:
-        with suppress(Exception):
-            step()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(LAST_SECONDS)
+        thread = self._system.thread(run, "last step")
+        thread.start()
+        thread.join(LAST_SECONDS)

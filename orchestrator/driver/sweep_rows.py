@@ -116,7 +116,7 @@ def resume(claim: Claim) -> None:
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
     done = len(trials) - len(unfinished)
     claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
-    opened = events.trials_resumed(unfinished, events.milliseconds(time.time()))
+    opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 
 
@@ -155,7 +155,7 @@ def interrupt(claim: Claim, reason: str) -> None:
     sweep_id = claim.sweep.id
     if record_of(claim).finished_at:
         return
-    now = events.milliseconds(time.time())
+    now = events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
     closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]
     claim.writer.set_sweep_state("INTERRUPTED", reason, events=closed)

@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoSpace
+from orchestrator.system import System
 from trainables.errors import Refusal
 
 Result = TypeVar("Result")
@@ -125,10 +126,9 @@ def connect(address: URL) -> Engine:
         BadInput: the driver for PostgreSQL is not installed.
     """
     if is_file(address):
-        engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
-        event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
+        return configured(
+            create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+        )
     try:
         engine = create_engine(
             address,
@@ -141,6 +141,13 @@ def connect(address: URL) -> Engine:
         must = "needs the package psycopg"
         raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
+    return engine
+
+
+def configured(engine: Engine) -> Engine:
+    """Return an engine of SQLite whose connections and transactions are those of a ledger."""
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -187,9 +194,8 @@ def with_retries(
     where: str,
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
+    system: System = System(),
     say: Callable[[str], None] = lambda line: None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Result:
     """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
 
@@ -197,34 +203,34 @@ def with_retries(
         attempt: the transaction; running it twice must be correct.
         where: the ledger without its password, for errors.
         reconnect_seconds: how long a server may be unreachable; infinite for a driver.
+        system: of the process.
         say: receives a line when the server has been unreachable for some seconds, and another when it
             answers again.
-        clock: returns seconds.
-        sleep: waits that many seconds.
 
     Raises:
         BadInput: the database stayed locked or unreachable.
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
-    began, wait, blocked, said = clock(), 0.1, 0, False
+    began, wait, blocked, said = system.monotonic(), 0.1, 0, False
     while True:
         try:
             result = attempt()
             if said:
-                say(f"{where} answers again, after {clock() - began:.0f} s.")
+                say(f"{where} answers again, after {system.monotonic() - began:.0f} s.")
             return result
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
             blocked += is_blocked
-            in_time = clock() + wait <= began + reconnect_seconds
+            waited = system.monotonic() - began
+            in_time = waited + wait <= reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
-            if not (is_blocked or said) and clock() - began > SAY_SECONDS:
+            if not (is_blocked or said) and waited > SAY_SECONDS:
                 said = True
-                since = time.strftime("%H:%M:%S", time.localtime(time.time() - (clock() - began)))
+                since = time.strftime("%H:%M:%S", time.localtime(system.time() - waited))
                 say(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
-        sleep(wait)
+        system.sleep(wait)
         wait = min(2 * wait, 5.0)
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import Busy
-
-_START_FIELD = 22 - 3
-"""Position of the start time among the fields of /proc/<pid>/stat that follow the name of the program."""
+from orchestrator.system import System
 
 
 @dataclass(frozen=True)
@@ -23,22 +18,21 @@ class Holder:
         pid: process id.
         host: name of the machine.
         place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
-        started: start of the process in ticks since the boot, which a step of the clock does not change; 0
-            where the kernel does not say.
+        start: of the process, as its machine counts it: no clock that can be set takes part.
         since: when the process took the lease, seconds since the epoch.
     """
 
     pid: int
     host: str
     place: str
-    started: int
+    start: int
     since: float
 
     @classmethod
-    def here(cls) -> Holder:
+    def here(cls, system: System = System()) -> Holder:
         """Return this process."""
-        pid = os.getpid()
-        return cls(pid, socket.gethostname(), _place(), _start_ticks(pid) or 0, time.time())
+        pid = system.pid()
+        return cls(pid, system.host(), _place(system), system.start_of(pid) or 0, system.time())
 
     @classmethod
     def read(cls, text: str) -> Holder | None:
@@ -55,15 +49,13 @@ class Holder:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
-    def is_near(self) -> bool:
+    def is_near(self, system: System = System()) -> bool:
         """Return True if the process is visible from here, so that its death would be noticed."""
-        return bool(self.place) and self.place == _place()
+        return bool(self.place) and self.place == _place(system)
 
-    def is_dead(self) -> bool:
+    def is_dead(self, system: System = System()) -> bool:
         """Return True if the process is known to have ended, and False if that is not known."""
-        if not self.is_near():
-            return False
-        return _start_ticks(self.pid) != self.started
+        return self.is_near(system) and system.start_of(self.pid) != self.start
 
 
 @dataclass(frozen=True)
@@ -81,27 +73,17 @@ class Token:
     holder: Holder
 
 
-def busy(sweep_id: str, holder: Holder | None) -> Busy:
+def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Busy:
     """Return the refusal that names the driver of a sweep, its machine and how long it has held the lease."""
     got = "another driver"
     if holder is not None:
-        got = f"{holder}, for {max(0.0, time.time() - holder.since):.0f} s"
+        got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"
     return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
 
 
-def _place() -> str:
+def _place(system: System) -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+        boot = system.read(Path("/proc/sys/kernel/random/boot_id")).strip()
+        return f"{boot} {system.read(Path('/proc/self/ns/pid'))}"
     except OSError:
         return ""
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Return when a process of this namespace started, in ticks since the boot, or None if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    after_name = text.rpartition(")")[2].split()
-    return None if after_name[0] in ("Z", "X") else int(after_name[_START_FIELD])

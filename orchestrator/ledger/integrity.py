@@ -71,19 +71,28 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
 
 def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
     file, log = database_file(ledger.address), backup.backup_file(ledger.address, sweep_id)
-    with ledger.writer() as connection:
+    # A line of the backup is written after its commit, so read first it is not ahead of an intact database.
+    newest = backup.newest(log)
+    # A snapshot delays no writer. Under the lease of the sweep its rows do not change meanwhile.
+    with ledger.reader() as connection:
         _check_pages(connection, file)
         stored = _checked(connection, sweep_id, file)
-        newest = backup.newest(log)
         if newest > stored.commits:
             must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
         if stored.commits == 0 or stored == _tally_of(log):
             return []
-        if repair_backup:
-            backup.replace(log, _whole_state(connection, sweep_id, stored.commits))
+    if repair_backup:
+        _rewrite(ledger, sweep_id, log)
     repaired = " and has been rewritten" if repair_backup else ""
     return [f"The backup {log} was damaged or behind{repaired}."]
+
+
+def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
+    """Rewrite the backup of a sweep; the write lock keeps its lines in the order of the commits."""
+    with ledger.writer() as connection:
+        commits = connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one()
+        backup.replace(log, _whole_state(connection, sweep_id, commits))
 
 
 def _check_pages(connection: Connection, file: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -29,8 +27,6 @@ RENEW_SECONDS = 1.0
 
 JOIN_SECONDS = 10.0
 """Longest wait for the renewing thread to end."""
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Lease:
@@ -65,12 +61,12 @@ class Lease:
         self._backend: LeaseBackend
         if ledger.is_file:
             path = lock_folder(ledger.address) / sweep_id
-            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect)
+            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect, ledger.system)
         else:
-            self._backend = RowLease(ledger.writer, sweep_id, on_wait)
+            self._backend = RowLease(ledger.writer, sweep_id, on_wait, ledger.system)
         self._lost, self._renewed_at = False, 0.0
-        self._released = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"lease-{sweep_id}", daemon=True)
+        self._released = ledger.system.event()
+        self._thread = ledger.system.thread(self._keep, f"lease-{sweep_id}")
 
     @property
     def lost(self) -> bool:
@@ -79,7 +75,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """When the lease ends unless it is renewed, by `clock`."""
+        """When the lease ends unless it is renewed, by the system's clock since the boot."""
         return self._renewed_at + LIFE_SECONDS
 
     def check(self) -> None:
@@ -91,14 +87,16 @@ class Lease:
         Raises:
             Busy: another process has taken the lease.
         """
-        if not self._lost and clock() > self.ends_at:
+        if not self._lost and self._now() > self.ends_at:
             self._ledger.retried(self._renew)
         if self._lost:
             raise busy(self._sweep_id, holder(self._ledger, self._sweep_id))
 
     def __enter__(self) -> Lease:
-        self._renewed_at = clock()
-        self.token = with_retries(self._backend.take, self._ledger.where, reconnect_seconds=0.0)
+        self._renewed_at = self._now()
+        self.token = with_retries(
+            self._backend.take, self._ledger.where, reconnect_seconds=0.0, system=self._ledger.system
+        )
         self.writer = SweepWriter(self._ledger, self.token)
         self._thread.start()
         return self
@@ -121,20 +119,18 @@ class Lease:
             self._on_lost()
 
     def _renew(self) -> None:
-        began = clock()
+        began = self._now()
         if self._backend.renew(self.token):
             self._renewed_at = began
         else:
             self._lost = True
 
-
-def clock() -> float:
-    """Return seconds by a clock that all processes share and that goes on while the machine is suspended."""
-    return time.clock_gettime(_CLOCK)
+    def _now(self) -> float:
+        return self._ledger.system.since_boot()
 
 
 def holder(ledger: Ledger, sweep_id: str) -> Holder | None:
     """Return the living process that drives a sweep, or None."""
     if ledger.is_file:
         return file_holder(lock_folder(ledger.address) / sweep_id)
-    return row_holder(ledger.writer, sweep_id)
+    return row_holder(ledger.writer, sweep_id, ledger.system)

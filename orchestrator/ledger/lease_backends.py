@@ -13,7 +13,6 @@ that number with the one of its driver's token, so a driver that was cut off and
 from __future__ import annotations
 
 import fcntl
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO, TypeAlias
@@ -24,6 +23,7 @@ from sqlalchemy.dialects import postgresql
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.schema import RECOVERY_LOCK
 from orchestrator.ledger.tables import LEASE
+from orchestrator.system import System
 
 PROBES, PROBE_SECONDS = 10, 0.05
 """How often and how long apart a driver tries a locked file: `file_holder` locks it for a moment too."""
@@ -63,10 +63,19 @@ class FileLease:
         connect: opens a connection for writing.
         sweep_id: of the sweep.
         reconnect: closes connections to a database that `recover` may have replaced since.
+        system: of the process.
     """
 
-    def __init__(self, path: Path, connect: Connect, sweep_id: str, reconnect: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connect: Connect,
+        sweep_id: str,
+        reconnect: Callable[[], None],
+        system: System = System(),
+    ) -> None:
         self._path, self._connect, self._sweep_id, self._reconnect = path, connect, sweep_id, reconnect
+        self._system = system
         self._file: TextIO | None = None
         self._recovery: TextIO | None = None
 
@@ -87,13 +96,13 @@ class FileLease:
                 return self._numbered(file)
             if self._driver(file):
                 break
-            time.sleep(PROBE_SECONDS)
+            self._system.sleep(PROBE_SECONDS)
         file.close()
         self._recovery.close()
-        raise busy(self._sweep_id, Holder.read(self._path.read_text()))
+        raise busy(self._sweep_id, Holder.read(self._path.read_text()), self._system)
 
     def _numbered(self, file: TextIO) -> Token:
-        this = Holder.here()
+        this = Holder.here(self._system)
         try:
             file.truncate(0)
             file.write(this.write())
@@ -114,7 +123,7 @@ class FileLease:
             fcntl.flock(file, fcntl.LOCK_UN)
             return None
         named = Holder.read(self._path.read_text())
-        return None if named is None or named.is_dead() else named
+        return None if named is None or named.is_dead(self._system) else named
 
     def release(self, _: Token | None = None) -> None:
         """Release the lock."""
@@ -156,10 +165,17 @@ class RowLease:
         connect: opens a connection for writing.
         sweep_id: of the sweep.
         on_wait: receives the reason while waiting for the lease of a lost machine to expire; see `Lease`.
+        system: of this process.
     """
 
-    def __init__(self, connect: Connect, sweep_id: str, on_wait: Callable[[str], None] | None = None) -> None:
-        self._connect, self._sweep_id, self._on_wait = connect, sweep_id, on_wait
+    def __init__(
+        self,
+        connect: Connect,
+        sweep_id: str,
+        on_wait: Callable[[str], None] | None = None,
+        system: System = System(),
+    ) -> None:
+        self._connect, self._sweep_id, self._on_wait, self._system = connect, sweep_id, on_wait, system
 
     def take(self) -> Token:
         """Take the row.
@@ -168,17 +184,17 @@ class RowLease:
             Busy: a driver holds it that is alive, or may be.
         """
         taken = self._try()
-        if not isinstance(taken, Token) and self._on_wait is not None and not _is_near(taken):
+        if not isinstance(taken, Token) and self._on_wait is not None and not _is_near(taken, self._system):
             taken = self._wait_for_expiry(taken, self._on_wait)
         if not isinstance(taken, Token):
-            raise busy(self._sweep_id, Holder.read(taken.holder))
+            raise busy(self._sweep_id, Holder.read(taken.holder), self._system)
         return taken
 
     def _wait_for_expiry(self, first: Held, on_wait: Callable[[str], None]) -> Token | Held:
         """Take the row of a lost machine when it expires; return the row if it is renewed instead."""
         looks = 0
         while True:
-            time.sleep(LOOK_SECONDS)
+            self._system.sleep(LOOK_SECONDS)
             taken = self._try()
             if isinstance(taken, Token) or taken.expires_at != first.expires_at:
                 return taken
@@ -192,9 +208,9 @@ class RowLease:
         with self._connect() as connection, connection.begin():
             row = _locked_row(connection, self._sweep_id)
             other = Holder.read(row.holder)
-            if row.alive and not (other is not None and other.is_dead()):
+            if row.alive and not (other is not None and other.is_dead(self._system)):
                 return row
-            token = Token(self._sweep_id, row.number + 1, Holder.here())
+            token = Token(self._sweep_id, row.number + 1, Holder.here(self._system))
             _set(connection, token, expires_at=_NOW + LIFE_SECONDS)
             return token
 
@@ -213,13 +229,13 @@ class RowLease:
             return renewed.rowcount == 1
 
 
-def row_holder(connect: Connect, sweep_id: str) -> Holder | None:
+def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Holder | None:
     """Return the process that holds the row of a sweep, or None."""
     query = select(LEASE.c.holder).where(LEASE.c.sweep_id == sweep_id, LEASE.c.expires_at > _NOW)
     with connect() as connection:
         text = connection.execute(query).scalar_one_or_none()
     named = None if text is None else Holder.read(text)
-    return None if named is None or named.is_dead() else named
+    return None if named is None or named.is_dead(system) else named
 
 
 def holds(connection: Connection, token: Token) -> bool:
@@ -248,9 +264,9 @@ def _set(connection: Connection, token: Token, **columns: object) -> None:
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
 
 
-def _is_near(row: Held) -> bool:
+def _is_near(row: Held, system: System) -> bool:
     named = Holder.read(row.holder)
-    return named is not None and named.is_near()
+    return named is not None and named.is_near(system)
 
 
 def _locked_row(connection: Connection, sweep_id: str) -> Held:

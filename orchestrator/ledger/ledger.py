@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,6 +50,7 @@ from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
+    DELETION,
     EVALUATION,
     MLFLOW_RUN,
     OUTBOX,
@@ -59,6 +59,7 @@ from orchestrator.ledger.tables import (
     TRIAL,
 )
 from orchestrator.ledger.transaction import Transaction
+from orchestrator.system import System
 
 Result = TypeVar("Result")
 
@@ -66,7 +67,15 @@ Result = TypeVar("Result")
 class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
+    Args:
+        address: of the database.
+        engine: of the database.
+        system: of the process that uses the ledger.
+        reconnect_seconds: how long a server may be unreachable.
+        say: receives a line when the server does not answer, and when it answers again.
+
     Attributes:
+        system: of the process that uses the ledger.
         id: random, and kept when the ledger is rebuilt from its backup.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
@@ -78,7 +87,7 @@ class Ledger:
         self,
         address: URL,
         engine: Engine,
-        clock: Callable[[], float] = time.time,
+        system: System = System(),
         *,
         reconnect_seconds: float = RECONNECT_SECONDS,
         say: Callable[[str], None] = lambda line: None,
@@ -86,7 +95,7 @@ class Ledger:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
-        self._engine, self._clock = engine, clock
+        self._engine, self.system = engine, system
         self._reconnect_seconds, self._say = reconnect_seconds, say
 
     @classmethod
@@ -95,7 +104,7 @@ class Ledger:
         url: str,
         *,
         create: bool = True,
-        clock: Callable[[], float] = time.time,
+        system: System = System(),
         reconnect_seconds: float = RECONNECT_SECONDS,
         say: Callable[[str], None] = lambda line: None,
     ) -> Ledger:
@@ -104,7 +113,7 @@ class Ledger:
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
-            clock: returns seconds since the epoch.
+            system: of the process that uses the ledger.
             reconnect_seconds: how long a server may be unreachable after it has been opened.
             say: receives a line when the server does not answer, and when it answers again.
 
@@ -115,17 +124,21 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), clock, reconnect_seconds=reconnect_seconds, say=say)
-        with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
-        ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
+        ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, say=say)
+        try:
+            with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+            ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     def __repr__(self) -> str:
         return f"Ledger({self.where})"
 
     def now(self) -> float:
-        """Return seconds since the epoch, by the clock of this ledger."""
-        return self._clock()
+        """Return seconds since the epoch, by the clock of this machine."""
+        return self.system.time()
 
     def reconnect(self) -> None:
         """Close every idle connection, so that the next ones open the database file that exists now."""
@@ -167,11 +180,11 @@ class Ledger:
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         query = (
-            select(TRIAL.c.state, func.count())
+            select(TRIAL.c.state, func.count().label("trials"))
             .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
             .group_by(TRIAL.c.state)
         )
-        return dict(row._tuple() for row in self._read(query))
+        return {row.state: row.trials for row in self._read(query)}
 
     def attempts(self, owner: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep, or of one trial, by trial and number."""
@@ -182,6 +195,17 @@ class Ledger:
         """Return the reports of a sweep, or of one trial, by trial and step."""
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
+
+    def deletions(self, sweep_id: str, limit: int) -> list[str]:
+        """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
+        query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
+        order = (DELETION.c.tries, DELETION.c.since)
+        return [row.target for row in self._read(query.order_by(*order).limit(limit))]
+
+    def reporters(self, trial_key: str) -> frozenset[str]:
+        """Return the ids of the attempts of a trial that were the first to report some step."""
+        query = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == trial_key).distinct()
+        return frozenset(row.attempt_id for row in self._read(query))
 
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
@@ -234,10 +258,6 @@ class Ledger:
 
         return self.retried(attempt)
 
-    def retried(self, attempt: Callable[[], Result]) -> Result:
-        """Run a whole transaction; see `orchestrator.ledger.connect.with_retries`."""
-        return with_retries(attempt, self.where, reconnect_seconds=self._reconnect_seconds, say=self._say)
-
     def _write(
         self,
         change: Callable[[Transaction], Result],
@@ -274,6 +294,16 @@ class Ledger:
         if acted_on(result):
             self.flush()
         return result
+
+    def retried(self, attempt: Callable[[], Result]) -> Result:
+        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
+        return with_retries(
+            attempt,
+            self.where,
+            reconnect_seconds=self._reconnect_seconds,
+            system=self.system,
+            say=self._say,
+        )
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

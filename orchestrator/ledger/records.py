@@ -107,6 +107,14 @@ class AttemptRecord:
     ended_at: float | None = None
     taken_at: float | None = None
 
+    @property
+    def held_from(self) -> float | None:
+        """Return when a worker began to hold resources for the attempt, or None if none did.
+
+        An earlier version did not record the time; an attempt with a node was taken after it was started.
+        """
+        return self.started_at if self.taken_at is None and self.node is not None else self.taken_at
+
 
 @dataclass(frozen=True)
 class ReportRecord:

@@ -6,9 +6,6 @@ starts anew obeys it.
 
 from __future__ import annotations
 
-import socket
-import time
-
 from sqlalchemy import delete, insert, select
 
 from orchestrator.ledger.ledger import Ledger
@@ -21,7 +18,7 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
     def ask() -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-            request = {"sweep_id": sweep_id, "asker": socket.gethostname(), "at": time.time()}
+            request = {"sweep_id": sweep_id, "asker": ledger.system.host(), "at": ledger.now()}
             connection.execute(insert(STOP_REQUEST).values(**request))
 
     ledger.retried(ask)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -116,7 +115,7 @@ class Proposals:
             step=0,
             total_steps=self._sweep.settings(params, seed).training.steps,
             attempts=0,
-            created_at=time.time(),
+            created_at=self._writer.ledger.now(),
         )
         self._writer.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
         self._board.states[trial.key] = "WAITING"

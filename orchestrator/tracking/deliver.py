@@ -36,8 +36,8 @@ from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-from orchestrator.ledger.lease import clock
 from orchestrator.ledger.records import Event
+from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
 _SAMPLE_SECONDS = 10.0
@@ -74,14 +74,14 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: by the clock of leases.
+        at: by the clock since the boot, which all processes of a machine share.
     """
 
     at: float
 
     def check(self) -> None:
         """Raise TimeoutError if the lease may have ended."""
-        if clock() > self.at:
+        if System().since_boot() > self.at:
             raise TimeoutError("the lease of the driver may have ended")
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
@@ -30,6 +28,21 @@ _POLL_SECONDS = 5.0
 
 _LOOK_SECONDS = 0.2
 """Time between two looks at whether a caller still waits."""
+
+
+class Delivery(Protocol):
+    """A process that delivers batches of events; see `Child`."""
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Send a batch, if there is one, and return the next answer."""
+
+    def end(self, seconds: float) -> None:
+        """Let the process end by itself within `seconds`; after that, kill it."""
+
+    def kill(self) -> None:
+        """Kill the process at once."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,7 @@ class Shipper:
         artifact_root: root of the artifacts of a new experiment, or None to let a server choose it.
         pace: time limits.
         batch: largest number of events that are delivered together.
+        begin: starts the process that delivers to a destination.
     """
 
     def __init__(
@@ -73,21 +87,23 @@ class Shipper:
         *,
         pace: Pace = Pace(),
         batch: int = 500,
+        begin: Callable[[Mapping[str, Any]], Delivery] = Child,
     ) -> None:
         self._lease, self._writer, self._ledger = lease, lease.writer, lease.writer.ledger
         self._sweep_id = lease.token.sweep_id
+        self._system, self._begin = self._ledger.system, begin
         self._destination = {
             "uri": tracking_uri,
             "artifacts": None if artifact_root is None else str(artifact_root),
             "sweep_id": self._sweep_id,
         }
         self._pace, self._batch = pace, batch
-        self._thread = threading.Thread(target=self._run, name="mlflow-shipper", daemon=True)
-        self._changed = threading.Condition()
+        self._thread = self._system.thread(self._run, "mlflow-shipper")
+        self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._lag, self._failures = 0, 0
         self._last_error: str | None = None
-        self._child: Child | None = None
+        self._child: Delivery | None = None
 
     def start(self) -> None:
         """Start shipping, including the events that an earlier driver left pending."""
@@ -111,12 +127,12 @@ class Shipper:
             seconds: longest time to wait.
             until: returns True once the caller waits no longer.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self._system.monotonic() + seconds
         with self._changed:
             self._draining, self._hurried, self._news, self._idle = True, True, True, False
             self._changed.notify_all()
             while not (self._idle or not self._thread.is_alive() or until()):
-                if (left := deadline - time.monotonic()) <= 0:
+                if (left := deadline - self._system.monotonic()) <= 0:
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
@@ -152,7 +168,7 @@ class Shipper:
         self._lease.check()
         known = {"runs": self._ledger.mlflow_runs(self._sweep_id), "number": self._lease.token.number}
         identity = {**_identity(self._ledger, self._sweep_id), **known, "until": self._lease.ends_at}
-        self._child = child = Child({**self._destination, **identity})
+        self._child = child = self._begin({**self._destination, **identity})
         try:
             adopted = child.ask(None, self._pace.awake, lambda: self._closing)["created"]
             self._writer.record_mlflow_runs(adopted)
@@ -161,11 +177,11 @@ class Shipper:
         finally:
             child.end(self._pace.goodbye if self._closing else 0.0)
 
-    def _ship(self, child: Child) -> None:
+    def _ship(self, child: Delivery) -> None:
         """Ship one batch, or wait for new events."""
         with self._changed:
             self._news = False
-        began = time.monotonic()
+        began = self._system.monotonic()
         rows = self._ledger.pending(self._sweep_id, self._batch)
         if rows:
             self._lease.check()
@@ -182,7 +198,7 @@ class Shipper:
         if not self._lag:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:
-            self._sleep(self._pace.gather - (time.monotonic() - began))
+            self._sleep(self._pace.gather - (self._system.monotonic() - began))
 
     def _recorded(self, created: Mapping[str, str]) -> bool:
         """Record the runs that a child has created; return False if another driver has taken the lease."""

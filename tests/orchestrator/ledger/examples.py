@@ -10,9 +10,20 @@ from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.system import System
 
 SWEEP_ID = "copy-laptop-0123abcd"
 STEPS = 30
+
+
+class SetClock(System):
+    """A system whose wall clock a test sets."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
 
 
 def sweep_record(**changes: Any) -> SweepRecord:

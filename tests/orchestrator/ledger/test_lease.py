@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import threading
 import time
-from dataclasses import replace
+from pathlib import Path
 
-import psutil
 import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
-from orchestrator.ledger.holder import Holder, _start_ticks
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import LEASE
+from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
 
@@ -191,25 +192,25 @@ def test_a_reused_process_id_is_not_the_holder() -> None:
     """A process with the same id and another start time is another process."""
     this = Holder.here()
     assert not this.is_dead()
-    assert Holder(this.pid, this.host, this.place, this.started - 100, this.since).is_dead()
+    assert Holder(this.pid, this.host, this.place, this.start - 100, this.since).is_dead()
     assert not Holder(this.pid, this.host, "another boot", 0, this.since).is_dead()
     assert Holder.read("not JSON") is None
     assert Holder.read(this.write()) == this
 
 
-def test_a_step_of_the_clock_does_not_change_the_holder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wall-clock time of a process's start moves with the clock: here the machine's boot by a second."""
-    this = Holder.here()
-    boot = psutil.boot_time()
-    monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: boot + 1.0)
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert not this.is_dead()
-    child = subprocess.Popen(["sleep", "60"])
-    other = replace(this, pid=child.pid, started=_start_ticks(child.pid) or 0)
-    assert not other.is_dead()
-    child.kill()
-    child.wait()
-    assert other.is_dead()
+def test_a_step_of_the_clock_kills_no_holder() -> None:
+    """The start of a process is compared by the count of its machine, not by the wall clock."""
+
+    class Stepped(System):
+        def read(self, path: Path) -> str:
+            text = super().read(path)
+            return text if path != Path("/proc/stat") else re.sub(r"btime \d+", "btime 1", text)
+
+        def time(self) -> float:
+            return super().time() - 3600.0
+
+    assert Holder.here().start == Holder.here(Stepped()).start
+    assert not Holder.here().is_dead(Stepped())
 
 
 def _set(ledger: Ledger, **columns: object) -> None:

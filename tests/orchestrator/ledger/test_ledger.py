@@ -14,6 +14,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, EvaluationRecord, ReportRecord
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
+    SetClock,
     complete,
     event,
     everything,
@@ -36,7 +37,7 @@ def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
 
 def test_records_are_read_as_they_were_written(url: str) -> None:
     """Every field is equal, floats to the last bit, through another connection."""
-    ledger = Ledger.open(url, clock=lambda: 1_790_000_002.25)
+    ledger = Ledger.open(url, system=SetClock(1_790_000_002.25))
     ledger.create_sweep(sweep_record())
     writer(ledger).add_trial(trial_record(1))
     key = complete(ledger, 0)
@@ -83,17 +84,17 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
 
 def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     """The time between two drivers is not charged."""
-    now = [100.0]
-    ledger = Ledger.open(url, clock=lambda: now[0])
+    clock = SetClock(100.0)
+    ledger = Ledger.open(url, system=clock)
     ledger.create_sweep(sweep_record())
     for number in range(3):
         writer(ledger).add_trial(trial_record(number))
-        now[0] += 10
+        clock.now += 10
         writer(ledger).start_attempt(trial_record(number).key)
     reported, silent, done = (trial_record(number).key for number in range(3))
     writer(ledger).record_report(f"{reported}.1", 10, {"val/accuracy": 0.5})
     writer(ledger).end_attempt(f"{done}.1", "ENDED", trial_state="PRUNED")
-    now[0] += 30_000
+    clock.now += 30_000
     assert writer(ledger).lose_attempts() == 2
     assert writer(ledger).lose_attempts() == 0
     ends = [ledger.attempts(key)[0] for key in (reported, silent, done)]
@@ -101,7 +102,7 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     assert [ledger.trial(key).state for key in (reported, silent, done)] == ["PREEMPTED"] * 2 + ["PRUNED"]
     again = writer(ledger).start_attempt(reported)
     ledger.close()
-    assert (again.number, again.started_at) == (2, now[0])
+    assert (again.number, again.started_at) == (2, clock.now)
 
 
 def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:

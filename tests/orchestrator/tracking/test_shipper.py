@@ -16,10 +16,11 @@ import psutil
 import pytest
 
 from orchestrator.ledger.holder import Holder
-from orchestrator.ledger.lease import Lease, clock
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.system import System
 from orchestrator.tracking import child
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.shipper import Pace, Shipper
@@ -147,7 +148,7 @@ def test_a_shipper_whose_lease_is_lost_delivers_nothing(
         following.token, following.writer = token, SweepWriter(ledger, token)
         newest = _shipper(following, tmp_path)
         monkeypatch.setattr(following, "check", lambda: None)
-        monkeypatch.setattr(type(following), "ends_at", property(lambda _: clock() + 60.0))
+        monkeypatch.setattr(type(following), "ends_at", property(lambda _: System().since_boot() + 60.0))
         newest.start()
         assert newest.drain(60) == 0
         newest.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,14 @@ class Site:
 
     def save(self, key: str, step: int, kind: str) -> CheckpointRecord:
         """Write a checkpoint and return its row."""
-        path = self.folder / key / f"step-{step}"
-        written = checkpoint.save(path, {"weights": np.full(3, float(step))}, {"step": step})
-        return CheckpointRecord(key, step, kind, str(path), written.digest, written.bytes, {})  # type: ignore[arg-type]
+        stem = self.folder / key / f"step-{step}"
+        saved = checkpoint.save(stem, {"weights": np.full(3, float(step))}, {"step": step})
+        return CheckpointRecord(key, step, kind, str(saved.folder), saved.digest, saved.bytes, {})  # type: ignore[arg-type]
+
+    def checkpoint(self, number: int, step: int) -> Path:
+        """Return the folder of the checkpoint of a trial at a step."""
+        (folder,) = (self.folder / f"{SWEEP_ID}-{number}").glob(f"step-{step}-*")
+        return folder
 
     def problems(self) -> list[str]:
         """Return the findings as text."""
@@ -98,20 +104,21 @@ def test_a_driven_sweep_has_no_findings(site: Site) -> None:
 
 
 def _damage_weights(site: Site) -> None:
-    path = site.folder / f"{SWEEP_ID}-0" / "step-20" / "arrays.npz"
+    path = site.checkpoint(0, 20) / "arrays.npz"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 def _exchange_checkpoint(site: Site) -> None:
-    site.save(f"{SWEEP_ID}-0", 20, "best")
-    checkpoint.save(site.folder / f"{SWEEP_ID}-0" / "step-20", {"weights": np.zeros(3)}, {"step": 20})
+    own = site.checkpoint(0, 20)
+    other = checkpoint.save(site.folder.parent / "other", {"weights": np.zeros(3)}, {"step": 20})
+    shutil.rmtree(own)
+    other.folder.rename(own)
 
 
 def _remove_checkpoint(site: Site) -> None:
-    path = site.folder / f"{SWEEP_ID}-1" / "step-10"
-    path.rename(site.folder.parent / "elsewhere")
+    site.checkpoint(1, 10).rename(site.folder.parent / "elsewhere")
 
 
 def _leave_orphans(site: Site) -> None:
@@ -120,7 +127,7 @@ def _leave_orphans(site: Site) -> None:
 
 
 def _drop_the_best(site: Site) -> None:
-    site.writer.drop_checkpoint(f"{SWEEP_ID}-0", site.folder / f"{SWEEP_ID}-0" / "step-20")
+    site.writer.drop_checkpoint(f"{SWEEP_ID}-0", site.checkpoint(0, 20))
 
 
 def _leave_a_gap(site: Site) -> None:
@@ -193,9 +200,9 @@ def _change_a_row(site: Site) -> None:
 @pytest.mark.parametrize(
     ("violate", "finding"),
     [
-        (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
-        (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
-        (_remove_checkpoint, "step-10/manifest.json: must exist"),
+        (_damage_weights, "/arrays.npz: must have SHA-256"),
+        (_exchange_checkpoint, "/manifest.json: must have SHA-256"),
+        (_remove_checkpoint, "/manifest.json: must exist"),
         (_leave_orphans, "step-5: a checkpoint has a row in the ledger, this one has none"),
         (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
         (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
