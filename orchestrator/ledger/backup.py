@@ -117,8 +117,8 @@ def entries(path: Path) -> Iterator[Entry]:
 def newest(path: Path) -> int:
     """Return the number of the last intact line, even one behind a damaged line; 0 if there is none.
 
-    Lines have the order of their commits, so it is the highest number. Only the end of the log is read, unless
-    no line in it is intact.
+    Lines have the order of their commits, so it is the highest number. Only the end of the log is
+    read, unless no line in it is intact.
     """
     size = path.stat().st_size if path.exists() else 0
     window = min(BLOCK, size)

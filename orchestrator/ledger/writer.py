@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import delete
+
 from orchestrator.ledger import changes
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.keys import trial_key_of
@@ -23,6 +25,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.tables import STOP_REQUEST
 from orchestrator.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -177,9 +180,19 @@ class SweepWriter:
         """Delete the rows of a checkpoint whose files turned out to be damaged."""
         self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
 
+    def forget_stop_request(self) -> None:
+        """Delete the stop request of an earlier run: a person has started the sweep again."""
+        requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == self.token.sweep_id)
+        self._write(lambda tx: tx.connection.execute(requests))
+
     def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
         """Add an evaluation on a held-out split, unless it exists."""
         self._write(lambda tx: changes.add_evaluation(tx, evaluation, events), _always)
+
+    def record_mlflow_runs(self, runs: Mapping[str, str]) -> None:
+        """Record MLflow's ids of runs, by sweep id or trial key; they replace ids recorded before."""
+        sweep_id, number = self.token.sweep_id, self.token.number
+        self._write(lambda tx: changes.record_mlflow_runs(tx, sweep_id, runs, number))
 
     def delivered(self, seqs: Sequence[int]) -> None:
         """Mark events of the outbox as delivered."""
