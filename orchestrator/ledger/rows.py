@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Float, Table
@@ -114,10 +115,10 @@ def verified(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
     """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
-    columns = [row[name] for name in _digested(table)]
-    later = [(name, row[name]) for name in later_columns(table) if row[name] is not None]
-    name = table.info.get("digested_as", table.name)
-    content = repr((name, columns + later)).encode("utf-8", "backslashreplace")
+    name, digested, later = _digest_parts(table)
+    columns = list(digested(row))
+    columns += [(column, row[column]) for column in later if row[column] is not None]
+    content = repr((name, columns)).encode("utf-8", "backslashreplace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) % DIGEST_MODULUS
 
 
@@ -154,8 +155,13 @@ def later_columns(table: Table) -> tuple[str, ...]:
 
 
 @cache
-def _digested(table: Table) -> tuple[str, ...]:
-    return tuple(name for name in _columns(table) if name not in {*UNDIGESTED, *later_columns(table)})
+def _digest_parts(
+    table: Table,
+) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]], tuple[str, ...]]:
+    """Return what a row digest consists of: a name, the columns of a row, and names of later columns."""
+    later = later_columns(table)
+    names = [name for name in _columns(table) if name not in {*UNDIGESTED, *later}]
+    return table.info.get("digested_as", table.name), itemgetter(*names), later
 
 
 @cache
