@@ -88,6 +88,7 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
     observer.show(session.progress())
     with deleting(claim.lease) as delete:
         tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
+        session.check_limits()
     observer.show(session.progress())
     return session.stopped
 

@@ -27,6 +27,9 @@ from sqlalchemy import URL
 
 from orchestrator.ledger.connect import database_file
 
+BLOCK = 1 << 16
+"""Bytes that are read at a time from the end of a log."""
+
 _log = logging.getLogger(__name__)
 
 Change = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
@@ -112,8 +115,36 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(path: Path) -> int:
-    """Return the highest number of any intact line, even one behind a damaged line; 0 if there is none."""
-    return max((entry.number for line in _lines(path) if (entry := _entry(line))), default=0)
+    """Return the number of the last intact line, even one behind a damaged line; 0 if there is none.
+
+    Lines have the order of their commits, so it is the highest number. Only the end of the log is
+    read, unless no line in it is intact.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    window = min(BLOCK, size)
+    while window:
+        with path.open("rb") as file:
+            file.seek(size - window)
+            lines = file.read().splitlines(keepends=True)
+        for line in reversed(lines if window == size else lines[1:]):
+            if (number := _number(line)) is not None:
+                return number
+        window = min(4 * window, size) if window < size else 0
+    return 0
+
+
+def complete_until(path: Path) -> int:
+    """Return the number of the last line if every line is intact and none is missing, else 0.
+
+    The changes of the lines are not parsed: their digests say that they are as they were written.
+    """
+    last: int | None = None
+    for line in _lines(path):
+        number = _number(line)
+        if number is None or (last is not None and number != last + 1):
+            return 0
+        last = number
+    return last or 0
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -130,11 +161,23 @@ def _line(entry: Entry) -> bytes:
 
 
 def _entry(line: bytes) -> Entry | None:
-    digest, _, text = line.rstrip(b"\n").partition(b" ")
-    if not line.endswith(b"\n") or hashlib.blake2b(text, digest_size=8).hexdigest().encode() != digest:
+    text = _text(line)
+    if text is None:
         return None
     number, changes = json.loads(text)
     return Entry(number, [tuple(change) for change in changes])
+
+
+def _number(line: bytes) -> int | None:
+    text = _text(line)
+    return None if text is None else int(text[1 : text.index(b",")])
+
+
+def _text(line: bytes) -> bytes | None:
+    """Return the JSON of a line, or None if the line is damaged or torn."""
+    digest, _, text = line.rstrip(b"\n").partition(b" ")
+    whole = line.endswith(b"\n") and hashlib.blake2b(text, digest_size=8).hexdigest().encode() == digest
+    return text if whole else None
 
 
 def replace(path: Path, entry: Entry) -> None:

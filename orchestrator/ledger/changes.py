@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
@@ -22,6 +22,7 @@ from orchestrator.ledger.records import (
     CheckpointRecord,
     EvaluationRecord,
     Event,
+    MlflowRunRecord,
     ReportRecord,
     Segment,
     SweepRecord,
@@ -29,7 +30,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
-from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, REPORTS, SWEEPS, TRIALS
+from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS, REPORTS, SWEEPS, TRIALS
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
@@ -163,7 +164,8 @@ def record_report(
         return ()
     if node is not None and attempt.node != node:
         tx.change(ATTEMPTS, attempt, node=node)
-    if tx.find(REPORTS, report.trial_key, report.step) is None:
+    # No report of a trial is beyond its step, so one that is need not be searched for.
+    if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
         if report.metrics:  # a checkpoint between two reports has none
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
@@ -207,11 +209,7 @@ def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRe
 
 def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
     """Return the checkpoints of a trial, the newest first."""
-    rows = tx.connection.execute(
-        select(*CHECKPOINT.columns)
-        .where(CHECKPOINT.c.trial_key == trial_key)
-        .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
-    )
+    rows = tx.connection.execute(_CHECKPOINTS, {"trial_key": trial_key})
     return [tx.read(CHECKPOINTS, row) for row in rows]
 
 
@@ -289,6 +287,16 @@ def add_evaluation(tx: Transaction, evaluation: EvaluationRecord, events: Sequen
         tx.emit(events)
 
 
+def record_mlflow_runs(tx: Transaction, sweep_id: str, runs: Mapping[str, str], number: int) -> None:
+    """Record MLflow's ids of runs, under the number of a token; they replace ids recorded before."""
+    tx.sweep_id = sweep_id
+    for run, run_id in runs.items():
+        if (old := tx.find(MLFLOW_RUNS, sweep_id, run)) is None:
+            tx.insert(MLFLOW_RUNS, MlflowRunRecord(sweep_id, run, run_id, number))
+        else:
+            tx.change(MLFLOW_RUNS, old, run_id=run_id, number=number)
+
+
 def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
     """Mark events of one sweep as delivered."""
     rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
@@ -306,6 +314,13 @@ def redeliver(tx: Transaction, sweep_id: str) -> int:
 
 
 _EVENTS = select(*OUTBOX.columns)
+
+# Built once: building a statement costs more than running it.
+_CHECKPOINTS = (
+    select(*CHECKPOINT.columns)
+    .where(CHECKPOINT.c.trial_key == bindparam("trial_key"))
+    .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
 
 
 def sweep_of(tx: Transaction, sweep_id: str) -> SweepRecord:

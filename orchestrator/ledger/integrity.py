@@ -14,7 +14,7 @@ from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, opened
+from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, verified
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
@@ -80,7 +80,7 @@ def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
         if newest > stored.commits:
             must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
-        if stored.commits == 0 or stored == _tally_of(log):
+        if stored.commits == 0 or _is_complete(log, stored.commits):
             return []
     if repair_backup:
         _rewrite(ledger, sweep_id, log)
@@ -124,8 +124,7 @@ def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[s
     """Yield every row of a sweep, verified; a row comes after the rows that it refers to."""
     for table, query in _queries(sweep_id):
         for row in connection.execute(query):
-            opened(table, row)
-            yield table, dict(row._mapping)
+            yield table, verified(table, row)
 
 
 def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
@@ -148,16 +147,10 @@ def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Entry:
     )
 
 
-def _tally_of(log: Path) -> Tally | None:
-    """Return the tally of the rows that a backup leads to, or None if it does not start with its sweep."""
-    digests: dict[tuple[Any, ...], dict[str, Any]] = {}
-    commits = 0
-    for entry in backup.entries(log):
-        if commits == 0 and not starts_whole(entry):
-            return None
-        replay(entry, digests, only=("row_digest",))
-        commits = entry.number
-    return tally(commits, digests.values())
+def _is_complete(log: Path, commits: int) -> bool:
+    """Return True if a backup starts with its sweep, and every commit since then is in it as it was made."""
+    first = next(backup.entries(log), None)
+    return first is not None and starts_whole(first) and backup.complete_until(log) == commits
 
 
 def starts_whole(first: Entry) -> bool:
@@ -165,10 +158,8 @@ def starts_whole(first: Entry) -> bool:
     return any(name == SWEEP.name and row is not None and "document" in row for name, _, row in first.changes)
 
 
-def replay(
-    entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]], only: tuple[str, ...] | None = None
-) -> None:
-    """Apply an entry, perhaps of an earlier version, to rows by table and key: the columns `only`, or all."""
+def replay(entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]]) -> None:
+    """Apply an entry, perhaps of an earlier version, to rows by table and key."""
     for name, key, columns in entry.changes:
         table = FORMER_NAMES.get(name, name)
         identity = (table, *key.values())
@@ -176,4 +167,4 @@ def replay(
             rows.pop(identity, None)
             continue
         row = rows.setdefault(identity, dict.fromkeys(later_columns(METADATA.tables[table])))
-        row.update(columns if only is None else {name: columns[name] for name in only})
+        row.update(columns)

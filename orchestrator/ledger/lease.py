@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from sqlalchemy.exc import DBAPIError
@@ -59,9 +60,8 @@ class Lease:
         self._ledger, self._sweep_id, self._on_lost = ledger, sweep_id, on_lost
         self._backend: LeaseBackend
         if ledger.is_file:
-            self._backend = FileLease(
-                lock_folder(ledger.address) / sweep_id, ledger.writer, sweep_id, ledger.system
-            )
+            path = lock_folder(ledger.address) / sweep_id
+            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect, ledger.system)
         else:
             self._backend = RowLease(ledger.writer, sweep_id, on_wait, ledger.system)
         self._lost, self._renewed_at = False, 0.0
@@ -73,6 +73,11 @@ class Lease:
         """Whether another process is known to have taken the lease, so that this one must leave."""
         return self._lost
 
+    @property
+    def ends_at(self) -> float:
+        """When the lease ends unless it is renewed, by the system's clock since the boot."""
+        return self._renewed_at + LIFE_SECONDS
+
     def check(self) -> None:
         """Return if this process holds the lease; call it right before each effect outside the ledger.
 
@@ -82,7 +87,7 @@ class Lease:
         Raises:
             Busy: another process has taken the lease.
         """
-        if not self._lost and self._now() - self._renewed_at > LIFE_SECONDS:
+        if not self._lost and self._now() > self.ends_at:
             self._ledger.retried(self._renew)
         if self._lost:
             raise busy(self._sweep_id, holder(self._ledger, self._sweep_id))
@@ -101,7 +106,8 @@ class Lease:
     ) -> None:
         self._released.set()
         self._thread.join(JOIN_SECONDS)
-        self._backend.release(self.token)
+        with suppress(DBAPIError):  # a server that is gone lets the row expire
+            self._backend.release(self.token)
 
     def _keep(self) -> None:
         while not self._released.wait(RENEW_SECONDS) and not self._lost:

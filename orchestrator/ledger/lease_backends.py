@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TextIO, TypeAlias
 
-from sqlalchemy import Connection, Float, Row, func, insert, select, update
+from sqlalchemy import Connection, Float, Row, bindparam, func, insert, select, update
 from sqlalchemy.dialects import postgresql
 
 from orchestrator.ledger.holder import Holder, Token, busy
+from orchestrator.ledger.schema import RECOVERY_LOCK
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
 
@@ -55,11 +56,28 @@ class LeaseBackend(Protocol):
 
 
 class FileLease:
-    """A lease held as a lock on a file; the file's content names the holder."""
+    """A lease held as a lock on a file; the file's content names the holder.
 
-    def __init__(self, path: Path, connect: Connect, sweep_id: str, system: System = System()) -> None:
-        self._path, self._connect, self._sweep_id, self._system = path, connect, sweep_id, system
+    Args:
+        path: of the file.
+        connect: opens a connection for writing.
+        sweep_id: of the sweep.
+        reconnect: closes connections to a database that `recover` may have replaced since.
+        system: of the process.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Connect,
+        sweep_id: str,
+        reconnect: Callable[[], None],
+        system: System = System(),
+    ) -> None:
+        self._path, self._connect, self._sweep_id, self._reconnect = path, connect, sweep_id, reconnect
+        self._system = system
         self._file: TextIO | None = None
+        self._recovery: TextIO | None = None
 
     def take(self) -> Token:
         """Take the lock, and then the next number.
@@ -68,6 +86,9 @@ class FileLease:
             Busy: a living process holds it.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
+        fcntl.flock(self._recovery, fcntl.LOCK_SH)
+        self._reconnect()
         file = self._path.open("a+")
         for _ in range(PROBES):
             if _locked(file, fcntl.LOCK_EX):
@@ -77,6 +98,7 @@ class FileLease:
                 break
             self._system.sleep(PROBE_SECONDS)
         file.close()
+        self._recovery.close()
         raise busy(self._sweep_id, Holder.read(self._path.read_text()), self._system)
 
     def _numbered(self, file: TextIO) -> Token:
@@ -106,8 +128,10 @@ class FileLease:
     def release(self, _: Token | None = None) -> None:
         """Release the lock."""
         assert self._file is not None, "a lease is released once"
+        assert self._recovery is not None
         self._file.close()
-        self._file = None
+        self._recovery.close()
+        self._file = self._recovery = None
 
 
 def file_holder(path: Path) -> Holder | None:
@@ -216,8 +240,8 @@ def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Ho
 
 def holds(connection: Connection, token: Token) -> bool:
     """Return True if a token is the newest of its sweep, and keep it so until the transaction ends."""
-    newest = select(LEASE.c.number).where(LEASE.c.sweep_id == token.sweep_id).with_for_update(read=True)
-    return connection.execute(newest).scalar_one_or_none() == token.number
+    newest = connection.execute(_NEWEST, {"sweep_id": token.sweep_id}).scalar_one_or_none()
+    return bool(newest == token.number)
 
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
@@ -237,6 +261,8 @@ def _set(connection: Connection, token: Token, **columns: object) -> None:
     connection.execute(update(LEASE).where(LEASE.c.sweep_id == token.sweep_id).values(**own))
 
 
+# Built once: every transaction of a driver executes it.
+_NEWEST = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update(read=True)
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
 
 

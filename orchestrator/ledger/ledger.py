@@ -12,6 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import (
+    RECONNECT_SECONDS,
     WRITING,
     connect,
     database_file,
@@ -37,6 +38,7 @@ from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
     EVALUATIONS,
+    MLFLOW_RUNS,
     REPORTS,
     SWEEPS,
     TRIALS,
@@ -45,7 +47,17 @@ from orchestrator.ledger.rows import (
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    DELETION,
+    EVALUATION,
+    MLFLOW_RUN,
+    OUTBOX,
+    REPORT,
+    SWEEP,
+    TRIAL,
+)
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
 
@@ -59,6 +71,8 @@ class Ledger:
         address: of the database.
         engine: of the database.
         system: of the process that uses the ledger.
+        reconnect_seconds: how long a server may be unreachable.
+        say: receives a line when the server does not answer, and when it answers again.
 
     Attributes:
         system: of the process that uses the ledger.
@@ -69,20 +83,39 @@ class Ledger:
 
     id: str
 
-    def __init__(self, address: URL, engine: Engine, system: System = System()) -> None:
+    def __init__(
+        self,
+        address: URL,
+        engine: Engine,
+        system: System = System(),
+        *,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self.system = engine, system
+        self._reconnect_seconds, self._say = reconnect_seconds, say
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, system: System = System()) -> Ledger:
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = True,
+        system: System = System(),
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
             system: of the process that uses the ledger.
+            reconnect_seconds: how long a server may be unreachable after it has been opened.
+            say: receives a line when the server does not answer, and when it answers again.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -91,7 +124,7 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), system)
+        ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, say=say)
         try:
             with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
             ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
@@ -106,6 +139,10 @@ class Ledger:
     def now(self) -> float:
         """Return seconds since the epoch, by the clock of this machine."""
         return self.system.time()
+
+    def reconnect(self) -> None:
+        """Close every idle connection, so that the next ones open the database file that exists now."""
+        self._engine.dispose()
 
     def close(self) -> None:
         """Close every connection."""
@@ -187,6 +224,11 @@ class Ledger:
         query = select(*EVALUATION.columns).where(_owned_by(sweep_id, EVALUATION.c.trial_key))
         return self._all(EVALUATIONS, query.order_by(EVALUATION.c.at))
 
+    def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
+        """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
+        rows = self._all(MLFLOW_RUNS, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id))
+        return {row.run: row.run_id for row in rows}
+
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
         """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
         query = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
@@ -255,7 +297,13 @@ class Ledger:
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
         """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
-        return with_retries(attempt, self.where, system=self.system)
+        return with_retries(
+            attempt,
+            self.where,
+            reconnect_seconds=self._reconnect_seconds,
+            system=self.system,
+            say=self._say,
+        )
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Float, Table
@@ -93,20 +94,31 @@ def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     Raises:
         Damaged: the row does not match its digest.
     """
-    values = dict(zip(_columns(table), row, strict=True))
-    if row_digest(table, values) != values.pop("row_digest"):
-        raise damaged_row(table, values)
-    for name in JSON_COLUMNS & values.keys():
+    values = verified(table, row)
+    del values["row_digest"]
+    for name in _json(table):
         values[name] = json.loads(values[name])
     return values
 
 
+def verified(table: Table, row: Sequence[Any]) -> dict[str, Any]:
+    """Verify a selected row of `table` and return its columns as they are stored.
+
+    Raises:
+        Damaged: the row does not match its digest.
+    """
+    columns = dict(zip(_columns(table), row, strict=True))
+    if row_digest(table, columns) != columns["row_digest"]:
+        raise damaged_row(table, columns)
+    return columns
+
+
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
     """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
-    columns = [row[name] for name in _digested(table)]
-    later = [(name, row[name]) for name in later_columns(table) if row[name] is not None]
-    name = table.info.get("digested_as", table.name)
-    content = repr((name, columns + later)).encode("utf-8", "backslashreplace")
+    name, digested, later = _digest_parts(table)
+    columns = list(digested(row))
+    columns += [(column, row[column]) for column in later if row[column] is not None]
+    content = repr((name, columns)).encode("utf-8", "backslashreplace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) % DIGEST_MODULUS
 
 
@@ -143,8 +155,18 @@ def later_columns(table: Table) -> tuple[str, ...]:
 
 
 @cache
-def _digested(table: Table) -> tuple[str, ...]:
-    return tuple(name for name in _columns(table) if name not in {*UNDIGESTED, *later_columns(table)})
+def _digest_parts(
+    table: Table,
+) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]], tuple[str, ...]]:
+    """Return what a row digest consists of: a name, the columns of a row, and names of later columns."""
+    later = later_columns(table)
+    names = [name for name in _columns(table) if name not in {*UNDIGESTED, *later}]
+    return table.info.get("digested_as", table.name), itemgetter(*names), later
+
+
+@cache
+def _json(table: Table) -> tuple[str, ...]:
+    return tuple(name for name in _columns(table) if name in JSON_COLUMNS)
 
 
 @cache

@@ -26,7 +26,7 @@ from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
 from orchestrator.ledger.records import Event
-from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, opened, sealed
+from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
 from orchestrator.ledger.tables import OUTBOX, TALLY
 
 
@@ -126,11 +126,11 @@ class Transaction:
 
     def mark(self, rows: Sequence[Row[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or as not delivered."""
-        pairs = [(dict(row._mapping), opened(OUTBOX, row)) for row in rows]
-        marked = [(old, sealed(OUTBOX, {**values, "delivered": delivered})) for old, values in pairs]
-        if marked:
-            names = ("delivered", "row_digest")
-            changed = [({name: new[name] for name in names}, old) for old, new in marked]
+        olds = [verified(OUTBOX, row) for row in rows]
+        digests = [row_digest(OUTBOX, {**old, "delivered": delivered}) for old in olds]
+        news = [{"delivered": delivered, "row_digest": digest} for digest in digests]
+        if olds:
+            changed = list(zip(news, olds, strict=True))
             self.connection.execute(_MARK, [columns | _bound(_key(OUTBOX, old)) for columns, old in changed])
             for columns, old in changed:
                 self._record(OUTBOX, old, columns, 0, columns["row_digest"] - old["row_digest"])

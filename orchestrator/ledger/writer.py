@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import delete
+
 from orchestrator.ledger import changes
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.keys import trial_key_of
@@ -23,6 +25,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.tables import STOP_REQUEST
 from orchestrator.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -113,12 +116,11 @@ class SweepWriter:
                 that the returned folders are to be deleted there.
 
         Returns:
-            The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
+            The checkpoint folders that no row refers to since this commit: safe to delete once the ledger has
+            been flushed, not before.
         """
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self.ledger.now())
-        return self._write(
-            lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored), bool
-        )
+        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored))
 
     def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
         """Forget deletions that are done, and count another try of those that failed."""
@@ -178,9 +180,19 @@ class SweepWriter:
         """Delete the rows of a checkpoint whose files turned out to be damaged."""
         self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
 
+    def forget_stop_request(self) -> None:
+        """Delete the stop request of an earlier run: a person has started the sweep again."""
+        requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == self.token.sweep_id)
+        self._write(lambda tx: tx.connection.execute(requests))
+
     def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
         """Add an evaluation on a held-out split, unless it exists."""
         self._write(lambda tx: changes.add_evaluation(tx, evaluation, events), _always)
+
+    def record_mlflow_runs(self, runs: Mapping[str, str]) -> None:
+        """Record MLflow's ids of runs, by sweep id or trial key; they replace ids recorded before."""
+        sweep_id, number = self.token.sweep_id, self.token.number
+        self._write(lambda tx: changes.record_mlflow_runs(tx, sweep_id, runs, number))
 
     def delivered(self, seqs: Sequence[int]) -> None:
         """Mark events of the outbox as delivered."""

@@ -24,6 +24,9 @@ from orchestrator.tracking import events
 DEAD_NODE_SECONDS = 20.0
 """Seconds for which Ray may report a dead node as alive: five missed health checks, 3 s apart, and some."""
 
+DEAF_SECONDS = 10.0
+"""A driver that looks at its attempts less often has not listened: it looks twice a second."""
+
 
 @dataclass
 class Running:
@@ -87,6 +90,8 @@ class Attempts:
         self.running: dict[str, Running] = {}
         self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
+        self._superseded: list[Path] = []
+        self._listened_at = clock()
 
     @property
     def recently_lost(self) -> int:
@@ -132,8 +137,16 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
-        for folder in _commit(self._writer, attempt_id, outcome, best=best, url=url):
+        self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
+
+    def delete_superseded(self) -> None:
+        """Delete the checkpoints that no row refers to any more, after one flush for all of them."""
+        if not self._superseded:
+            return
+        self._writer.ledger.flush()
+        for folder in self._superseded:
             shutil.rmtree(folder, ignore_errors=True)
+        self._superseded.clear()
 
     def _take(self, attempt_id: str, run: Running) -> None:
         """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
@@ -161,8 +174,15 @@ class Attempts:
         return True
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds."""
+        """Return the started attempts that have reported nothing for `deadline` seconds.
+
+        Time in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+        """
         now = self._clock()
+        if (deaf := now - self._listened_at) > DEAF_SECONDS:
+            for run in self.running.values():
+                run.reported_at = min(now, run.reported_at + deaf)
+        self._listened_at = now
         late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
         return [name for name in late if self.running[name].started and self.running[name].cause is None]
 

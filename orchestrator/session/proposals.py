@@ -40,6 +40,8 @@ class Proposals:
         self._next_number = _number_after(trials, "search")
         self._confirmations = _number_after(trials, "confirmation")
         self._exhausted = False
+        self._programs: dict[Hashable, int] = {}
+        self._program_of: dict[str, int] = {}
 
     @property
     def searching(self) -> bool:
@@ -67,9 +69,17 @@ class Proposals:
             self._ask()
         if not self._proposed:
             return None
-        proposed = [static_choice(self._sweep, trial) for trial in self._proposed]
-        current = [static_choice(self._sweep, trial) for trial in running]
-        return self._proposed.pop(pick(proposed, current))
+        if not self._several_programs:
+            return self._proposed.pop(0)
+        proposed = [self._program(trial) for trial in self._proposed]
+        return self._proposed.pop(pick(proposed, [self._program(trial) for trial in running]))
+
+    def _program(self, trial: TrialRecord) -> int:
+        """Return a number that trials with the same static choice share; computed once a trial."""
+        if trial.key not in self._program_of:
+            choice = static_choice(self._sweep, trial)
+            self._program_of[trial.key] = self._programs.setdefault(choice, len(self._programs))
+        return self._program_of[trial.key]
 
     def confirmation(self, best: TrialRecord) -> TrialRecord:
         """Create and return the next confirmation: the best trial's hyperparameters with a fresh seed."""

@@ -252,8 +252,9 @@ class Session:
     def check_limits(self) -> None:
         """Stop on request, if no node has come in time, if all trials fail, or if the budget is spent.
 
-        Call it often: it also notices the end of an outage.
+        Call it often: it also deletes superseded checkpoints, and notices the end of an outage.
         """
+        self._attempts.delete_superseded()
         if self.stopped:
             return
         self._outages.poll()

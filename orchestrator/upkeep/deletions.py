@@ -70,7 +70,10 @@ def delete_batch(lease: Lease, delete: Callable[[str], None]) -> int:
         Busy: another process has taken the lease.
     """
     sweep_id, done, failed = lease.token.sweep_id, [], []
-    for target in lease.writer.ledger.deletions(sweep_id, BATCH):
+    targets = lease.writer.ledger.deletions(sweep_id, BATCH)
+    if targets:
+        lease.writer.ledger.flush()  # after a power failure no row may refer to what was deleted
+    for target in targets:
         lease.check()
         try:
             delete(target)

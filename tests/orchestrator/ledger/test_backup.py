@@ -1,0 +1,51 @@
+"""The log of a sweep's commits: its end is found without reading the rest, and a gap in it is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ledger import backup
+from orchestrator.ledger.backup import Entry
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Write five commits, the third of which is longer than a block."""
+    path = tmp_path / "sweep.log"
+    with backup.appending(path) as file:
+        for number in range(1, 6):
+            text = "x" * (3 * backup.BLOCK if number == 3 else 10)
+            backup.append(file, Entry(number, [("sweep", {"id": "s"}, {"document": text})]))
+    return path
+
+
+def test_a_whole_log_reaches_to_its_last_commit(log: Path) -> None:
+    assert (backup.newest(log), backup.complete_until(log)) == (5, 5)
+
+
+def test_a_log_that_does_not_exist_has_no_commit(tmp_path: Path) -> None:
+    assert (backup.newest(tmp_path / "none"), backup.complete_until(tmp_path / "none")) == (0, 0)
+
+
+@pytest.mark.parametrize("lines", range(5))
+def test_a_torn_end_is_passed_over(log: Path, lines: int) -> None:
+    """Whatever number of whole lines is left before the torn one."""
+    whole = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(whole[:lines]) + whole[lines][:-1])
+    assert (backup.newest(log), backup.complete_until(log)) == (lines, 0)
+
+
+def test_a_line_behind_a_damaged_one_counts_as_made(log: Path) -> None:
+    """So a database that has fewer commits is known to have lost some."""
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    assert (backup.newest(log), backup.complete_until(log)) == (5, 0)
+
+
+def test_a_missing_line_is_noticed(log: Path) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:1] + lines[2:]))
+    assert (backup.newest(log), backup.complete_until(log)) == (5, 0)
