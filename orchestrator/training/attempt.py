@@ -21,6 +21,7 @@ from orchestrator.training import process
 from orchestrator.training.engine_cache import EngineCache, configure
 from trainables import checkpoint
 from trainables.engine import Engine, TrainReport
+from trainables.engine.report import Stretches, continued, merged
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 
 
@@ -39,6 +40,7 @@ class Attempt:
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._step = 0
         self._saved: SavedCheckpoint | None = None
+        self._stretches: Stretches = [[]]
         self._admit(assignment.resume)
 
     def _admit(self, resume: str | None) -> None:
@@ -51,6 +53,7 @@ class Attempt:
             store.fetch(Path(resume), self._assignment.store)
         arrays, facts = checkpoint.load(Path(resume), self._assignment.resume_digest)
         self._step = int(facts["step"])
+        self._stretches = continued(facts.get("stretches", []), self._step, self._settings.training.interval)
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -80,6 +83,7 @@ class Attempt:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
         complete = report.steps >= self.wanted
         self._step = report.step
+        self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
             return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=message)
@@ -105,6 +109,8 @@ class Attempt:
             "settings": asdict(self._settings),
             "signature": asdict(self._engine.data.signature),
             "characters": self._engine.data.characters,
+            "device": self._engine.device,
+            "stretches": self._stretches,
         }
         manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -57,6 +58,43 @@ class Log(NamedTuple):
     step: Array
     taken: Array
     finite: Array
+
+
+class Stretch(NamedTuple):
+    """Consecutive steps of a slot, by the program that trained them: equal stretches train the same bits.
+
+    Attributes:
+        steps: how many.
+        slots: K of the stack that held the slot; 1 if the slot had a program of its own.
+        size: slots that the program advanced together.
+    """
+
+    steps: int
+    slots: int
+    size: int
+
+
+def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """Return stretches with neighbours of the same program made one: how calls are split changes no bit."""
+    runs = groupby(stretches, key=lambda stretch: stretch[1:])
+    return tuple(Stretch(sum(stretch.steps for stretch in run), *program) for program, run in runs)
+
+
+Stretches: TypeAlias = list[list[Stretch]]
+"""All steps of a trial; a list ends where an attempt stopped between two reports, so that a report covers
+only the steps after it."""
+
+
+def continued(recorded: Sequence[Sequence[Sequence[int]]], step: int, interval: int) -> Stretches:
+    """Return what a checkpoint records, for an attempt that goes on from it.
+
+    Args:
+        recorded: by a checkpoint; an earlier version recorded nothing.
+        step: of the checkpoint.
+        interval: steps between two reports.
+    """
+    stretches = [[Stretch(*each) for each in part] for part in recorded] or [[]]
+    return [*stretches, []] if step % interval else stretches
 
 
 def nothing(depth: int) -> Outcome:
@@ -112,6 +150,7 @@ class TrainReport:
         finite: false if a loss or gradient was not finite: the slot is frozen at the step before it.
         train_seconds: wall-clock time of its rounds without compilation; slots that shared them share it.
         compile_seconds: wall-clock time the engine has spent compiling since the slot's last report.
+        stretches: which programs trained these steps.
     """
 
     step: int
@@ -124,6 +163,7 @@ class TrainReport:
     finite: bool
     train_seconds: float
     compile_seconds: float
+    stretches: tuple[Stretch, ...]
 
     def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the point of each curve that this stretch of training adds, by name.
@@ -147,11 +187,12 @@ def cut(log: Log) -> Log:
     return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 
 
-def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) -> TrainReport:
-    """Return the report of one slot's consecutive logs.
+def joined(calls: Sequence[tuple[Log, Stretch]], train_seconds: float, compile_seconds: float) -> TrainReport:
+    """Return the report of one slot's consecutive calls.
 
     Sums are taken in float64 over single steps, so that a report does not depend on how a call was split.
     """
+    logs = [log for log, _ in calls]
     loss, metric, counted, tokens = (
         np.concatenate([np.asarray(getattr(log, name), np.float64) for log in logs])
         for name in ("loss", "metric", "counted", "tokens")
@@ -169,6 +210,7 @@ def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) ->
         finite=finite,
         train_seconds=train_seconds,
         compile_seconds=compile_seconds,
+        stretches=merged(stretch for _, stretch in calls),
     )
     if not finite:
         return report
