@@ -21,8 +21,7 @@ class Assignment:
         gpu: share of a GPU of the attempt.
         data: folder of the data sets.
         checkpoints: folder of this trial's checkpoints.
-        resume: checkpoint folder to go on from, or None to start at step 0.
-        resume_digest: SHA-256 of that checkpoint's manifest, as recorded in the ledger.
+        resume: checkpoint to go on from, as the ledger records it, or None to start at step 0.
         log: file to which the attempt appends its events.
         compilations: folder of JAX's persistent compilation cache.
         store: URL of this trial's checkpoints in the shared store, or None without one.
@@ -38,8 +37,7 @@ class Assignment:
     gpu: float
     data: str
     checkpoints: str
-    resume: str | None
-    resume_digest: str | None
+    resume: SavedCheckpoint | None
     log: str
     compilations: str
     store: str | None = None
@@ -65,7 +63,8 @@ class Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
         settings = TrialSettings.from_document(fields.pop("settings"))
-        return Assignment(**fields, settings=settings)
+        resume = fields.pop("resume")
+        return Assignment(**fields, settings=settings, resume=SavedCheckpoint(**resume) if resume else None)
 
 
 @dataclass(frozen=True)

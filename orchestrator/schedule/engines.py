@@ -23,6 +23,7 @@ from ray.exceptions import RayActorError
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.training import process
+from orchestrator.training.engine_server import EngineServer
 
 SIGN_OF_LIFE = 30.0
 """Seconds after which a worker whose engine has no device yet reports that it lives."""
@@ -40,13 +41,11 @@ class EngineActor:
 
     Args:
         slots: K.
-        environment: variables that JAX and XLA read when they are imported.
+        environment: variables that JAX and XLA read when they are imported, with the server's engine cache.
     """
 
     def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
-        from orchestrator.training.engine_server import EngineServer  # it imports JAX: after the line above
-
         self._server = EngineServer(slots)
         self._self = ray.get_runtime_context().current_actor
         threading.Thread(target=self._run, name="engine", daemon=True).start()

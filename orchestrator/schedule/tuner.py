@@ -55,7 +55,7 @@ def run(
     scheduler = schedulers.build(session.sweep, histories(reports))
     session.settle_stopped(scheduler.stopped)
     try:
-        with registered(session, Engines(resources.devices)):
+        with registered(session, Engines(resources.devices), tick_and_publish):
             tune.Tuner(
                 trainable,
                 tune_config=tune.TuneConfig(
@@ -69,7 +69,7 @@ def run(
                     storage_path=str(session.paths.ray.resolve()),
                     # The session retries an attempt, because it knows the cause of the failure.
                     failure_config=tune.FailureConfig(max_failures=0),
-                    callbacks=[SessionCallback(sweep_id, deadline, tick_and_publish)],
+                    callbacks=[SessionCallback(sweep_id, deadline)],
                     stop=SessionStopper(sweep_id),
                     verbose=0,
                 ),

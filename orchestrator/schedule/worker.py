@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 
@@ -12,10 +12,7 @@ from orchestrator.assignment import Assignment
 from orchestrator.schedule.engines import SharedEngine
 from orchestrator.schedule.ray_private import stop_published
 from orchestrator.training import process
-
-if TYPE_CHECKING:
-    # It imports JAX, which a worker that shares an engine does not need.
-    from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.attempt import OwnEngine
 
 
 class Worker(tune.Trainable):
@@ -74,8 +71,4 @@ class Worker(tune.Trainable):
 
 
 def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine:
-    if assignment.slots > 1:
-        return SharedEngine()
-    from orchestrator.training import attempt  # it imports JAX, which neither driver nor thin worker does
-
-    return attempt.OwnEngine()
+    return SharedEngine() if assignment.slots > 1 else OwnEngine()

@@ -12,13 +12,16 @@ import queue
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
 from orchestrator.training.attempt import Attempt, failure_outcome
 from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
-from trainables.engine import Engine, TrainReport
+
+if TYPE_CHECKING:
+    from trainables.engine import Engine, TrainReport
 
 WINDOW = 0.5
 """Seconds that requested slots wait for those whose last report the driver still judges."""

@@ -1,4 +1,4 @@
-"""Evaluate a stored checkpoint. Imports JAX, so it runs in a worker or in a process of its own."""
+"""Evaluate a stored checkpoint, in a Ray task or in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainables.trial import TrialSettings
 
 
 def evaluate(
-    folder: str, data: str, split: str, compilations: str, stored: str | None = None
+    folder: str, digest: str, data: str, split: str, compilations: str, stored: str | None = None
 ) -> dict[str, Any]:
     """Return the step and the scores of a checkpoint on one split.
 
@@ -23,6 +23,7 @@ def evaluate(
 
     Args:
         folder: of the checkpoint.
+        digest: SHA-256 of its manifest, as the ledger records it.
         data: folder of the data sets.
         split: `validation` or `test`.
         compilations: folder of JAX's persistent compilation cache.
@@ -33,12 +34,13 @@ def evaluate(
         devices, such as `cpu`; the first is None if the checkpoint does not name it.
 
     Raises:
-        DamagedCheckpoint: if a file of the checkpoint does not match its manifest.
+        DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
+        NoStore: if the store cannot be read.
     """
     configure(compilations)
     if stored:
-        store.fetch(Path(folder), stored)
-    arrays, facts = checkpoint.load(Path(folder))
+        store.fetch(Path(folder), stored, digest)
+    arrays, facts = checkpoint.load(Path(folder), digest)
     settings = TrialSettings.from_document(facts["settings"])
     engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)
@@ -52,4 +54,4 @@ def evaluate(
 
 
 if __name__ == "__main__":
-    print(json.dumps(evaluate(*sys.argv[1:5])))  # noqa: T201 - the answer of this process
+    print(json.dumps(evaluate(*sys.argv[1:6])))  # noqa: T201 - the answer of this process

@@ -6,13 +6,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
-
-if TYPE_CHECKING:
-    # It imports JAX, which the table does not need.
-    from orchestrator.training.attempt import Attempt
+from orchestrator.training.attempt import Attempt
 
 
 @dataclass(frozen=True)

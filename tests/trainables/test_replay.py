@@ -10,7 +10,7 @@ import pytest
 from tests.trainables.toy import toy_data, toy_trial
 from trainables import replay
 from trainables.engine import Engine
-from trainables.engine.report import Stretch, Stretches, continued, merged
+from trainables.stretches import Stretch, Stretches, continued, merged
 
 TRIAL = toy_trial(3, interval=20, steps=60)
 

@@ -16,20 +16,18 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.counter import folded
+from trainables.counter import folded, order_of_steps
 from trainables.data.task import Signature, Split
-from trainables.engine.report import MOST_STEPS, Log, Outcome, empty, noted, nothing
+from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
 from trainables.engine.state import Free, Packing, SlotState, Trained, free_of, packing_of, put, take
 from trainables.layers import LAYERS
-from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
-from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
-from trainables.permutation import order_of_steps
+from trainables.optim import ADAM, LOSSES, Rates, Sums, recurrent_path, schedule, updated, weights_of
 from trainables.trial import TrialSettings
 
 Tree = Any
 
-Gathered: TypeAlias = tuple[Array, Array, Outcome]
+Gathered: TypeAlias = tuple[Array, Array, StepMetrics]
 """Mean gradients (P,), running statistics (S,) and outcome of a step's micro-batches."""
 
 
@@ -216,7 +214,7 @@ class Program:
 
     def _step(
         self, slot: SlotState, train: Examples, rows: Array, record: Array
-    ) -> tuple[SlotState, Outcome]:
+    ) -> tuple[SlotState, StepMetrics]:
         """Take one optimiser step."""
         trained, values = slot.trained, slot.free.values
         gradients, stats, outcome = self._gradients(slot, train, rows, record)
@@ -261,13 +259,13 @@ class Program:
 
     def _loss(
         self, params: Tree, stats: Tree, chosen: Examples, noise: Training
-    ) -> tuple[Array, tuple[Tree, Outcome]]:
+    ) -> tuple[Array, tuple[Tree, StepMetrics]]:
         """Return the mean loss of one batch, and with it the new running statistics and the outcome."""
         model = self.layout.model(params, stats)
         logits, norms = model(chosen.inputs, self._lengths(chosen), noise)
         sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
         loss = sums.loss / jnp.maximum(sums.counted, 1)
-        outcome = Outcome(
+        outcome = StepMetrics(
             loss=loss,
             metric=sums.metric,
             counted=sums.counted,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.stretches import Stretch, merged
+
 MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
 
 
-class Outcome(NamedTuple):
+class StepMetrics(NamedTuple):
     """What one step reports, all scalars but the norms.
 
     Attributes:
@@ -41,7 +42,7 @@ class Log(NamedTuple):
     """What a call of several steps reports.
 
     Attributes:
-        loss, metric, counted, tokens: of `Outcome`, (MOST_STEPS,).
+        loss, metric, counted, tokens: of `StepMetrics`, (MOST_STEPS,).
         norms: (depth,), of the last step.
         rate: of the last step.
         step: updates the slot has done in all.
@@ -60,47 +61,10 @@ class Log(NamedTuple):
     finite: Array
 
 
-class Stretch(NamedTuple):
-    """Consecutive steps of a slot, by the program that trained them: equal stretches train the same bits.
-
-    Attributes:
-        steps: how many.
-        slots: K of the stack that held the slot; 1 if the slot had a program of its own.
-        size: slots that the program advanced together.
-    """
-
-    steps: int
-    slots: int
-    size: int
-
-
-def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Return stretches with neighbours of the same program made one: how calls are split changes no bit."""
-    runs = groupby(stretches, key=lambda stretch: stretch[1:])
-    return tuple(Stretch(sum(stretch.steps for stretch in run), *program) for program, run in runs)
-
-
-Stretches: TypeAlias = list[list[Stretch]]
-"""All steps of a trial; a list ends where an attempt stopped between two reports, so that a report covers
-only the steps after it."""
-
-
-def continued(recorded: Sequence[Sequence[Sequence[int]]], step: int, interval: int) -> Stretches:
-    """Return what a checkpoint records, for an attempt that goes on from it.
-
-    Args:
-        recorded: by a checkpoint; an earlier version recorded nothing.
-        step: of the checkpoint.
-        interval: steps between two reports.
-    """
-    stretches = [[Stretch(*each) for each in part] for part in recorded] or [[]]
-    return [*stretches, []] if step % interval else stretches
-
-
-def nothing(depth: int) -> Outcome:
+def nothing(depth: int) -> StepMetrics:
     """Return the outcome of no batch, to add others to."""
     zero = jnp.float32(0)
-    return Outcome(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
+    return StepMetrics(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
 
 
 def empty(depth: int) -> Log:
@@ -119,7 +83,7 @@ def empty(depth: int) -> Log:
     )
 
 
-def noted(log: Log, index: Array, outcome: Outcome) -> Log:
+def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
     """Return the log with one step's outcome."""
 
     def written(column: Array, value: Array) -> Array:

@@ -17,8 +17,9 @@ import numpy as np
 
 from trainables.engine.compiler import Compiler
 from trainables.engine.program import Examples, Program
-from trainables.engine.report import MOST_STEPS, Log, Stretch, cut
+from trainables.engine.report import MOST_STEPS, Log, cut
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take
+from trainables.stretches import Stretch
 
 CALL_SECONDS = 1.5
 """Seconds that a round of device calls aims at, so that a signal or an eviction never waits long."""

@@ -22,7 +22,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.initial import Bounds
+from trainables.layers.layer import Bounds
 from trainables.optim import Moments
 from trainables.trial import TrialSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
@@ -157,7 +157,7 @@ def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
     old = assignment(folder, 20)
     first = server.submit(old, "dead", first=True).result(timeout=250)
     assert first.checkpoint is not None
-    again = assignment(folder, 20, attempt=2, resume=first.checkpoint.path)
+    again = assignment(folder, 20, attempt=2, resume=first.checkpoint)
     outcome = server.submit(again, "new", first=True).result(timeout=250)
     assert outcome.step == 20
     late = server.submit(old, "dead", first=False).result(timeout=250)
@@ -167,7 +167,7 @@ def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
 
 def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -> None:
     """A damaged checkpoint ends its trial with the cause; its neighbour goes on."""
-    bad = assignment(folder, 30, resume=str(folder / "nothing"))
+    bad = assignment(folder, 30, resume=SavedCheckpoint(str(folder / "nothing"), 10, "0" * 64, 1))
     outcomes = together(server, [bad, assignment(folder, 31)])
     assert outcomes["s-30"][0].failure == "damaged checkpoint"
     assert [outcome.step for outcome in outcomes["s-31"]] == [10, 20, 30]
