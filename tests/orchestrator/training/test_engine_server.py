@@ -85,7 +85,9 @@ def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[O
 def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
     assert one.checkpoint is not None
     assert other.checkpoint is not None
-    (arrays, _), (others, _) = (checkpoint.load(Path(each.checkpoint.path)) for each in (one, other))
+    saved = one.checkpoint, other.checkpoint
+    (arrays, _), (others, _) = (checkpoint.load(Path(each.path), each.digest) for each in saved)
+    assert one.checkpoint.digest == other.checkpoint.digest
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
