@@ -2,6 +2,7 @@
 
     python benchmarks/slots.py [--tasks speech_commands listops smnist] [--slots 1 2 4 8 16 32] [--seconds 5]
     python benchmarks/slots.py --dry-run        # tiny shapes, on a CPU too
+    python benchmarks/slots.py --bits --processes        # the cost of `reproducible: bits` on a GPU
 
 For each task, at its published size and on synthetic data of its shapes: steps a second of all trials
 together, with K trials as slots of one engine, and with K processes that share the device. Needs this
@@ -57,7 +58,7 @@ TINY = Workload((1, 8, 8, 2), 4, 16, 6, "uint8", 3, "dry run")
 EXAMPLES = 2_048
 
 
-def settings_and_data(name: str, tiny: bool) -> tuple[Any, Any]:
+def settings_and_data(name: str, tiny: bool, bits: bool = False) -> tuple[Any, Any]:
     """Return a trial's settings and synthetic data of its task's shapes."""
     import numpy as np
 
@@ -81,11 +82,20 @@ def settings_and_data(name: str, tiny: bool) -> tuple[Any, Any]:
     chance = {"validation": 1 / work.classes, "test": 1 / work.classes}
     data = TaskData(signature, train, validation, lambda: validation, "synthetic", False, "", "", chance, 0.0)
     model = ModelSettings("rotrnn", depth, width, states, dropout=0.1, options={"heads": heads})
-    training = TrainingSettings(10**6, 500, work.batch, learning_rate=1e-3, recurrent_learning_rate=1e-4)
+    training = TrainingSettings(
+        10**6,
+        500,
+        work.batch,
+        learning_rate=1e-3,
+        recurrent_learning_rate=1e-4,
+        reproducible="bits" if bits else None,
+    )
     return TrialSettings(name, model, training, seed=0), data
 
 
-def fused(name: str, tiny: bool, slots: Sequence[int], seconds: float) -> Iterator[dict[str, Any]]:
+def fused(
+    name: str, tiny: bool, slots: Sequence[int], seconds: float, bits: bool
+) -> Iterator[dict[str, Any]]:
     """Yield the figures of K slots in one engine, for each K that fits."""
     from dataclasses import replace
 
@@ -94,7 +104,7 @@ def fused(name: str, tiny: bool, slots: Sequence[int], seconds: float) -> Iterat
     from trainables.engine import Engine
     from trainables.engine.size import steps_per_second
 
-    settings, data = settings_and_data(name, tiny)
+    settings, data = settings_and_data(name, tiny, bits)
     engine = Engine(settings, data, slots=max(slots))
     for slot in range(max(slots)):
         engine.admit(slot, replace(settings, seed=slot))
@@ -128,6 +138,7 @@ def _start(options: argparse.Namespace, name: str, child: str, share: float) -> 
     command = [sys.executable, str(Path(__file__)), "--child", child, "--tasks", name]
     command += ["--seconds", str(options.seconds), "--slots", *map(str, options.slots)]
     command += ["--dry-run"] if options.dry_run else []
+    command += ["--bits"] if options.bits else []
     shares = dict.fromkeys(("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"), f"{share:.4f}")
     caches = {"JAX_COMPILATION_CACHE_DIR": options.cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     environment = {**os.environ, **shares, **caches, "PYTHONPATH": str(ROOT)}
@@ -207,6 +218,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="to measure each number for")
     parser.add_argument("--json", type=Path, default=None, help="also write the figures here")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
+    parser.add_argument("--bits", action="store_true", help="slots with `reproducible: bits`")
     parser.add_argument("--child", choices=("fused", "alone"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -217,7 +229,7 @@ def main() -> None:
     if options.child:
         name = options.tasks[0]
         rows = (
-            fused(name, options.dry_run, options.slots, options.seconds)
+            fused(name, options.dry_run, options.slots, options.seconds, options.bits)
             if options.child == "fused"
             else alone(name, options.dry_run, options.seconds)
         )

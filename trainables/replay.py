@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainables.data.task import TaskData
 from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
+from trainables.stretches import Stretch, Stretches, continued
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -22,9 +24,15 @@ Curve = dict[int, dict[str, float]]
 
 
 def replayed(
-    settings: TrialSettings, data_digest: str, folder: Path
+    settings: TrialSettings, data_digest: str, folder: Path, stretches: Stretches
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a trial from its seed; yield each step that it reports at, and the metrics of that step.
+
+    Args:
+        settings: of the trial.
+        data_digest: of the data it was trained on.
+        folder: of the data sets.
+        stretches: by which programs it was trained; if empty, by the program of a single slot.
 
     Raises:
         BadData: the data in `folder` is not the data that the trial was trained on.
@@ -35,15 +43,64 @@ def replayed(
         raise BadData(
             str(folder), must, f"{data.source}, {data.digest[:12]}...", "Fetch the data that the trial read."
         )
-    engine, training = Engine(settings, data), settings.training
-    engine.admit(0, settings)
-    step = 0
-    while step < training.steps:
-        report = engine.advance({0: min(training.interval, training.steps - step)})[0]
-        step = report.step
-        if not report.finite:
-            return
-        yield step, report.curve(engine.evaluate(0, "validation", settings.evaluate_examples))
+    again = _Trial(settings, data)
+    for attempt in stretches if any(stretches) else [[Stretch(settings.training.steps, 1, 1)]]:
+        for stretch in attempt:
+            yield from again.train(stretch)
+        again.drop_report()
+
+
+class _Trial:
+    """A trial in the first slot of an engine, trained again stretch by stretch.
+
+    Args:
+        settings: of the trial.
+        data: that it was trained on.
+    """
+
+    def __init__(self, settings: TrialSettings, data: TaskData) -> None:
+        self._settings, self._data = settings, data
+        self._step = self._left = 0
+        self._engine: Engine | None = None
+
+    def train(self, stretch: Stretch) -> Iterator[tuple[int, dict[str, float]]]:
+        """Train a stretch; yield the reports that it completes, up to one that is not finite."""
+        engine, until = self._engine_of(stretch.slots), self._step + stretch.steps
+        while self._step < until:
+            if not self._left:
+                training = self._settings.training
+                self._left = min(
+                    training.interval - self._step % training.interval, training.steps - self._step
+                )
+                engine.ask(0, self._left)
+            ended = engine.round(at_least=stretch.size, most=until - self._step)
+            for error in ended.failures.values():
+                raise error
+            self._step += ended.steps[0]
+            self._left -= ended.steps[0]
+            if report := ended.reports.get(0):
+                if not report.finite:
+                    return
+                scores = engine.evaluate(0, "validation", self._settings.evaluate_examples)
+                yield self._step, report.curve(scores)
+
+    def drop_report(self) -> None:
+        """Begin a new report with the next step, as an attempt does that resumes between two of them."""
+        if self._left and self._engine is not None:
+            self._engine.cut(0)
+            self._left = 0
+
+    def _engine_of(self, slots: int) -> Engine:
+        """Return an engine of so many slots with the trial in the first."""
+        before = self._engine
+        if before is not None and before.slots == slots:
+            return before
+        self._engine = Engine(self._settings, self._data, slots=slots, stacked=slots > 1)
+        if before is None:
+            self._engine.admit(0, self._settings)
+        else:
+            self._engine.restore(0, self._settings, before.snapshot(0))
+        return self._engine
 
 
 def differences(recorded: Mapping[str, float], again: Mapping[str, float]) -> list[str]:
@@ -61,9 +118,12 @@ def main(arguments: list[str]) -> int:
     settings = TrialSettings.from_document(trial["settings"])
     recorded: Curve = {int(step): metrics for step, metrics in trial["curve"].items()}
     try:
-        different = _compared(recorded, replayed(settings, trial["data"]["digest"], options.data))
+        stretches = continued(trial["stretches"], 0, settings.training.interval)
+        again = replayed(settings, trial["data"]["digest"], options.data, stretches)
+        different = _compared(recorded, again)
     except Refusal as refusal:
         sys.exit(str(refusal))
+    _print(trial["guarantee"])
     missed = len(recorded) - len(different)
     equal = missed == 0 and not any(different.values())
     _print("equal to the last digit" if equal else f"NOT equal; {missed} steps were not reached")

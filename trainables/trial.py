@@ -68,6 +68,8 @@ class TrainingSettings:
         warmup: share of `steps` with a linearly rising rate, before the cosine. Free.
         accumulate: batches whose gradients are averaged for one update.
         remat: recompute the activations of blocks in the reverse pass, to save memory.
+        reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
+            sums depend on chance. On a CPU that is always so.
     """
 
     steps: int
@@ -79,6 +81,7 @@ class TrainingSettings:
     warmup: float = 0.1
     accumulate: int = 1
     remat: bool = False
+    reproducible: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,7 @@ class TrialSettings:
             tuple(sorted(self.task_options.items())),
             (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
             tuple(sorted(model.options.items())),
-            (training.interval, training.batch_size, training.accumulate, training.remat),
-            self.evaluate_examples,
+            (training.batch_size, training.accumulate, training.remat, training.reproducible),
         )
 
     def free(self) -> dict[str, float]:

@@ -8,18 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.api.workspace import Workspace, trial_named
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
 from orchestrator.storage import store
 from orchestrator.training.process import worker_environment
+from trainables import checkpoint
+from trainables.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
     from trainables.inference import Predictor
@@ -33,11 +36,23 @@ class Evaluation:
         step: step of the checkpoint.
         metrics: the metrics of this evaluation, such as `accuracy`.
         recorded: the same metrics as training recorded them.
+        trained_on: kind of device that trained, such as `gpu`, or None if that is not recorded.
+        evaluated_on: kind of device that evaluated now.
     """
 
     step: int
     metrics: Mapping[str, float]
     recorded: Mapping[str, float]
+    trained_on: str | None
+    evaluated_on: str
+
+    @property
+    def guarantee(self) -> str:
+        """Return a sentence on when the metrics are equal to the last digit."""
+        if self.trained_on != self.evaluated_on:
+            before = self.trained_on or "a device that is not recorded"
+            return f"trained on {before}, evaluated on {self.evaluated_on}: equal up to rounding"
+        return f"equal to the last digit with the same versions on the same model of {self.evaluated_on}"
 
     @property
     def equal(self) -> bool:
@@ -148,7 +163,8 @@ class Trial:
         saved = self._best_checkpoint()
         answer = self._evaluated(self._at_hand(saved), saved.digest)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
-        return Evaluation(answer["step"], answer["metrics"], recorded)
+        devices = answer["trained_on"], answer["evaluated_on"]
+        return Evaluation(answer["step"], answer["metrics"], recorded, *devices)
 
     def export(self, folder: str | Path) -> list[str]:
         """Write a new folder from which another machine trains this trial again.
@@ -160,7 +176,8 @@ class Trial:
             BadInput: the folder exists, or the trial has not reported anything.
         """
         with self.workspace.ledger() as ledger:
-            return export_folder.export(ledger, self.record, Path(folder).absolute())
+            facts = self._facts(ledger)
+            return export_folder.export(ledger, self.record, Path(folder).absolute(), facts)
 
     def predictor(self) -> Predictor:
         """Return the trained network of the best checkpoint; imports JAX.
@@ -205,6 +222,14 @@ class Trial:
             [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
             sorted({attempt.node for attempt in elsewhere if attempt.node}),
         )
+
+    def _facts(self, ledger: Ledger) -> Mapping[str, Any]:
+        """Return what the last checkpoint says of its training; nothing if it cannot be read."""
+        last = next((row for row in ledger.checkpoints(self.key) if row.kind == "last"), None)
+        if last is not None:
+            with suppress(DamagedCheckpoint, NoStore):
+                return checkpoint.load(self._at_hand(last), last.digest)[1]
+        return {}
 
     def _best_checkpoint(self) -> CheckpointRecord:
         with self.workspace.ledger() as ledger:

@@ -65,7 +65,9 @@ def logs(trial: TrialKey, root: Root = DEFAULT_ROOT) -> None:
 def evaluate(
     trial: TrialKey, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
 ) -> int:
-    """Evaluate the best checkpoint of a trial again, on validation; the numbers must equal the recorded ones.
+    """Evaluate the best checkpoint of a trial again, on validation, and compare with the recorded numbers.
+
+    The evaluation runs on the CPU: the numbers of a trial that a GPU trained are equal up to rounding.
 
     Exit codes: 0 equal to the last digit, 1 not equal.
 
@@ -76,11 +78,12 @@ def evaluate(
     answer = Trial.find(trial, root=root, data=data).evaluate()
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
-        print_json({"trial": trial, **asdict(answer), "equal": answer.equal})
+        print_json({"trial": trial, **asdict(answer), "equal": answer.equal, "guarantee": answer.guarantee})
         return int(not answer.equal)
     for name, value in answer.metrics.items():
         console.print(f"val/{name} {value!r} (recorded {answer.recorded[name]!r})")
     console.print("equal to the last digit" if answer.equal else "NOT equal to what training recorded")
+    console.print(f"guaranteed: {answer.guarantee}")
     return int(not answer.equal)
 
 
@@ -91,7 +94,7 @@ def export(
     ] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Write a folder from which another machine trains a trial again: the same curve on the same hardware.
+    """Write a folder from which another machine trains a trial again, and which says when the curve is equal.
 
     Example:
 

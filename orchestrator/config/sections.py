@@ -132,6 +132,11 @@ class TrainingSection(Section):
     remat: Flag = setting(
         "Recompute activations in the reverse pass, to save memory.", True, TrainingSettings.remat
     )
+    reproducible: Literal["bits"] | None = setting(
+        "`bits`: also on a GPU, a trial's numbers depend on no neighbour, to the last bit; slower.",
+        "bits",
+        TrainingSettings.reproducible,
+    )
 
 
 class EvaluateSection(Section):

@@ -28,15 +28,22 @@ _UNREPEATABLE = ("seconds/", "tokens_per_second", "test/")
 """Prefixes of metrics that depend on the machine, or that training does not report."""
 
 
-def export(ledger: Ledger, trial: TrialRecord, folder: Path) -> list[str]:
+def export(ledger: Ledger, trial: TrialRecord, folder: Path, facts: Mapping[str, Any]) -> list[str]:
     """Write a trial to a new folder; return sentences on what may prevent the same curve.
+
+    Args:
+        ledger: of the trial.
+        trial: to export.
+        folder: to create.
+        facts: of the trial's last checkpoint: on which device and by which programs it was trained; empty if
+            there is none.
 
     Raises:
         BadInput: the folder exists, or the trial has reported nothing.
     """
     sweep = ledger.sweep(trial.sweep_id)
     assert sweep is not None, "a trial's sweep is in the ledger"
-    document = _document(ledger, sweep, trial)
+    document = _document(ledger, sweep, trial, facts)
     if not document["curve"]:
         raise BadInput(
             trial.key, "must have reported something to compare with", "no report", "`show` prints its state."
@@ -53,11 +60,13 @@ def export(ledger: Ledger, trial: TrialRecord, folder: Path) -> list[str]:
     lock = provenance.file_at(_SOURCE, _commit(sweep), _LOCK)
     _write(folder / "requirements.txt", lock or _pins(sweep.facts.get("versions", {})))
     notes = _notes(sweep, trial, lock)
-    _write(folder / "README.md", _readme(sweep, trial, notes))
+    _write(folder / "README.md", _readme(sweep, trial, document["guarantee"], notes))
     return notes
 
 
-def _document(ledger: Ledger, sweep: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
+def _document(
+    ledger: Ledger, sweep: SweepRecord, trial: TrialRecord, facts: Mapping[str, Any]
+) -> dict[str, Any]:
     specification = from_document(sweep.document, str(sweep.facts.get("specification", "")))
     settings = specification.settings(trial.params, trial.seed)
     return {
@@ -71,8 +80,31 @@ def _document(ledger: Ledger, sweep: SweepRecord, trial: TrialRecord) -> dict[st
         "git_commit": sweep.facts.get("git_commit"),
         "versions": sweep.facts.get("versions"),
         "command": sweep.facts.get("command"),
+        "stretches": facts.get("stretches", []),
+        "guarantee": guarantee(facts.get("device"), bits=settings.training.reproducible == "bits"),
         "curve": {row.step: _repeatable(row.metrics) for row in ledger.reports(trial.key)},
     }
+
+
+def guarantee(device: str | None, *, bits: bool) -> str:
+    """Return a sentence on when a trial that is trained again has the same values to the last digit.
+
+    Args:
+        device: kind of device that trained it, or None if that is not recorded.
+        bits: whether its settings ask for reproducible bits.
+    """
+    if device is None:
+        return "By which programs it was trained is not recorded: the last digits may differ."
+    same = f"the same versions on the same model of {device.upper()} give the same digits"
+    if device == "cpu":
+        return f"Trained on a CPU: {same}, whatever else ran beside it."
+    if bits:
+        return f"Trained with `reproducible: bits`: {same}, whatever else shared the device."
+    return (
+        f"Trained on a {device.upper()} that other trials may have shared: it is trained by programs of the "
+        "recorded sizes, and only kernels without a fixed order of additions may change the last digits; "
+        "`training.reproducible: bits` does without them."
+    )
 
 
 def _repeatable(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -117,7 +149,7 @@ def _notes(sweep: SweepRecord, trial: TrialRecord, lock: str | None) -> list[str
     return notes
 
 
-def _readme(sweep: SweepRecord, trial: TrialRecord, notes: list[str]) -> str:
+def _readme(sweep: SweepRecord, trial: TrialRecord, guarantee: str, notes: list[str]) -> str:
     python = sweep.facts.get("versions", {}).get("python", "3.11")
     lines = [
         f"# {trial.key}",
@@ -127,12 +159,12 @@ def _readme(sweep: SweepRecord, trial: TrialRecord, notes: list[str]) -> str:
         "pip install -r requirements.txt                  # with a GPU: also JAX for it, see trial.json\n"
         "./run.sh --data FOLDER-OF-THE-DATA-SETS\n"
         "```",
-        "This trains the trial from its seed and compares every reported value with the recorded one. On the "
-        "same hardware they are equal to the last digit, and the exit code is 0. On other hardware the curve "
-        "is the same up to rounding errors, which grow with the steps.",
+        "This trains the trial from its seed and compares every reported value with the recorded one; the "
+        f"exit code is 0 if all are equal to the last digit. {guarantee} On other hardware the curve is the "
+        "same up to rounding errors, which grow with the steps.",
         f"Data: {sweep.data_source}; SHA-256 of the encoded arrays `{sweep.data_digest}`.",
         "| file | content |\n| --- | --- |\n"
-        "| trial.json | settings, seeds, versions, commit, command, environment, the recorded curve |\n"
+        "| trial.json | settings, seed, versions, commit, command, environment, programs, recorded curve |\n"
         "| search-space.yaml | the search-space file of the sweep |\n"
         "| requirements.txt | the versions of the packages |\n"
         "| code/ | the package that trains |\n"

@@ -7,21 +7,21 @@ workers of its trials hold processors only.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule.ray_private import stop_published
+from orchestrator.schedule import ray_private
 from orchestrator.training import process
 from orchestrator.training.engine_server import EngineServer
 
@@ -30,6 +30,10 @@ SIGN_OF_LIFE = 30.0
 
 STOP_POLL = 0.5
 """Seconds between two looks for a stop request while an engine has no device yet."""
+
+
+REPLACED = 3
+"""How many engines may die before an attempt has entered one; after that, the attempt fails."""
 
 
 class EngineActor:
@@ -55,9 +59,13 @@ class EngineActor:
     async def ready(self) -> None:
         """Return once the process has its device."""
 
+    async def live(self) -> None:
+        """Return never; the call fails when the process ends, which tells the driver that it has ended."""
+        await asyncio.Event().wait()
+
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
-        process.watch(assignment.sweep_id, stop_published)
+        process.watch(assignment.sweep_id, ray_private.stop_published)
         outcome = await self._server.advance(assignment, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
 
@@ -78,7 +86,7 @@ class SharedEngine:
         self._actor: Any = None
         self._attempt: str | None = None
         self._held = False
-        self._missed = False
+        self._missed = 0
 
     def advance(self, assignment: Assignment) -> Outcome:
         """Train to the next report; the death of the engine is an outcome with a cause.
@@ -86,7 +94,7 @@ class SharedEngine:
         The first outcome of an attempt is `queued`, and names the engine once that has a device.
         """
         if self._attempt != assignment.attempt_id:
-            self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, False
+            self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, 0
         try:
             if self._actor is None:
                 return self._entered(assignment)
@@ -99,7 +107,7 @@ class SharedEngine:
     def _entered(self, assignment: Assignment) -> Outcome:
         """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
         assert assignment.engine is not None, "the driver seats every attempt that shares a device"
-        actor: Any = ray.get_actor(assignment.engine)
+        actor: Any = ray.get_actor(ray_private.published_engine(assignment.engine) or "none")
         ready, began = actor.ready.remote(), time.monotonic()
         waiting = Outcome(0, done=False, metrics={}, queued=True)
         while not ray.wait([ready], timeout=STOP_POLL)[0]:
@@ -110,10 +118,11 @@ class SharedEngine:
         return replace(waiting, engine=assignment.engine)
 
     def _lost(self, error: Exception) -> Outcome:
-        """Return the outcome of a dead engine; one that ended before it had the attempt is replaced once."""
+        """Return the outcome of a dead engine; the driver may replace one that has never had the attempt."""
         self._actor = None
-        if not self._held and not self._missed:
-            self._missed = True
+        if not self._held and self._missed < REPLACED:
+            self._missed += 1
+            time.sleep(STOP_POLL)  # the driver learns of the death, too
             return Outcome(0, done=False, metrics={}, queued=True)
         self._attempt = None
         message = str(error).splitlines()[0]
@@ -124,6 +133,22 @@ class SharedEngine:
         if self._actor is not None and self._attempt is not None:
             self._actor.release.remote(self._attempt)
         self._actor, self._attempt = None, None
+
+
+@dataclass(frozen=True)
+class _Actor:
+    """The actor that is an engine, and the reference to its call of `live`.
+
+    `ray.get_actor` keeps returning the handle of an actor whose process was killed, and Ray refuses its name
+    to another one; so every actor has a name of its own, and only its owner knows that it lives.
+    """
+
+    handle: Any
+    live: Any
+
+    @property
+    def lives(self) -> bool:
+        return not ray.wait([self.live], timeout=0)[0]
 
 
 class Engines:
@@ -142,7 +167,8 @@ class Engines:
         self._entered: set[str] = set()
         self._tested: set[str] = set()
         self._victims: set[str] = set()
-        self._handles: dict[str, Any] = {}
+        self._actors: dict[str, _Actor] = {}
+        self._created = 0
 
     def seat(self, assignment: Assignment) -> Assignment:
         """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
@@ -174,11 +200,18 @@ class Engines:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
         if self._living(seated.engine) is None:
-            # A trial has a share of the device's memory; their engine has all of it.
-            options = {"name": seated.engine, "num_cpus": 0, "num_gpus": 1}
-            actor = ray.remote(EngineActor).options(**options)
-            self._handles[seated.engine] = actor.remote(seated.slots, process.worker_environment(1.0))
+            self._create(seated.engine, seated.slots)
         return True
+
+    def _create(self, engine: str, slots: int) -> None:
+        """Create the actor of an engine; it starts once a node has a whole GPU free."""
+        self._created += 1
+        name = f"{engine}-{self._created}"
+        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
+        # A trial has a share of the device's memory; their engine has all of it.
+        handle: Any = actor.remote(slots, process.worker_environment(1.0))
+        self._actors[engine] = _Actor(handle, handle.live.remote())
+        ray_private.publish_engine(engine, name)
 
     def entered(self, attempt_id: str) -> None:
         """Note that an attempt's engine has a device, and that its next interval runs there."""
@@ -227,14 +260,12 @@ class Engines:
 
     def retire(self) -> None:
         """Ask every engine to end as soon as it has no attempt."""
-        for name in self._handles:
-            if (actor := self._living(name)) is not None:
-                actor.retire.remote()
+        for engine in self._actors:
+            if (handle := self._living(engine)) is not None:
+                handle.retire.remote()
+            ray_private.withdraw_engine(engine)
 
-    def _living(self, name: str | None) -> Any:
-        """Return the handle of an engine, or None if it has not been created or has died."""
-        if name not in self._handles:
-            return None
-        with suppress(ValueError):
-            return ray.get_actor(name)
-        return None
+    def _living(self, engine: str | None) -> Any:
+        """Return the handle of an engine's actor, or None if none has been created or it has ended."""
+        actor = self._actors.get(engine) if engine else None
+        return actor.handle if actor is not None and actor.lives else None

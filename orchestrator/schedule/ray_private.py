@@ -20,6 +20,7 @@ from ray.core.generated.autoscaler_pb2 import ClusterConfig  # type: ignore[attr
 from ray.experimental.internal_kv import (
     _internal_kv_del,
     _internal_kv_exists,
+    _internal_kv_get,
     _internal_kv_initialized,
     _internal_kv_put,
 )
@@ -32,7 +33,7 @@ CHECKED_VERSION = "2.60.0"
 
 _ALIVE = 0
 
-# ------------------------------------------------------------------ stop requests
+# ------------------------------------------------------------------ stop requests and engines
 # They are keys of the cluster's key-value store. Publicly, state that every process of a cluster can read
 # needs an actor: one more process for one bit.
 
@@ -50,6 +51,26 @@ def withdraw_stop(sweep_id: str) -> None:
 def stop_published(sweep_id: str) -> bool:
     """Return True while a stop request of a sweep stands; False in a process that Ray has not started."""
     return _internal_kv_initialized() and bool(_internal_kv_exists(_stop_key(sweep_id)))
+
+
+def publish_engine(engine: str, actor: str) -> None:
+    """Publish the name of the actor that is an engine now."""
+    _internal_kv_put(_engine_key(engine), actor.encode())
+
+
+def withdraw_engine(engine: str) -> None:
+    """Withdraw the name of an engine's actor."""
+    _internal_kv_del(_engine_key(engine))
+
+
+def published_engine(engine: str) -> str | None:
+    """Return the name of the actor that is an engine now, or None if there is none."""
+    actor: bytes | None = _internal_kv_get(_engine_key(engine))
+    return actor.decode() if actor else None
+
+
+def _engine_key(engine: str) -> bytes:
+    return f"sweep-engine-{engine}".encode()
 
 
 def _stop_key(sweep_id: str) -> bytes:

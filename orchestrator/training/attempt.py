@@ -21,6 +21,7 @@ from orchestrator.training import process
 from orchestrator.training.engine_cache import EngineCache, configure
 from trainables import checkpoint
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
+from trainables.stretches import Stretches, continued, merged
 
 if TYPE_CHECKING:
     from trainables.engine import Engine, TrainReport
@@ -41,6 +42,7 @@ class Attempt:
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._step = 0
         self._saved: SavedCheckpoint | None = None
+        self._stretches: Stretches = [[]]
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
@@ -54,6 +56,7 @@ class Attempt:
             store.fetch(folder, self._assignment.store, digest)
         arrays, facts = checkpoint.load(folder, digest)
         self._step = int(facts["step"])
+        self._stretches = continued(facts.get("stretches", []), self._step, self._settings.training.interval)
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -83,6 +86,7 @@ class Attempt:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
         complete = report.steps >= self.wanted
         self._step = report.step
+        self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
             return Outcome(self._step, done=True, metrics={}, failure="non-finite", message=message)
@@ -110,6 +114,8 @@ class Attempt:
             "settings": asdict(self._settings),
             "signature": asdict(self._engine.data.signature),
             "characters": self._engine.data.characters,
+            "device": self._engine.device,
+            "stretches": self._stretches,
         }
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:

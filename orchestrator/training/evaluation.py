@@ -30,7 +30,8 @@ def evaluate(
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
 
     Returns:
-        `{"step": ..., "metrics": {...}}`.
+        `{"step": ..., "metrics": {...}, "trained_on": ..., "evaluated_on": ...}`: the last two are kinds of
+        devices, such as `cpu`; the first is None if the checkpoint does not name it.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
@@ -44,7 +45,12 @@ def evaluate(
     engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)
     examples = settings.evaluate_examples if split == "validation" else None
-    return {"step": facts["step"], "metrics": engine.evaluate(0, split, examples)}
+    return {
+        "step": facts["step"],
+        "metrics": engine.evaluate(0, split, examples),
+        "trained_on": facts.get("device"),
+        "evaluated_on": engine.device,
+    }
 
 
 if __name__ == "__main__":

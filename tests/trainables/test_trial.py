@@ -40,15 +40,16 @@ def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
 
 
 def test_free_hyperparameters_share_a_program() -> None:
-    """Rates, dropout, the ends of a range and the seed differ between slots; the rest is static."""
+    """Rates, dropout, ranges, seed, interval and evaluated examples are free; the rest is static."""
     trial = toy_trial(model={"ranges": RANGES})
     other = toy_trial(1, model={"ranges": {"gamma_init": (0.1, 0.2)}, "dropout": 0.5}, warmup=0.3, steps=7)
     assert trial.static() == other.static()
+    assert trial.static() == replace(toy_trial(interval=3), evaluate_examples=5, model=trial.model).static()
     assert trial.free().keys() == other.free().keys()
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),
         replace(trial, training=replace(trial.training, remat=True)),
-        replace(trial, evaluate_examples=5),
+        replace(trial, training=replace(trial.training, reproducible="bits")),
     ):
         assert different.static() != trial.static()

@@ -12,8 +12,8 @@ from jax import numpy as jnp
 
 from trainables.data.task import Signature, Split, TaskData
 from trainables.engine.program import Compiler, Examples, Program, blocks, on_device
-from trainables.engine.report import Log, TrainReport, joined
-from trainables.engine.slots import SeparateSlots, Slots, StackedSlots
+from trainables.engine.report import MOST_STEPS, TrainReport, joined
+from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import Names, SlotState, Trained, free_of
 from trainables.errors import Refusal
 from trainables.trial import TrialSettings
@@ -27,6 +27,9 @@ EVALUATED_STEPS = 2**20
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
 
+DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
+"""For `reproducible: bits`: no atomic additions, and no kernels chosen by measuring them."""
+
 
 @dataclass
 class Asked:
@@ -34,17 +37,18 @@ class Asked:
 
     Attributes:
         steps: left to do.
-        logs: of the rounds so far.
+        calls: of the rounds so far.
         seconds: of the rounds so far, without compilation.
     """
 
     steps: int
-    logs: list[Log] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     seconds: float = 0.0
 
-    def ended(self, log: Log, seconds: float) -> bool:
+    def ended(self, call: Call, seconds: float) -> bool:
         """Add what a round brought; return True if no further round is to come."""
-        self.logs.append(log)
+        log, _ = call
+        self.calls.append(call)
         self.seconds += seconds
         self.steps -= len(log.loss)
         return not (self.steps and log.finite)
@@ -55,10 +59,12 @@ class Round:
     """What a round of device calls brought to an end, by slot.
 
     Attributes:
+        steps: that the round has taken.
         reports: of the slots that have no steps left or are frozen.
         failures: what the calls of single slots raised; the states of these slots are lost.
     """
 
+    steps: Mapping[int, int]
     reports: Mapping[int, TrainReport]
     failures: Mapping[int, Exception]
 
@@ -82,7 +88,8 @@ class Engine:
             settings: any trial's of the static choice.
             data: of its task.
             slots: K.
-            stacked: whether a device call serves several slots; by default on a GPU with more than one.
+            stacked: whether a device call serves several slots; by default on a GPU with more than one slot,
+                unless the settings ask for reproducible bits.
         """
         self.slots = slots
         self._settings, self.data = settings, data
@@ -92,10 +99,14 @@ class Engine:
         self._compiler = Compiler()
         self._train = on_device(data.train)
         self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])
-        if stacked is None:
-            stacked = slots > 1 and jax.default_backend() != "cpu"
-        kind = StackedSlots if stacked else SeparateSlots
-        self._slots: Slots = kind(self._program, self._compiler, self._train, slots)
+        cpu, bits = self.device == "cpu", settings.training.reproducible == "bits"
+        self._options = DETERMINISTIC if bits and not cpu else None
+        shared = self._program, self._compiler, self._train, slots
+        self._slots: Slots = (
+            StackedSlots(*shared)
+            if (slots > 1 and not (cpu or bits) if stacked is None else stacked)
+            else SeparateSlots(*shared, self._options)
+        )
         self._taken: set[int] = set()
         self._asked: dict[int, Asked] = {}
         self._compiled: dict[int, float] = {}
@@ -104,6 +115,11 @@ class Engine:
     def width(self) -> int:
         """Return how many slots a device call may serve: K, or less once memory has been too small."""
         return self._slots.width
+
+    @property
+    def device(self) -> str:
+        """Return the kind of device that trains: `cpu`, `gpu` or another of JAX's platforms."""
+        return jax.default_backend()
 
     @property
     def compiled(self) -> float:
@@ -119,7 +135,7 @@ class Engine:
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
         arguments = (free_of(settings),)
-        options = UNOPTIMISED if jax.default_backend() == "cpu" else None
+        options = UNOPTIMISED if self.device == "cpu" else self._options
         draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
         self._place(slot, draw(*arguments))
 
@@ -172,31 +188,37 @@ class Engine:
         assert slot not in self._asked, f"slot {slot} has steps left"
         self._asked[slot] = Asked(steps)
 
-    def round(self) -> Round:
+    def round(self, *, at_least: int = 1, most: int = MOST_STEPS) -> Round:
         """Run device calls of a second or two for the slots with steps left.
 
         A slot with fewer steps than its neighbours is done first and no longer computed; one that meets a
         loss or gradient that is not finite is frozen, and its neighbours go on untouched.
 
+        Args:
+            at_least: smallest size of a program that advances several slots, to repeat a recorded stretch.
+            most: steps that a slot may take.
+
         Raises:
             Exception: if a call failed that served several slots; the states of all slots are lost.
         """
         began, before = time.perf_counter(), self._compiler.seconds
-        results = dict(self._slots.advance({slot: asked.steps for slot, asked in self._asked.items()}))
+        left = {slot: min(asked.steps, most) for slot, asked in self._asked.items()}
+        results = dict(self._slots.advance(left, at_least))
         seconds = time.perf_counter() - began - (self._compiler.seconds - before)
         failures = {slot: result for slot, result in results.items() if isinstance(result, Exception)}
         for slot in failures:
             del self._asked[slot]
-        logs = {slot: result for slot, result in results.items() if isinstance(result, Log)}
-        done = [slot for slot, log in logs.items() if self._asked[slot].ended(log, seconds)]
-        return Round({slot: self.cut(slot) for slot in done}, failures)
+        calls = {slot: result for slot, result in results.items() if not isinstance(result, Exception)}
+        done = [slot for slot, call in calls.items() if self._asked[slot].ended(call, seconds)]
+        taken = {slot: stretch.steps for slot, (_, stretch) in calls.items()}
+        return Round(taken, {slot: self.cut(slot) for slot in done}, failures)
 
     def cut(self, slot: int) -> TrainReport:
         """Return the report of what a slot has done since it asked, at least a round, and ask it no more."""
         asked = self._asked.pop(slot)
         compiled = self._compiler.seconds - self._compiled[slot]
         self._compiled[slot] = self._compiler.seconds
-        return joined(asked.logs, asked.seconds, compiled)
+        return joined(asked.calls, asked.seconds, compiled)
 
     def evaluate(self, slot: int, split: str = "validation", examples: int | None = None) -> dict[str, float]:
         """Return the mean loss and the metric of a slot over the first examples of a split.
@@ -210,7 +232,8 @@ class Engine:
         program = replace(self._program, padded=self._padded(getattr(self.data, split)))
         for block, count in self._blocks(split, examples):
             arguments = (trained, block, np.int32(count))
-            call = self._compiler.get(("evaluate", program.padded), program.evaluate, arguments)
+            key = "evaluate", program.padded
+            call = self._compiler.get(key, program.evaluate, arguments, options=self._options)
             parts.append(call(*arguments))
         loss, metric, counted = np.sum(np.asarray(jax.device_get(parts), np.float64), axis=0)
         mean = float(loss / counted)

@@ -12,6 +12,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.stretches import Stretch, merged
+
 MOST_STEPS = 512
 """Steps that one call can record; a longer request is several calls."""
 
@@ -112,6 +114,7 @@ class TrainReport:
         finite: false if a loss or gradient was not finite: the slot is frozen at the step before it.
         train_seconds: wall-clock time of its rounds without compilation; slots that shared them share it.
         compile_seconds: wall-clock time the engine has spent compiling since the slot's last report.
+        stretches: which programs trained these steps.
     """
 
     step: int
@@ -124,6 +127,7 @@ class TrainReport:
     finite: bool
     train_seconds: float
     compile_seconds: float
+    stretches: tuple[Stretch, ...]
 
     def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the point of each curve that this stretch of training adds, by name.
@@ -147,11 +151,12 @@ def cut(log: Log) -> Log:
     return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 
 
-def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) -> TrainReport:
-    """Return the report of one slot's consecutive logs.
+def joined(calls: Sequence[tuple[Log, Stretch]], train_seconds: float, compile_seconds: float) -> TrainReport:
+    """Return the report of one slot's consecutive calls.
 
     Sums are taken in float64 over single steps, so that a report does not depend on how a call was split.
     """
+    logs = [log for log, _ in calls]
     loss, metric, counted, tokens = (
         np.concatenate([np.asarray(getattr(log, name), np.float64) for log in logs])
         for name in ("loss", "metric", "counted", "tokens")
@@ -169,6 +174,7 @@ def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) ->
         finite=finite,
         train_seconds=train_seconds,
         compile_seconds=compile_seconds,
+        stretches=merged(stretch for _, stretch in calls),
     )
     if not finite:
         return report

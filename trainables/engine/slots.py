@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import numpy as np
@@ -18,9 +18,14 @@ import numpy as np
 from trainables.engine.program import Compiler, Examples, Program
 from trainables.engine.report import MOST_STEPS, Log, cut
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take
+from trainables.stretches import Stretch
 
 CALL_SECONDS = 1.5
 """Seconds that a round of device calls aims at, so that a signal or an eviction never waits long."""
+
+
+Call: TypeAlias = tuple[Log, Stretch]
+"""What a device call did for one slot: the log of its steps, and by which program."""
 
 
 class Slots(Protocol):
@@ -41,11 +46,12 @@ class Slots(Protocol):
     def trained(self, slot: int) -> Trained:
         """Return what training has changed in a slot."""
 
-    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
-        """Advance slots by some of their steps; yield each slot's log, or the exception that ended it.
+    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
+        """Advance slots by some of their steps; yield each slot's call, or the exception that ended it.
 
         Args:
             steps: left to do, by slot.
+            at_least: smallest size of a program that advances several slots.
 
         Raises:
             Exception: if a device call failed that served several slots; the states of all slots are lost.
@@ -60,10 +66,18 @@ class SeparateSlots:
         compiler: of the engine.
         train: all training examples.
         slots: K.
+        options: of XLA, for the program.
     """
 
-    def __init__(self, program: Program, compiler: Compiler, train: Examples, slots: int) -> None:
-        self.width = slots
+    def __init__(
+        self,
+        program: Program,
+        compiler: Compiler,
+        train: Examples,
+        slots: int,
+        options: dict[str, Any] | None,
+    ) -> None:
+        self.width, self._options = slots, options
         self._program, self._compiler, self._train = program, compiler, train
         self._states: dict[int, SlotState] = {}
         self._step_seconds: float | None = None
@@ -80,7 +94,7 @@ class SeparateSlots:
         """Return what training has changed in a slot."""
         return self._states[slot].trained
 
-    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
+    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
         """Advance one slot after the other; an exception ends the slot that raised it and no other."""
         most = steps_in(CALL_SECONDS / len(steps), self._step_seconds)
         for slot, left in steps.items():
@@ -90,14 +104,16 @@ class SeparateSlots:
                 self.clear(slot)
                 yield slot, error
 
-    def _call(self, slot: int, steps: int) -> Log:
+    def _call(self, slot: int, steps: int) -> Call:
         arguments = (self._states[slot], np.int32(steps), self._train)
-        call = self._compiler.get("advance", self._program.advance, arguments, donate=(0,))
+        call = self._compiler.get(
+            "advance", self._program.advance, arguments, donate=(0,), options=self._options
+        )
         began = time.perf_counter()
         self._states[slot], log = call(*arguments)
         log = jax.device_get(log)
         self._step_seconds = (time.perf_counter() - began) / steps
-        return cut(log)
+        return cut(log), Stretch(int(log.taken), 1, 1)
 
 
 class StackedSlots:
@@ -129,27 +145,27 @@ class StackedSlots:
         arguments = (self._state.trained, np.int32(slot))
         return self._compiler.get("take", take, arguments)(*arguments)
 
-    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
+    def advance(self, steps: Mapping[int, int], at_least: int) -> Iterator[tuple[int, Call | Exception]]:
         """Advance as many slots at a time as memory allows, each by the fewest steps left of its bucket."""
         waiting = sorted(steps)
         while waiting:
             group = waiting[: self.width]
             try:
-                logs = self._together(group, min(steps[slot] for slot in group))
+                size = max(bucket(len(group), self._slots), at_least)
+                calls = self._together(group, size, min(steps[slot] for slot in group))
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
                 if len(group) == 1 or not out_of_memory(error):
                     raise
                 self.width = _halved(bucket(len(group), self._slots))
                 continue
             waiting = waiting[len(group) :]
-            yield from zip(group, logs, strict=True)
+            yield from zip(group, calls, strict=True)
 
-    def _together(self, group: Sequence[int], most: int) -> list[Log]:
-        """Advance a group of slots by at most `most` steps in one device call.
+    def _together(self, group: Sequence[int], size: int, most: int) -> list[Call]:
+        """Advance a group of slots by at most `most` steps in one device call of a program of a size.
 
         A size's first call leaves the state it was given alone, so that nothing is lost if memory runs out.
         """
-        size = bucket(len(group), self._slots)
         steps = min(most, steps_in(CALL_SECONDS, self._step_seconds.get(size)))
         picks = _filled(group, size, self._slots)
         live = np.arange(size) < len(group)
@@ -166,7 +182,8 @@ class StackedSlots:
             raise
         self._state = moved
         self._step_seconds[size] = (time.perf_counter() - began) / steps
-        return [cut(take(stacked, row)) for row in range(len(group))]
+        logs = [take(stacked, row) for row in range(len(group))]
+        return [(cut(log), Stretch(int(log.taken), self._slots, size)) for log in logs]
 
     def _copied(self, call: Any) -> SlotState:
         """Return a copy of the state for a program's first call.

@@ -14,6 +14,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from orchestrator.cli.app import run_command
+from orchestrator.export.folder import guarantee
 from tests import sweeps
 from trainables import replay
 from trainables.errors import BadData
@@ -135,7 +136,20 @@ def test_other_data_is_no_replay(tmp_path: Path) -> None:
         }
     )
     with pytest.raises(BadData, match="must be the data of the trial"):
-        next(replay.replayed(settings, "feed" * 16, tmp_path))
+        next(replay.replayed(settings, "feed" * 16, tmp_path, []))
+
+
+@pytest.mark.parametrize(
+    ("device", "bits", "said"),
+    [
+        (None, False, "is not recorded"),
+        ("cpu", False, "same model of CPU give the same digits, whatever else ran beside it"),
+        ("gpu", True, "same model of GPU give the same digits, whatever else shared the device"),
+        ("gpu", False, "programs of the recorded sizes"),
+    ],
+)
+def test_the_folder_says_when_the_values_are_equal(device: str | None, bits: bool, said: str) -> None:
+    assert said in guarantee(device, bits=bits)
 
 
 def test_a_different_digit_is_seen() -> None:

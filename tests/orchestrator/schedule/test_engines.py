@@ -13,7 +13,8 @@ from orchestrator.schedule.engines import Engines
 from tests.attempts import assignment
 
 BEGINNING = """
-import sys, time
+import contextlib, os, signal, sys, time
+import psutil
 from dataclasses import replace
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
@@ -53,6 +54,13 @@ def report(worker, assignment):
 def free():
     return ray.available_resources().get("GPU", 0)
 
+def processes():
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::EngineActor"):
+                if process.environ().get("SWEEP_TEST_MARK") == os.environ["SWEEP_TEST_MARK"]:
+                    yield process.pid
+
 def wait(condition):
     deadline = time.monotonic() + 60
     while not condition():
@@ -70,7 +78,12 @@ def run(folder: Path, devices: int, body: str) -> list[str]:
     indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + indented, str(folder), str(devices)],
-        env={**environment, "RAY_TMPDIR": str(folder), "SWEEP_HOST_DEVICES": str(devices)},
+        env={
+            **environment,
+            "RAY_TMPDIR": str(folder),
+            "SWEEP_HOST_DEVICES": str(devices),
+            "SWEEP_TEST_MARK": str(folder),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -122,27 +135,34 @@ def test_a_stop_of_one_sweep_interrupts_no_other(temporary: Path) -> None:
 
 
 RENEWED = """
-first, worker = engines.seat(shared(1)), Worker.remote()
-engines.ensure(first.attempt_id)
-report(worker, first)
-killed = engines.kill(first.attempt_id)
-lost = report(worker, first)
-print(killed, lost.failure, engines.cause_of(first.attempt_id, lost.failure))
-engines.release(first.attempt_id)
-again = engines.seat(replace(first, attempt_id="s-1.2"))
-wait(lambda: engines._living(again.engine) is None)
-engines.ensure(again.attempt_id)
-print(report(worker, again).step)
-before = ray.get_actor(again.engine)
-engines.kill(again.attempt_id)
-wait(lambda: engines._living(again.engine) is None)
-print(report(worker, again).failure)
+worker = Worker.remote()
+def again(attempt):
+    seated = engines.seat(assignment(folder, 1, attempt=attempt))
+    wait(lambda: engines._living(seated.engine) is None)
+    engines.ensure(seated.attempt_id)
+    assert report(worker, seated).step == 10
+    return seated
+def lose(seated):
+    lost = report(worker, seated)
+    assert not ray.wait([engines._actors[seated.engine].live], timeout=0)[1]
+    cause = engines.cause_of(seated.attempt_id, lost.failure)
+    engines.release(seated.attempt_id)
+    return cause
+for attempt in (1, 2):
+    seated = again(attempt)
+    (pid,) = processes()
+    os.kill(pid, signal.SIGKILL)
+    print(lose(seated))
+for attempt in (3, 4):
+    seated = again(attempt)
+    print(engines.kill(seated.attempt_id), lose(seated))
 """
 
 
-def test_handles_are_renewed_after_a_death(temporary: Path) -> None:
-    """The driver reaches the engine that was created under the name of a dead one, and kills that one too."""
-    assert run(temporary, 1, RENEWED) == ["hung engine lost engine crash", "10", "engine lost"]
+def test_an_engine_is_created_anew_after_each_death(temporary: Path) -> None:
+    """Whether its process was killed from outside or by the driver, driver and worker reach the next one."""
+    lost = ["engine crash", "engine crash", "hung engine crash", "hung engine crash"]
+    assert run(temporary, 1, RENEWED) == lost
 
 
 QUEUED = """

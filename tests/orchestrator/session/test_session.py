@@ -114,6 +114,27 @@ def test_no_new_trial_takes_the_slot_of_a_queued_retry(sessions: Sessions) -> No
     assert launch(session).trial_key == first.trial_key
 
 
+def test_a_trial_of_a_lost_engine_is_not_charged_and_next_trains_alone(sessions: Sessions) -> None:
+    """However often an engine is lost with several trials inside; a crash while alone is charged."""
+    session = sessions.open(sessions.sweep(1))
+    assignment = launch(session)
+    assert not assignment.alone
+    for _ in range(6):
+        session.failed(assignment.attempt_id, "engine lost", "the actor died")
+        assignment = launch(session)
+        assert assignment.alone
+    session.failed(assignment.attempt_id, "interrupted")
+    assignment = launch(session)
+    assert not assignment.alone
+    for wait in (2.0, 4.0, 8.0):
+        session.failed(assignment.attempt_id, "engine crash", "the actor died")
+        assert session.next_assignment() is None
+        sessions.clock.now += wait
+        assignment = launch(session)
+    session.failed(assignment.attempt_id, "engine crash", "the actor died")
+    assert session.finished
+
+
 def test_no_new_trial_takes_the_slot_of_a_lost_node(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(9), capacity=2)
     first, second = launch(session), launch(session)

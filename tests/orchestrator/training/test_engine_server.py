@@ -19,8 +19,7 @@ from orchestrator.training.engine_server import EngineServer
 from tests.attempts import INTERVAL, assignment
 from trainables import checkpoint
 from trainables.engine import Engine
-from trainables.engine.report import Log
-from trainables.engine.slots import SeparateSlots
+from trainables.engine.slots import Call, SeparateSlots
 
 SWEEPS = ("between calls", "between reports", "alone", "queued")
 """Ids of the sweeps whose stop a test requests."""
@@ -86,7 +85,9 @@ def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[O
 def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
     assert one.checkpoint is not None
     assert other.checkpoint is not None
-    (arrays, _), (others, _) = (checkpoint.load(Path(each.checkpoint.path)) for each in (one, other))
+    saved = one.checkpoint, other.checkpoint
+    (arrays, _), (others, _) = (checkpoint.load(Path(each.path), each.digest) for each in saved)
+    assert one.checkpoint.digest == other.checkpoint.digest
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
@@ -180,7 +181,7 @@ def test_a_call_that_raises_fails_its_own_trial_alone(
     """The others in the engine reach their end; the slot serves the next trial."""
     call, wild = SeparateSlots._call, 5e-3
 
-    def broken(slots: SeparateSlots, slot: int, steps: int) -> Log:
+    def broken(slots: SeparateSlots, slot: int, steps: int) -> Call:
         if float(slots._states[slot].free.values["learning_rate"]) == np.float32(wild):
             raise RuntimeError("the call failed")
         return call(slots, slot, steps)

@@ -182,10 +182,10 @@ def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.Monke
     engine = Engine(toy_trial(), toy_data(), slots=4, stacked=True)
     whole = engine._slots._together
 
-    def tight(group: list[int], steps: int) -> Any:
+    def tight(group: list[int], size: int, steps: int) -> Any:
         if len(group) > 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return whole(group, steps)
+        return whole(group, size, steps)
 
     monkeypatch.setattr(engine._slots, "_together", tight)
     with _trials(fused, {slot: toy_trial(slot) for slot in range(4)}):

@@ -1,4 +1,4 @@
-"""On a CPU a trial's numbers do not depend on the slots of its engine, nor on what its neighbours do."""
+"""On a CPU, or with `reproducible: bits`, a trial's numbers depend on no neighbour and no number of slots."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import pytest
 
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
+from trainables.engine.engine import DETERMINISTIC
 from trainables.trial import TrialSettings
 
 STEPS, INTERVAL = 100, 20
-TRIAL = toy_trial(3, learning_rate=2e-3, weight_decay=0.02)
+BITS = None if jax.default_backend() == "cpu" else "bits"
+"""With `JAX_PLATFORMS=cuda` these tests show what `reproducible: bits` promises on a GPU."""
+
+TRIAL = toy_trial(3, learning_rate=2e-3, weight_decay=0.02, reproducible=BITS)
 
 
 @dataclass
@@ -36,7 +40,8 @@ class Course:
 
 def neighbour(slot: int) -> TrialSettings:
     """Return a trial unlike `TRIAL` in every free hyperparameter."""
-    return toy_trial(10 + slot, model={"dropout": 0.02 * slot}, learning_rate=1e-3 * (1 + slot), steps=300)
+    free = {"learning_rate": 1e-3 * (1 + slot), "steps": 300}
+    return toy_trial(10 + slot, model={"dropout": 0.02 * slot}, reproducible=BITS, **free)
 
 
 def interval(engine: Engine, slot: int, course: Course, neighbours: Mapping[int, int]) -> None:
@@ -74,7 +79,7 @@ def test_equal_while_neighbours_join_leave_and_diverge(alone: Course) -> None:
     engine.admit(1, TRIAL)
     interval(engine, 1, course, {})
     engine.admit(0, neighbour(0))
-    engine.admit(2, toy_trial(12, learning_rate=1e30))
+    engine.admit(2, toy_trial(12, learning_rate=1e30, reproducible=BITS))
     interval(engine, 1, course, {0: 7, 2: 50})
     assert np.isfinite(engine.evaluate(0)["loss"])
     engine.evict(0)
@@ -152,6 +157,14 @@ def test_nothing_is_compiled_for_another_number_of_slots_or_interval() -> None:
     finally:
         jax.monitoring.unregister_event_listener(note)
     assert not misses
+
+
+def test_the_options_for_reproducible_bits_are_known_to_xla() -> None:
+    """A GPU is not needed to see a misspelt one: XLA refuses it."""
+    lowered = jax.jit(lambda x: x + 1).lower(np.float32(1))
+    assert lowered.compile(compiler_options=DETERMINISTIC)(np.float32(1)) == 2
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        lowered.compile(compiler_options={"xla_gpu_deterministic_opz": True})
 
 
 def _life(slots: int, trial: TrialSettings, steps: int) -> None:

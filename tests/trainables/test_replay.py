@@ -1,0 +1,74 @@
+"""A replay repeats the programs that a trial was trained by, interval by interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainables.toy import toy_data, toy_trial
+from trainables import replay
+from trainables.engine import Engine
+from trainables.stretches import Stretch, Stretches, continued, merged
+
+TRIAL = toy_trial(3, interval=20, steps=60)
+
+
+class Toy:
+    """Stands in for a task of the registry."""
+
+    def load(self, options: Any, folder: Path) -> Any:
+        return toy_data()
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "TASKS", {"toy": Toy()})
+
+
+def course(stretches: Stretches, tmp_path: Path) -> dict[int, dict[str, float]]:
+    return dict(replay.replayed(TRIAL, "", tmp_path, stretches))
+
+
+def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> None:
+    """Beside one neighbour, then three, one of which leaves: the replay without any has the same bits."""
+    engine, curve, recorded = Engine(TRIAL, toy_data(), slots=4, stacked=True), {}, []
+    for slot in range(4):
+        engine.admit(slot, TRIAL if slot == 0 else toy_trial(slot, steps=300))
+    for neighbours in ({1: 20}, {1: 5, 2: 20, 3: 20}, {}):
+        report = engine.advance({0: 20, **neighbours})[0]
+        recorded += report.stretches
+        curve[report.step] = report.curve(engine.evaluate(0))
+    assert {stretch.size for stretch in recorded} == {1, 2, 4}
+    assert sum(stretch.steps for stretch in recorded) == 60
+    assert course([recorded], tmp_path) == curve
+    assert course([[Stretch(60, 4, 4)]], tmp_path) != curve, (
+        "another size has other bits, or this shows nothing"
+    )
+
+
+def test_a_report_after_an_attempt_that_stopped_covers_the_steps_since(tmp_path: Path) -> None:
+    """The first attempt stopped at step 27; the next one, with other slots, reported steps 28 to 40."""
+    first, recorded = Engine(TRIAL, toy_data()), continued([], 0, 20)
+    first.admit(0, TRIAL)
+    one = first.advance({0: 20})[0]
+    curve = {20: one.curve(first.evaluate(0))}
+    two = first.advance({0: 7})[0]
+    recorded[-1] += [*one.stretches, *two.stretches]
+    recorded = continued(recorded, 27, 20)
+    second = Engine(TRIAL, toy_data(), slots=2, stacked=True)
+    second.restore(0, TRIAL, first.snapshot(0))
+    for steps in (13, 20):
+        report = second.advance({0: steps})[0]
+        recorded[-1] += report.stretches
+        curve[report.step] = report.curve(second.evaluate(0))
+    assert course(recorded, tmp_path) == curve
+
+
+def test_stretches_of_one_program_are_one() -> None:
+    calls = [Stretch(3, 4, 2), Stretch(5, 4, 2), Stretch(1, 4, 4)]
+    assert merged(calls) == (Stretch(8, 4, 2), Stretch(1, 4, 4))
+    assert continued([[[8, 4, 2]]], 20, 10) == [[Stretch(8, 4, 2)]]
+    assert continued([[[8, 4, 2]]], 8, 10) == [[Stretch(8, 4, 2)], []]
+    assert continued([], 0, 10) == [[]]

@@ -1,0 +1,47 @@
+"""Which programs have trained a trial: a checkpoint records it, and an export repeats it.
+
+On a GPU the last bits of a trial's numbers depend on how many slots a program advances together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeAlias
+
+
+class Stretch(NamedTuple):
+    """Consecutive steps of a slot, by the program that trained them: equal stretches train the same bits.
+
+    Attributes:
+        steps: how many.
+        slots: K of the stack that held the slot; 1 if the slot had a program of its own.
+        size: slots that the program advanced together.
+    """
+
+    steps: int
+    slots: int
+    size: int
+
+
+Stretches: TypeAlias = list[list[Stretch]]
+"""All steps of a trial. A list ends where an attempt stopped between two reports: the next report covers only
+the steps after it."""
+
+
+def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """Return stretches with neighbours of the same program made one: how calls are split changes no bit."""
+    runs = groupby(stretches, key=lambda stretch: stretch[1:])
+    return tuple(Stretch(sum(stretch.steps for stretch in run), *program) for program, run in runs)
+
+
+def continued(recorded: Sequence[Sequence[Sequence[int]]], step: int, interval: int) -> Stretches:
+    """Return what a checkpoint records, for an attempt that goes on from it.
+
+    Args:
+        recorded: by a checkpoint; an earlier version recorded nothing.
+        step: of the checkpoint.
+        interval: steps between two reports.
+    """
+    stretches = [[Stretch(*each) for each in part] for part in recorded] or [[]]
+    return [*stretches, []] if step % interval else stretches
