@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from mlflow.tracking import MlflowClient
+
+NewDatabase = Callable[[Path], str]
+"""Puts an empty MLflow database into a folder and returns its URI; see `new_mlflow`."""
 
 
 def points_by_run(uri: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from orchestrator.tracking import events, registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.registry import succeeds
 from tests import sweeps
+from tests.orchestrator.tracking.stored import NewDatabase
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables.data.task import Signature
 
@@ -38,9 +39,8 @@ def stored(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def destination(folder: Path) -> Destination:
-    uri = f"sqlite:///{folder}/mlflow.db"
-    return Destination(uri, str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
+def destination(folder: Path, new_mlflow: NewDatabase) -> Destination:
+    return Destination(new_mlflow(folder), str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
 
 
 def model_event(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
