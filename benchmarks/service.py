@@ -32,6 +32,7 @@ def begin(text: str, folder: Path) -> Service:
         folder: of the file, and of all that the sweep writes.
     """
     from orchestrator.config import load
+    from orchestrator.ledger.lease import Lease
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
     from orchestrator.schedule.resources import AvailableResources
@@ -49,9 +50,10 @@ def begin(text: str, folder: Path) -> Service:
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
     record = SweepRecord(*about, "RUNNING", None, "none", "", {}, time.time())
     ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+    lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
-    session = Session(sweep, ledger, study, paths, folder, resources=resources, node_wait=10.0)
-    shipper = Shipper(paths.ledger_url, sweep.id, paths.tracking_uri, paths.artifacts)
+    session = Session(sweep, lease.writer, study, paths, folder, resources=resources, node_wait=10.0)
+    shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
     return Service(sweep, ledger, session, resources, shipper)

@@ -21,11 +21,13 @@ class Assignment:
         gpu: share of a GPU of the attempt.
         data: folder of the data sets.
         checkpoints: folder of this trial's checkpoints.
-        resume: checkpoint folder to go on from, or None to start at step 0.
-        resume_digest: SHA-256 of that checkpoint's manifest, as recorded in the ledger.
+        resume: checkpoint to go on from, as the ledger records it, or None to start at step 0.
         log: file to which the attempt appends its events.
         compilations: folder of JAX's persistent compilation cache.
         store: URL of this trial's checkpoints in the shared store, or None without one.
+        engine: name of the engine that the attempt shares, or None if it has its own.
+        alone: whether the shared engine must train nothing else until the attempt's first report: the trial
+            was in an engine that died, and is tested for it.
     """
 
     attempt_id: str
@@ -35,11 +37,12 @@ class Assignment:
     gpu: float
     data: str
     checkpoints: str
-    resume: str | None
-    resume_digest: str | None
+    resume: SavedCheckpoint | None
     log: str
     compilations: str
     store: str | None = None
+    engine: str | None = None
+    alone: bool = False
 
     @property
     def sweep_id(self) -> str:
@@ -60,7 +63,8 @@ class Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
         settings = TrialSettings.from_document(fields.pop("settings"))
-        return Assignment(**fields, settings=settings)
+        resume = fields.pop("resume")
+        return Assignment(**fields, settings=settings, resume=SavedCheckpoint(**resume) if resume else None)
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,11 @@ class Outcome:
         interrupted: True if the attempt ended because a stop was requested.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
         message: one line about the failure.
-        engine: name of the shared engine that trained the interval, if any.
+        engine: name of the shared engine that answered, if any.
         node: name of the machine that the attempt runs on.
-        queued: True if the shared engine has no slot for the attempt yet: a sign of life, not a report.
+        queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
+            None: a sign of life, not a report.
+        alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
     """
 
     step: int
@@ -108,6 +114,7 @@ class Outcome:
     engine: str | None = None
     node: str | None = None
     queued: bool = False
+    alone: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""

@@ -29,7 +29,6 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
         data=str(folder / "data"),
         checkpoints=str(folder / f"checkpoints-{number}"),
         resume=None,
-        resume_digest=None,
         log=str(folder / f"{number}.log"),
         compilations=str(folder / "compilations"),
     )

@@ -17,9 +17,11 @@ from orchestrator.ledger.records import (
     SweepRecord,
     TrialRecord,
 )
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.report.history import History
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
+from tests.orchestrator.ledger import examples
 
 SWEEP_ID = "retrieval-laptop-0123abcd"
 CREATED = 1_790_000_000.25
@@ -207,12 +209,18 @@ def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) 
     members = list(of or trials())
     record = sweep_record(state="RUNNING", finished_at=None)
     ledger.create_sweep(record, events=[events.sweep_started(record, SPECIFICATION)])
+    writer = writer_of(ledger)
     for each in members:
-        run_trial(ledger, each, folder)
+        run_trial(writer, each, folder)
     best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
     tested = evaluation(best)
     point = events.metrics(best.key, tested.step, tested.metrics, events.milliseconds(tested.at))
-    ledger.add_evaluation(tested, events=[point])
+    writer.add_evaluation(tested, events=[point])
+
+
+def writer_of(ledger: Ledger) -> SweepWriter:
+    """Return a writer of the sweep, as if its driver had just taken the lease."""
+    return examples.writer(ledger, SWEEP_ID)
 
 
 def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
@@ -225,19 +233,19 @@ def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
     return paths
 
 
-def run_trial(ledger: Ledger, done: TrialRecord, folder: Path) -> None:
-    """Write a trial to a ledger from its start to its state, with a checkpoint if it has a value."""
+def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
+    """Write a trial from its start to its state, with a checkpoint if it has a value."""
     nothing_yet = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
     waiting = replace(done, state="WAITING", cause=None, **nothing_yet)
-    ledger.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
-    attempt = ledger.start_attempt(waiting.key)
+    writer.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
+    attempt = writer.start_attempt(waiting.key)
     for row in reports(done):
         saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
         point = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
-        ledger.record_report(attempt.id, row.step, row.metrics, saved, events=[point])
+        writer.record_report(attempt.id, row.step, row.metrics, saved, events=[point])
     at = events.milliseconds(done.finished_at or 0.0)
     ended = events.trial_ended(done.key, done.state, done.cause, done.step, done.value, at)
-    ledger.end_attempt(
+    writer.end_attempt(
         attempt.id,
         "FAILED" if done.state == "FAILED" else "ENDED",
         done.cause,

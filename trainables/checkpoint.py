@@ -1,10 +1,12 @@
 """Checkpoints on disk: arrays without pickle, beside a manifest that is written last and checked first.
 
-    <folder>/arrays.npz       the arrays by name
-    <folder>/manifest.json    {"files": {"arrays.npz": {"bytes": ..., "sha256": ...}}, "facts": {...}}
+    <stem>-<digest>/arrays.npz       the arrays by name
+    <stem>-<digest>/manifest.json    {"files": {"arrays.npz": {"bytes": ..., "sha256": ...}}, "facts": {...}}
 
-A checkpoint is staged in a hidden folder beside its own and appears under its name by one `os.replace`, all
-of it flushed to disk before: a process or a machine that dies leaves the whole checkpoint or none.
+The folder's name ends in the first digits of the manifest's SHA-256: two checkpoints with different content
+never have one name, and none overwrites another. A checkpoint is staged in a hidden folder beside its own and
+appears under its name by one `os.replace`, all of it flushed to disk before: a process or a machine that dies
+leaves the whole checkpoint or none.
 """
 
 from __future__ import annotations
@@ -27,100 +29,129 @@ from trainables.errors import DamagedCheckpoint
 
 ARRAYS, MANIFEST = "arrays.npz", "manifest.json"
 
+DIGITS = 12
+"""Hexadecimal digits of the manifest's digest in the name of a folder."""
+
 
 @dataclass(frozen=True)
-class Manifest:
-    """What is told of a checkpoint that has been written.
+class Saved:
+    """A checkpoint that was written.
 
     Attributes:
+        folder: its folder.
         digest: SHA-256 of `manifest.json`, and through it of everything in the folder.
         bytes: size of all files.
-        facts: what was saved beside the arrays.
     """
 
+    folder: Path
     digest: str
     bytes: int
-    facts: Mapping[str, Any]
 
 
-def save(folder: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Manifest:
-    """Write a checkpoint; what stood in `folder` before is replaced once the new one is whole.
+def save(stem: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Saved:
+    """Write a checkpoint to the folder `<stem>-<digest>`.
 
     Args:
-        folder: its place; parents are created.
+        stem: its folder without the digest; parents are created.
         arrays: by name, of plain number types.
-        facts: JSON values.
+        facts: JSON values. Without times, the same state always has the same digest.
 
     Raises:
-        OSError: if the disk is full or fails; `folder` is then as it was.
+        OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    stage = _hidden_beside(folder)
-    stage.mkdir()
-    try:
-        manifest = _write(stage, arrays, facts)
-        _publish(stage, folder)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-    return manifest
+    with stage_beside(stem) as stage:
+        digest, size = _write(stage, arrays, facts)
+        folder = named(stem, digest)
+        publish(stage, folder, digest)
+    return Saved(folder, digest, size)
 
 
-def load(folder: Path, digest: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a checkpoint's arrays and facts, having compared every byte with the manifest.
+def copy(source: Path, stem: Path, digest: str) -> Path:
+    """Copy a checkpoint to the folder `<stem>-<digest>`, and return that folder.
+
+    Raises:
+        DamagedCheckpoint: the source is not the checkpoint whose manifest has this SHA-256.
+        OSError: if the disk is full or fails; no folder of that name exists then, unless it was there before.
+    """
+    _, contents = _verified_files(source, digest)
+    with stage_beside(stem) as stage:
+        for name, content in contents.items():
+            _write_flushed(stage / name, content)
+        _flush_folder(stage)
+        folder = named(stem, digest)
+        publish(stage, folder, digest)
+    return folder
+
+
+def named(stem: Path, digest: str) -> Path:
+    """Return the folder of a checkpoint: its stem, and the first digits of its manifest's SHA-256."""
+    return stem.with_name(f"{stem.name}-{digest[:DIGITS]}")
+
+
+def load(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read a checkpoint's arrays and facts, after comparing every byte with what was written.
 
     Args:
-        folder: its place.
-        digest: of its manifest, where it is known: without it a changed fact may pass for another.
+        folder: of the checkpoint.
+        digest: SHA-256 of its manifest, as the ledger records it.
 
     Raises:
-        DamagedCheckpoint: a file is missing, or has another size or digest than the manifest says; names it.
+        DamagedCheckpoint: a file is missing, or has another size or digest than was written; names it.
     """
-    document = _manifest(folder, digest)
-    contents = {name: _verified(folder / name, **claim) for name, claim in document["files"].items()}
+    document, contents = _verified_files(folder, digest)
     with np.load(io.BytesIO(contents[ARRAYS]), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}, document["facts"]
 
 
-def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Manifest:
-    packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, **dict(arrays))
-    content = packed.getvalue()
-    _flushed(stage / ARRAYS, content)
-    claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, indent=1, sort_keys=True).encode()
-    _flushed(stage / MANIFEST, text)
-    _flush_folder(stage)
-    return Manifest(hashlib.sha256(text).hexdigest(), len(content) + len(text), dict(facts))
+def is_whole(folder: Path, digest: str) -> bool:
+    """Return True if a folder holds exactly the checkpoint whose manifest has this SHA-256."""
+    try:
+        _verified_files(folder, digest)
+    except DamagedCheckpoint:
+        return False
+    return True
 
 
-def _publish(stage: Path, folder: Path) -> None:
-    """Give a whole stage its name; a folder cannot be replaced unless empty, so an old one steps aside."""
-    with _stepped_aside(folder):
+@contextmanager
+def stage_beside(folder: Path) -> Iterator[Path]:
+    """Create a hidden folder beside another, on the same file system; delete it on exit."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    stage = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    stage.mkdir()
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def publish(stage: Path, folder: Path, digest: str) -> None:
+    """Rename a whole, flushed stage to the folder of its checkpoint, unless that checkpoint exists.
+
+    Args:
+        stage: on the same file system as `folder`.
+        folder: of the checkpoint. A damaged checkpoint in it is replaced.
+        digest: SHA-256 of the manifest.
+    """
+    if not is_whole(folder, digest):
+        shutil.rmtree(folder, ignore_errors=True)
         stage.replace(folder)
     _flush_folder(folder.parent)
 
 
-@contextmanager
-def _stepped_aside(folder: Path) -> Iterator[None]:
-    """Move what stands in a folder aside; back if the body fails, away if it does not."""
-    if not folder.exists():
-        yield
-        return
-    aside = _hidden_beside(folder)
-    folder.replace(aside)
-    try:
-        yield
-    except BaseException:
-        aside.replace(folder)
-        raise
-    shutil.rmtree(aside)
+def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> tuple[str, int]:
+    """Write and flush both files; return the digest of the manifest and the bytes of both."""
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **dict(arrays))
+    content = packed.getvalue()
+    _write_flushed(stage / ARRAYS, content)
+    claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, indent=1, sort_keys=True).encode()
+    _write_flushed(stage / MANIFEST, text)
+    _flush_folder(stage)
+    return hashlib.sha256(text).hexdigest(), len(content) + len(text)
 
 
-def _hidden_beside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-
-
-def _flushed(path: Path, content: bytes) -> None:
+def _write_flushed(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -136,17 +167,23 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _manifest(folder: Path, digest: str | None) -> dict[str, Any]:
-    path = folder / MANIFEST
-    content = _read(path)
-    if digest is not None and (found := hashlib.sha256(content).hexdigest()) != digest:
-        raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{found[:12]}...")
+def _verified_files(folder: Path, digest: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest of a checkpoint, and the content of all its files by name."""
+    content = _read(folder / MANIFEST)
+    document = _manifest(folder / MANIFEST, content, digest)
+    others = {name: _verified(folder / name, **claim) for name, claim in document["files"].items()}
+    return document, {MANIFEST: content, **others}
+
+
+def _manifest(path: Path, content: bytes, digest: str) -> dict[str, Any]:
+    if (actual := hashlib.sha256(content).hexdigest()) != digest:
+        raise _damaged(path, f"must have SHA-256 {digest[:12]}...", f"{actual[:12]}...")
     try:
         document = json.loads(content)
         claims = document["files"][ARRAYS]
         whole = set(claims) == {"bytes", "sha256"} and isinstance(document["facts"], dict)
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, "must be a checkpoint's manifest", f"what cannot be read ({error!r})") from error
+        raise _damaged(path, "must be a checkpoint's manifest", f"an unreadable file ({error!r})") from error
     if not whole:
         raise _damaged(path, "must give sizes, digests and facts", f"{claims}")
     return document

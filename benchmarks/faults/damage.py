@@ -21,8 +21,9 @@ from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.upkeep.recovery import recover
-from tests.orchestrator.ledger.examples import event, sweep_record, trial_record
+from tests.orchestrator.ledger.examples import event, sweep_record, trial_record, writer
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 from trainables.tasks import TASKS
@@ -98,24 +99,24 @@ def _leave_without_a_word(root: Path) -> None:
         ledger = Ledger.open(_url(root))
         ledger.create_sweep(sweep_record(id=SWEEP), [event(SWEEP, 1)])
         for number in range(TRIALS):
-            _train(ledger, root, trial_record(number, sweep_id=SWEEP), complete=number == 0)
+            _train(writer(ledger, SWEEP), root, trial_record(number, sweep_id=SWEEP), complete=number == 0)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
 
 
-def _train(ledger: Ledger, root: Path, trial: TrialRecord, *, complete: bool) -> None:
-    ledger.add_trial(trial, [event(trial.key, 2)])
-    attempt = ledger.start_attempt(trial.key)
+def _train(write: SweepWriter, root: Path, trial: TrialRecord, *, complete: bool) -> None:
+    write.add_trial(trial, [event(trial.key, 2)])
+    attempt = write.start_attempt(trial.key)
     for step in (10, 20, 30) if complete else (10, 20):
-        path = root / "checkpoints" / SWEEP / trial.key / f"step-{step}"
-        saved = checkpoint.save(path, {"weights": np.full(200, float(step))}, {"step": step})
+        stem = root / "checkpoints" / SWEEP / trial.key / f"step-{step}"
+        saved = checkpoint.save(stem, {"weights": np.full(200, float(step))}, {"step": step})
         rows = [
-            CheckpointRecord(trial.key, step, kind, str(path), saved.digest, saved.bytes, {})
+            CheckpointRecord(trial.key, step, kind, str(saved.folder), saved.digest, saved.bytes, {})
             for kind in KINDS
         ]
-        ledger.record_report(attempt.id, step, {"val/accuracy": step / 30}, rows, [event(trial.key, step)])
+        write.record_report(attempt.id, step, {"val/accuracy": step / 30}, rows, [event(trial.key, step)])
     if complete:
-        ledger.end_attempt(attempt.id, "ENDED", trial_state="COMPLETE", value=1.0, best_step=30)
+        write.end_attempt(attempt.id, "ENDED", trial_state="COMPLETE", value=1.0, best_step=30)
 
 
 def _url(root: Path) -> str:

@@ -19,7 +19,8 @@ from benchmarks.faults.table import Dose, Row, Tally
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord
-from tests.orchestrator.ledger.examples import sweep_record, trial_record
+from orchestrator.ledger.writer import SweepWriter
+from tests.orchestrator.ledger.examples import sweep_record, trial_record, writer
 from trainables import checkpoint
 
 STEPS = 12
@@ -79,8 +80,9 @@ def _begin(folder: Path) -> None:
     """Make a ledger with a trial, and close it: SQLite's connections do not pass to a child."""
     ledger = Ledger.open(_url(folder))
     ledger.create_sweep(sweep_record(id=SWEEP))
-    ledger.add_trial(trial_record(key=KEY, sweep_id=SWEEP, total_steps=STEPS))
-    ledger.start_attempt(KEY)
+    write = writer(ledger, SWEEP)
+    write.add_trial(trial_record(key=KEY, sweep_id=SWEEP, total_steps=STEPS))
+    write.start_attempt(KEY)
     ledger.close()
 
 
@@ -89,9 +91,10 @@ def _work(folder: Path, n: int, told: int) -> int:
     answered = 0
     try:
         ledger = Ledger.open(_url(folder))
+        write = writer(ledger, SWEEP)
         ctypes.CDLL(None).fail_from(ctypes.c_long(n), ERRORS[n % 2])
         for step in range(1, STEPS + 1):
-            _report(ledger, folder, step)
+            _report(write, folder, step)
             os.write(told, b".")
             answered = step
     except Exception:  # noqa: BLE001 - whatever a failing disk makes of it
@@ -99,11 +102,11 @@ def _work(folder: Path, n: int, told: int) -> int:
     return answered
 
 
-def _report(ledger: Ledger, folder: Path, step: int) -> None:
-    path = folder / "checkpoints" / KEY / f"step-{step}"
-    saved = checkpoint.save(path, {"weights": np.full(50, float(step))}, {"step": step})
-    row = CheckpointRecord(KEY, step, "last", str(path), saved.digest, saved.bytes, {})
-    ledger.record_report(f"{KEY}.1", step, {"val/accuracy": step / STEPS}, [row])
+def _report(write: SweepWriter, folder: Path, step: int) -> None:
+    stem = folder / "checkpoints" / KEY / f"step-{step}"
+    saved = checkpoint.save(stem, {"weights": np.full(50, float(step))}, {"step": step})
+    row = CheckpointRecord(KEY, step, "last", str(saved.folder), saved.digest, saved.bytes, {})
+    write.record_report(f"{KEY}.1", step, {"val/accuracy": step / STEPS}, [row])
 
 
 def _found(folder: Path) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def _read(folder: Path) -> dict[str, Any]:
             "a gap between reports"
         )
         for row in ledger.checkpoints(KEY):
-            arrays, facts = checkpoint.load(Path(row.path))
+            arrays, facts = checkpoint.load(Path(row.path), row.digest)
             assert arrays["weights"][0] == facts["step"] == row.step, "another checkpoint"
         return {"torn": "", "kept": len(reports)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told

@@ -13,8 +13,7 @@ from orchestrator.data.fetching import Fetched
 from orchestrator.data.fetching import fetch as fetch_file
 from orchestrator.data.inventory import Holding, State, holdings, state
 from orchestrator.errors import BadInput
-from trainables.data.remote import Remote
-from trainables.data.task import Progress, Source, Task, TaskData
+from trainables.data.task import Progress, Remote, Source, Task, TaskData
 from trainables.tasks import TASKS
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.api.workspace import Workspace, sweep_named
 from orchestrator.errors import BadInput
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
-from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.selection import best_of_sweep

@@ -26,8 +26,8 @@ from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.errors import BadInput, Exit
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
-from orchestrator.ledger.lease_backends import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.selection import best_of_sweep

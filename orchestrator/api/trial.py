@@ -146,7 +146,7 @@ class Trial:
             NoStore: the shared store does not answer.
         """
         saved = self._best_checkpoint()
-        answer = self._evaluated(self._at_hand(saved))
+        answer = self._evaluated(self._at_hand(saved), saved.digest)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
         return Evaluation(answer["step"], answer["metrics"], recorded)
 
@@ -168,12 +168,13 @@ class Trial:
         Raises:
             BadInput: the trial has no checkpoint.
             NoStore: the shared store does not answer.
-            DamagedCheckpoint: a file of the checkpoint does not match its manifest.
+            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
-        folder = self.checkpoint
+        saved = self._best_checkpoint()
+        folder = self._at_hand(saved)
         from trainables.inference import Predictor  # JAX takes a second to import
 
-        return Predictor(folder)
+        return Predictor(folder, saved.digest)
 
     def history(self) -> TrialHistory:
         """Return every row of the ledger about this trial."""
@@ -215,11 +216,14 @@ class Trial:
         return saved
 
     def _at_hand(self, saved: CheckpointRecord) -> Path:
-        return store.at_hand(self.workspace.paths, self.record.sweep_id, self.key, saved.path)
+        with self.workspace.ledger() as ledger:
+            ledger_id = ledger.id
+        paths, sweep_id = self.workspace.paths, self.record.sweep_id
+        return store.at_hand(paths, ledger_id, sweep_id, self.key, saved.path, saved.digest)
 
-    def _evaluated(self, folder: Path) -> dict[str, Any]:
+    def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths
-        words = [str(folder), str(self.workspace.data), "validation", str(paths.compilations)]
+        words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],
             env={**os.environ, **worker_environment(0)},

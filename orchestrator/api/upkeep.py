@@ -91,7 +91,7 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
 
 
 def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:
-    at_hand = partial(store.at_hand, paths, record.id)
+    at_hand = partial(store.at_hand, paths, ledger.id, record.id)
     yield from check_ledger(ledger, record.id, paths.checkpoints(record.id), at_hand)
     if database := sqlite_path(paths.tracking_uri):
         yield from disagreements(ledger, record, Path(database))
@@ -100,7 +100,7 @@ def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Fin
 def collect_garbage(
     *, delete: bool = False, caches: bool = False, root: str | Path | None = None
 ) -> Collected:
-    """Find the files that no row of the ledger refers to.
+    """Find the files that no row of the ledger refers to, on this machine and in the store.
 
     Args:
         delete: whether to delete them.
@@ -109,6 +109,7 @@ def collect_garbage(
 
     Raises:
         BadInput: there is no ledger.
+        NoStore: the shared store does not answer.
     """
     paths = Workspace.at(root).paths
     garbage: list[Garbage] = []
@@ -128,7 +129,7 @@ def collect_garbage(
 
 def _deleted(garbage: list[Garbage], delete: bool) -> list[Garbage]:
     for entry in garbage if delete else ():
-        orphans.delete(entry.path)
+        orphans.collect(entry)
     return garbage
 
 

@@ -65,7 +65,7 @@ def gc(
     console = Console(soft_wrap=True, highlight=False)
     garbage = collected.garbage
     if as_json:
-        rows = [{"path": str(entry.path), "why": entry.why, "bytes": entry.bytes} for entry in garbage]
+        rows = [{"path": entry.path, "why": entry.why, "bytes": entry.bytes} for entry in garbage]
         print_json({"deleted": delete, "found": rows})
         return
     for entry in garbage:

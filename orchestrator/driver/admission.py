@@ -12,11 +12,13 @@ from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
+from orchestrator.driver.departure import Departure
 from orchestrator.errors import BadInput
 from orchestrator.ledger import stop_requests
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
@@ -81,6 +83,7 @@ class Claim:
         ledger: of the sweep.
         lease: of the sweep, held.
         observer: shows the progress.
+        departure: says when to leave.
     """
 
     sweep: SweepConfig
@@ -88,16 +91,23 @@ class Claim:
     ledger: Ledger
     lease: Lease
     observer: Observer
+    departure: Departure
+
+    @property
+    def writer(self) -> SweepWriter:
+        """Writer of the sweep's rows."""
+        return self.lease.writer
 
 
 @contextmanager
-def claimed(sweep: SweepConfig, run: Run, observer: Observer) -> Iterator[Claim]:
+def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departure) -> Iterator[Claim]:
     """Hold the lease of a sweep, after the preflight checks of its paths and checkpoints.
 
     Args:
         sweep: as the file describes it.
         run: this invocation.
         observer: shows why a lease takes long.
+        departure: ends the process when the lease is lost.
 
     Raises:
         BadInput: if a path or the file is wrong, or checkpoints are missing.
@@ -108,10 +118,11 @@ def claimed(sweep: SweepConfig, run: Run, observer: Observer) -> Iterator[Claim]
     with closing(Ledger.open(run.paths.ledger_url)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
-        with Lease(ledger, sweep.id, observer.say) as lease:
+        lost = f"{sweep.id}: another driver has taken over, so this one leaves."
+        with Lease(ledger, sweep.id, observer.say, lambda: departure.end(lost)) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
             stop_requests.forget(ledger, sweep.id)
-            yield Claim(sweep, run, ledger, lease, observer)
+            yield Claim(sweep, run, ledger, lease, observer, departure)
 
 
 def identify(

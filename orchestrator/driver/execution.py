@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import publication, signals, sweep_rows
+from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
 from orchestrator.errors import Exit
 from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
 from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop
@@ -22,6 +24,7 @@ from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
+from orchestrator.upkeep.deletions import deleting
 
 
 @contextmanager
@@ -31,16 +34,21 @@ def connected(claim: Claim) -> Iterator[None]:
     Raises:
         NoCluster: if Ray does not start, or the cluster cannot be joined.
     """
+    claim.departure.kill_at_the_end(cluster.kill_local_ray)
+    ray = cluster.connected(claim.run.hardware, claim.sweep.resources.gpu)
     with ExitStack() as stack:
-        with signals.preserved():
-            stack.enter_context(cluster.connected(claim.run.hardware, claim.sweep.resources.gpu))
+        # Python does not let Ray replace a handler in such a thread, but Ray's core replaces that of SIGTERM.
+        claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
         yield
 
 
 def with_slots(claim: Claim) -> SweepConfig:
     """Return the sweep with the share of a GPU for each trial that its number of slots gives."""
     run = claim.run
-    slotted = cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations))
+    slotted = claim.departure.interruptible(
+        lambda: cluster.with_slots(claim.sweep, str(run.data.absolute()), str(run.paths.compilations)),
+        lambda: _heed_stop_request(claim),
+    )
     if claim.sweep.resources.slots == "auto":
         claim.observer.say(f"{round(1 / slotted.resources.gpu)} trials share a GPU, by measurement.")
     return slotted
@@ -59,7 +67,7 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
     reports = ledger.reports(slotted.id)
     session = Session(
         slotted,
-        ledger,
+        claim.writer,
         _study(claim, reports),
         run.paths,
         run.data.absolute(),
@@ -67,19 +75,20 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
         node_wait=run.wait,
     )
 
-    def stop(name: str) -> None:
-        session.stop(f"stopped by {name}", "INTERRUPTED")
-        observer.say(f"{name}: saving every running trial; once more to leave at once.")
-
     def tick(session: Session) -> None:
+        if (reason := claim.departure.reason) and session.stopped is None:
+            session.stop(f"stopped by {reason}", "INTERRUPTED")
+            observer.say(f"{reason}: saving every running trial; once more to leave at once.")
         session.check_limits()
         observer.show(session.progress())
         nudge()
+        if run.paths.store:
+            delete()
 
-    with signals.handled(stop, cluster.kill_local_ray):
-        observer.show(session.progress())
+    observer.show(session.progress())
+    with deleting(claim.lease) as delete:
         tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
-        observer.show(session.progress())
+    observer.show(session.progress())
     return session.stopped
 
 
@@ -96,17 +105,29 @@ def evaluate_test(claim: Claim) -> None:
     sweep, run = claim.sweep, claim.run
     for trial, row in sweep_rows.without_test(claim):
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-        url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
-        request = cluster.EvaluationRequest(str(folder), data, "test", str(run.paths.compilations), url)
-        answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+        url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+        compilations = str(run.paths.compilations)
+        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
+        answer = claim.departure.interruptible(
+            partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
+            lambda: _heed_stop_request(claim),
+        )
+        claim.lease.check()
         if url:
-            store.fetch(folder, url)  # the report and the registered model read it on this machine
+            # The report and the registered model read it on this machine.
+            store.fetch(folder, url, row.digest)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
-        claim.ledger.add_evaluation(
+        claim.writer.add_evaluation(
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
+
+
+def _heed_stop_request(claim: Claim) -> None:
+    """Leave on a stop request that comes while no session looks for it."""
+    if host := asked_to_stop(claim.ledger, claim.sweep.id):
+        claim.departure.request(f"`stop` on {host}")
 
 
 def conclude(claim: Claim, stopped: Stop | None) -> Exit:
@@ -122,6 +143,7 @@ def conclude(claim: Claim, stopped: Stop | None) -> Exit:
     reason = stopped.reason if stopped else None
     if stopped is not None and stopped.state != "COMPLETE":
         state = stopped.state
+    claim.lease.check()
     published = publication.conclude(ledger, sweep.id, claim.run.paths, state, reason)
-    ledger.set_sweep_state(sweep.id, state, reason, events=published)
+    claim.writer.set_sweep_state(state, reason, events=published)
     return sweep_rows.exit_code(claim) if state in FINISHED_SWEEP else Exit.RESUMABLE

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from functools import wraps
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import signals, sweep_rows
+from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run, claimed
+from orchestrator.driver.departure import Departure
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
 from orchestrator.schedule import environment
 from orchestrator.tracking.shipper import Shipper
@@ -54,9 +55,10 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
-    with signals.interruptible(), claimed(sweep, run, observer) as claim:
+    with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         sweep_rows.check_integrity(claim)
         sweep_rows.enter(claim, _load_data(claim))
+        departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
                 how = "`--extend trials=N` goes on with it, `--new` starts another"
@@ -78,7 +80,9 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
 def _load_data(claim: Claim) -> TaskData:
     sweep, observer = claim.sweep, claim.observer
-    data = TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
+    data = claim.departure.interruptible(
+        lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
+    )
     observer.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
     return data
 
@@ -87,13 +91,14 @@ def _load_data(claim: Claim) -> TaskData:
 def _shipping(claim: Claim) -> Iterator[Shipper]:
     """Ship the outbox of a sweep to MLflow; on exit, wait a while for what is pending."""
     paths, observer = claim.run.paths, claim.observer
-    shipper = Shipper(paths.ledger_url, claim.sweep.id, paths.tracking_uri, paths.artifacts)
+    shipper = Shipper(claim.lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
+    claim.departure.kill_at_the_end(shipper.kill)
     try:
         yield shipper
     finally:
         observer.close()
-        pending = shipper.drain(claim.run.tracking_patience)
+        pending = shipper.drain(claim.run.tracking_patience, lambda: claim.departure.reason is not None)
         shipper.close()
         if pending:
             observer.say(f"{pending} records wait for MLflow; the next run of this command delivers them.")
@@ -110,5 +115,5 @@ def _resumable(claim: Claim) -> Iterator[None]:
     except NoCluster as lack:
         claim.observer.say(str(lack))
         sweep_rows.interrupt(claim, f"{lack.where} {lack.must}, got {lack.got}")
-    except KeyboardInterrupt:
-        sweep_rows.interrupt(claim, "interrupted while no trial ran")
+    except KeyboardInterrupt as departure:
+        sweep_rows.interrupt(claim, f"stopped by {departure}")

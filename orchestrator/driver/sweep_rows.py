@@ -45,12 +45,12 @@ def enter(claim: Claim, data: TaskData) -> None:
         ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     for key in claim.run.reopen:
-        ledger.reopen_trial(key)
-    if lost := ledger.lose_attempts(sweep.id):
+        claim.writer.reopen_trial(key)
+    if lost := claim.writer.lose_attempts():
         say(f"Ended {lost} attempts of a dead driver at their last report.")
     if changed := differences(known.document, sweep.document()):
         say(f"Changed: {'; '.join(changed)}.")
-        ledger.amend_sweep(sweep.id, sweep.document(), sweep.digest, known.facts)
+        claim.writer.amend_sweep(sweep.document(), sweep.digest, known.facts)
 
 
 def _new_record(sweep: SweepConfig, data: TaskData) -> SweepRecord:
@@ -103,8 +103,8 @@ def resume(claim: Claim) -> None:
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
     done = len(trials) - len(unfinished)
     claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
-    opened = events.trials_resumed(unfinished, events.milliseconds(time.time()))
-    ledger.set_sweep_state(sweep.id, "RUNNING", events=[events.sweep_started(record, sweep), *opened])
+    opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
+    claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 
 
 def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
@@ -138,9 +138,11 @@ def record_of(claim: Claim) -> SweepRecord:
 
 
 def interrupt(claim: Claim, reason: str) -> None:
-    """Set a sweep that no session runs to INTERRUPTED, in MLflow too."""
-    sweep_id, ledger = claim.sweep.id, claim.ledger
-    now = events.milliseconds(time.time())
+    """Set a sweep that no session runs to INTERRUPTED, in MLflow too; leave a finished one as it is."""
+    sweep_id = claim.sweep.id
+    if record_of(claim).finished_at:
+        return
+    now = events.milliseconds(claim.ledger.now())
     ended = events.sweep_ended(sweep_id, "INTERRUPTED", now, reason=reason)
-    closed = [*events.trials_left(ledger.trials(sweep_id), now), ended]
-    ledger.set_sweep_state(sweep_id, "INTERRUPTED", reason, events=closed)
+    closed = [*events.trials_left(claim.ledger.trials(sweep_id), now), ended]
+    claim.writer.set_sweep_state("INTERRUPTED", reason, events=closed)

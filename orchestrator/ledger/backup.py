@@ -4,6 +4,7 @@ SQLite keeps no checksums of its pages, and a flipped bit in its write-ahead log
 commit. Each commit is therefore also appended to a log, as one line with its own digest and number:
 
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
+    <sweeps>.backup/ledger.id           the id of the ledger
 
 A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
 has lost commits. Lines are not flushed to disk one by one, because the database is: after a power failure the
@@ -48,6 +49,29 @@ def backup_folder(address: URL) -> Path:
 def backup_file(address: URL, sweep_id: str) -> Path:
     """Return the log of one sweep."""
     return backup_folder(address) / f"{sweep_id}.log"
+
+
+def kept_id(address: URL) -> str | None:
+    """Return the id of a ledger as its backup has it, or None."""
+    try:
+        return _id_file(address).read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def keep_id(address: URL, ledger_id: str) -> None:
+    """Write the id of a ledger to its backup, unless the backup has it."""
+    if kept_id(address) == ledger_id:
+        return
+    file = _id_file(address)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_suffix(".new")
+    fresh.write_text(ledger_id)
+    fresh.replace(file)
+
+
+def _id_file(address: URL) -> Path:
+    return backup_folder(address) / "ledger.id"
 
 
 @contextmanager

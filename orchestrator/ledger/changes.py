@@ -6,12 +6,12 @@ Each change is idempotent: run twice, it changes nothing more and emits no event
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, insert, select, update
 
 from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
@@ -30,7 +30,7 @@ from orchestrator.ledger.records import (
     TrialState,
 )
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, REPORTS, SWEEPS, TRIALS
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
 # The state of a trial that will be started again; a lost attempt is not charged to the trial.
@@ -112,6 +112,14 @@ def start_attempt(
     return attempt
 
 
+def take_attempt(tx: Transaction, attempt_id: str, now: float) -> None:
+    """Record when a worker took an attempt; the first time stands."""
+    attempt = attempt_of(tx, attempt_id)
+    trial_of(tx, attempt.trial_key)
+    if attempt.state == "RUNNING" and attempt.taken_at is None:
+        tx.change(ATTEMPTS, attempt, taken_at=now)
+
+
 def lose_attempts(tx: Transaction, sweep_id: str) -> int:
     """End every attempt that a dead driver left running, at its last report; return how many there were."""
     sweep_of(tx, sweep_id)
@@ -125,12 +133,16 @@ def lose_attempts(tx: Transaction, sweep_id: str) -> int:
 
 
 def _last_report(tx: Transaction, attempt: AttemptRecord) -> float:
-    """Return the time of an attempt's last report, or of its start.
+    """Return the time of the last report of a trial's newest attempt, else when it was taken or started.
 
-    An attempt ends at this time, so that the time between two drivers is not charged to it.
+    An attempt ends at this time, so that the time between two drivers is not charged to it. A step is
+    recorded once and attempts report rising steps, so only the row of the highest step is read.
     """
-    newest = select(func.max(REPORT.c.at)).where(REPORT.c.attempt_id == attempt.id)
-    return float(tx.connection.execute(newest).scalar_one() or attempt.started_at)
+    of_trial = REPORT.c.trial_key == attempt.trial_key
+    newest = select(REPORT.c.attempt_id, REPORT.c.at).where(of_trial).order_by(REPORT.c.step.desc()).limit(1)
+    row = tx.connection.execute(newest).one_or_none()
+    own = row.at if row is not None and row.attempt_id == attempt.id else None
+    return float(own or attempt.taken_at or attempt.started_at)
 
 
 def record_report(
@@ -139,8 +151,12 @@ def record_report(
     checkpoints: Sequence[CheckpointRecord],
     events: Sequence[Event],
     node: str | None,
+    stored: Callable[[Path], str] | None = None,
 ) -> tuple[Path, ...]:
-    """Add the first report of a step, and its checkpoints; return the folders that no row refers to now."""
+    """Add the first report of a step, and its checkpoints; return the folders that no row refers to now.
+
+    With a store, `stored` returns the URL of a folder in it; what no row refers to is to be deleted there.
+    """
     trial = trial_of(tx, report.trial_key)
     attempt = tx.find(ATTEMPTS, report.attempt_id)
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
@@ -152,20 +168,41 @@ def record_report(
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
         tx.emit(events)
-    return keep_checkpoints(tx, report.trial_key, checkpoints)
+    unused = keep_checkpoints(tx, report.trial_key, checkpoints)
+    if stored is not None and unused:
+        delete_later(tx, trial.sweep_id, [stored(folder) for folder in unused], report.at)
+    return unused
+
+
+def delete_later(tx: Transaction, sweep_id: str, targets: Sequence[str], now: float) -> None:
+    """Note what is to be deleted outside the ledger once this transaction is committed."""
+    rows = [{"target": target, "sweep_id": sweep_id, "since": now, "tries": 0} for target in targets]
+    tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(targets)))
+    tx.connection.execute(insert(DELETION), rows)
+
+
+def end_deletions(tx: Transaction, sweep_id: str, done: Sequence[str], failed: Sequence[str]) -> None:
+    """Forget deletions that are done, and count another try of those that failed."""
+    tx.sweep_id = sweep_id
+    tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(done)))
+    more = update(DELETION).where(DELETION.c.target.in_(failed)).values(tries=DELETION.c.tries + 1)
+    tx.connection.execute(more)
 
 
 def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:
     """Add checkpoints, drop all but the newest generations of each kind, and return the unused folders."""
     if not new:
         return ()
-    kept = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
-    for record in new:
-        if (old := kept.get((record.kind, record.step))) is not None:
-            tx.delete(CHECKPOINTS, old)
-        tx.insert(CHECKPOINTS, record)
-        kept[record.kind, record.step] = record
-    return _dropped(tx, kept.values(), _superseded(kept.values()))
+    before = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
+    after = before | {(row.kind, row.step): row for row in new}
+    superseded = _superseded(after.values())
+    kept = [row for row in after.values() if row not in superseded]
+    for row in before.values():
+        if row not in kept:
+            tx.delete(CHECKPOINTS, row)
+    tx.insert(CHECKPOINTS, *(row for row in kept if row not in before.values()))
+    paths = {row.path for row in (*before.values(), *new)} - {row.path for row in kept}
+    return tuple(Path(path) for path in sorted(paths))
 
 
 def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
@@ -182,16 +219,6 @@ def _superseded(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
     newest_first = sorted(records, key=lambda record: -record.step)
     of_kind = {kind: [r for r in newest_first if r.kind == kind] for kind in ("best", "last")}
     return [record for kept in of_kind.values() for record in kept[GENERATIONS:]]
-
-
-def _dropped(
-    tx: Transaction, kept: Iterable[CheckpointRecord], dropped: Sequence[CheckpointRecord]
-) -> tuple[Path, ...]:
-    """Delete the rows of `dropped`, and return the folders that no remaining row refers to."""
-    for record in dropped:
-        tx.delete(CHECKPOINTS, record)
-    needed = {record.path for record in kept if record not in dropped}
-    return tuple(Path(path) for path in sorted({record.path for record in dropped} - needed))
 
 
 def forget_checkpoint(tx: Transaction, trial_key: str, path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoSpace
+from orchestrator.system import System
 from trainables.errors import Refusal
 
 Result = TypeVar("Result")
@@ -105,10 +105,9 @@ def connect(address: URL) -> Engine:
         BadInput: the driver for PostgreSQL is not installed.
     """
     if is_file(address):
-        engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
-        event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
+        return configured(
+            create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+        )
     try:
         return create_engine(
             address,
@@ -120,6 +119,13 @@ def connect(address: URL) -> Engine:
         where = address.render_as_string(hide_password=True)
         must = "needs the package psycopg"
         raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
+
+
+def configured(engine: Engine) -> Engine:
+    """Return an engine of SQLite whose connections and transactions are those of a ledger."""
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
 
 
 def flush(address: URL) -> None:
@@ -157,7 +163,7 @@ def with_retries(
     where: str,
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
+    system: System = System(),
 ) -> Result:
     """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
 
@@ -165,24 +171,24 @@ def with_retries(
         attempt: the transaction; running it twice must be correct.
         where: the ledger without its password, for errors.
         reconnect_seconds: how long a server may be unreachable.
-        sleep: waits that many seconds.
+        system: of the process.
 
     Raises:
         BadInput: the database stayed locked or unreachable.
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
-    began, wait, blocked = time.monotonic(), 0.1, 0
+    began, wait, blocked = system.monotonic(), 0.1, 0
     while True:
         try:
             return attempt()
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
             blocked += is_blocked
-            in_time = time.monotonic() + wait <= began + reconnect_seconds
+            in_time = system.monotonic() + wait <= began + reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
-        sleep(wait)
+        system.sleep(wait)
         wait = min(2 * wait, 5.0)
 
 

@@ -12,10 +12,22 @@ from sqlalchemy import Connection, Select, Table, select, text
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
-from orchestrator.ledger.connect import RECOVER, database_file, with_retries
+from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.rows import DIGEST_MODULUS, opened
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TALLY, TRIAL
+from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, opened
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    EVALUATION,
+    FORMER_NAMES,
+    METADATA,
+    MLFLOW_RUN,
+    OUTBOX,
+    REPORT,
+    SWEEP,
+    TALLY,
+    TRIAL,
+)
 
 
 @dataclass(frozen=True)
@@ -52,24 +64,35 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
     """
     if not ledger.is_file:
         return []
-    return with_retries(lambda: _verify(ledger, sweep_id, repair_backup), ledger.where)
+    if repair_backup:
+        backup.keep_id(ledger.address, ledger.id)
+    return ledger.retried(lambda: _verify(ledger, sweep_id, repair_backup))
 
 
 def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
     file, log = database_file(ledger.address), backup.backup_file(ledger.address, sweep_id)
-    with ledger.writer() as connection:
+    # A line of the backup is written after its commit, so read first it is not ahead of an intact database.
+    newest = backup.newest(log)
+    # A snapshot delays no writer. Under the lease of the sweep its rows do not change meanwhile.
+    with ledger.reader() as connection:
         _check_pages(connection, file)
         stored = _checked(connection, sweep_id, file)
-        newest = backup.newest(log)
         if newest > stored.commits:
             must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
         if stored.commits == 0 or stored == _tally_of(log):
             return []
-        if repair_backup:
-            backup.replace(log, _whole_state(connection, sweep_id, stored.commits))
+    if repair_backup:
+        _rewrite(ledger, sweep_id, log)
     repaired = " and has been rewritten" if repair_backup else ""
     return [f"The backup {log} was damaged or behind{repaired}."]
+
+
+def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
+    """Rewrite the backup of a sweep; the write lock keeps its lines in the order of the commits."""
+    with ledger.writer() as connection:
+        commits = connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one()
+        backup.replace(log, _whole_state(connection, sweep_id, commits))
 
 
 def _check_pages(connection: Connection, file: Path) -> None:
@@ -111,6 +134,7 @@ def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
     for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
         of_trial = table.c.trial_key == TRIAL.c.key
         yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
+    yield MLFLOW_RUN, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id)
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
 
 
@@ -144,11 +168,12 @@ def starts_whole(first: Entry) -> bool:
 def replay(
     entry: Entry, rows: dict[tuple[Any, ...], dict[str, Any]], only: tuple[str, ...] | None = None
 ) -> None:
-    """Apply an entry to rows by table and key, to the columns `only` or to all."""
-    for table, key, columns in entry.changes:
+    """Apply an entry, perhaps of an earlier version, to rows by table and key: the columns `only`, or all."""
+    for name, key, columns in entry.changes:
+        table = FORMER_NAMES.get(name, name)
         identity = (table, *key.values())
         if columns is None:
             rows.pop(identity, None)
             continue
-        row = rows.setdefault(identity, {})
+        row = rows.setdefault(identity, dict.fromkeys(later_columns(METADATA.tables[table])))
         row.update(columns if only is None else {name: columns[name] for name in only})

@@ -1,8 +1,7 @@
-"""The ledger: every query, and every change, each in a transaction of its own."""
+"""The ledger: every query, and the creation of sweeps. `SweepWriter` makes every other change."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,23 +20,18 @@ from orchestrator.ledger.connect import (
     parse,
     with_retries,
 )
-from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.lease_backends import busy, holds
+from orchestrator.ledger.holder import Token, busy
+from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.records import (
-    FINISHED_TRIAL,
     AttemptRecord,
-    AttemptState,
     CheckpointRecord,
     EvaluationRecord,
     Event,
     OutboxRow,
     ReportRecord,
     Role,
-    Segment,
     SweepRecord,
-    SweepState,
     TrialRecord,
-    TrialState,
 )
 from orchestrator.ledger.rows import (
     ATTEMPTS,
@@ -50,9 +44,10 @@ from orchestrator.ledger.rows import (
     Record,
     opened,
 )
-from orchestrator.ledger.schema import migrate
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.schema import ledger_id, migrate
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
 from orchestrator.ledger.transaction import Transaction
+from orchestrator.system import System
 
 Result = TypeVar("Result")
 
@@ -60,26 +55,34 @@ Result = TypeVar("Result")
 class Ledger:
     """The authority on every sweep of one database; safe to share between threads.
 
+    Args:
+        address: of the database.
+        engine: of the database.
+        system: of the process that uses the ledger.
+
     Attributes:
+        system: of the process that uses the ledger.
+        id: random, and kept when the ledger is rebuilt from its backup.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
     """
 
-    def __init__(self, address: URL, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+    id: str
+
+    def __init__(self, address: URL, engine: Engine, system: System = System()) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
-        self._engine, self._clock = engine, clock
-        self._fences: dict[str, int] = {}
+        self._engine, self.system = engine, system
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, clock: Callable[[], float] = time.time) -> Ledger:
+    def open(cls, url: str, *, create: bool = True, system: System = System()) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
-            clock: returns seconds since the epoch.
+            system: of the process that uses the ledger.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -88,9 +91,10 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), clock)
+        ledger = cls(address, connect(address), system)
         try:
             with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+            ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
         except BaseException:
             ledger.close()
             raise
@@ -99,149 +103,17 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({self.where})"
 
+    def now(self) -> float:
+        """Return seconds since the epoch, by the clock of this machine."""
+        return self.system.time()
+
     def close(self) -> None:
         """Close every connection."""
         self._engine.dispose()
 
     def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
         """Add a sweep, unless it exists."""
-        self._write(lambda tx: changes.create_sweep(tx, record, events), _always)
-
-    def set_sweep_state(
-        self, sweep_id: str, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
-    ) -> None:
-        """Set the state of a sweep, and the reason for it."""
-        now = self._clock()
-        self._write(lambda tx: changes.set_sweep_state(tx, sweep_id, state, reason, now, events), _always)
-
-    def amend_sweep(
-        self, sweep_id: str, document: Mapping[str, Any], digest: str, facts: Mapping[str, Any]
-    ) -> None:
-        """Replace the specification of a sweep, after a change that is allowed to an unfinished one."""
-        self._write(lambda tx: changes.amend_sweep(tx, sweep_id, document, digest, facts))
-
-    def add_trial(self, record: TrialRecord, events: Sequence[Event] = ()) -> None:
-        """Add a trial, unless it exists."""
-        self._write(lambda tx: changes.add_trial(tx, record, events))
-
-    def reopen_trial(self, trial_key: str, events: Sequence[Event] = ()) -> None:
-        """Set a FAILED trial WAITING; leave a trial in any other state as it is."""
-        self._write(lambda tx: changes.reopen_trial(tx, trial_key, events))
-
-    def start_attempt(self, trial_key: str, events: Sequence[Event] = ()) -> AttemptRecord:
-        """Start the next attempt of an unfinished trial; an attempt that is still running becomes LOST.
-
-        Raises:
-            ValueError: the trial is finished.
-        """
-        now = self._clock()
-        started: list[AttemptRecord] = []
-
-        def start(tx: Transaction) -> AttemptRecord:
-            # If the server was lost before it answered, the commit may stand: do not start a second attempt.
-            number = started[-1].number if started else None
-            started.append(changes.start_attempt(tx, trial_key, number, now, events))
-            return started[-1]
-
-        return self._write(start)
-
-    def lose_attempts(self, sweep_id: str) -> int:
-        """End the attempts that a dead driver left running; return how many there were.
-
-        Call it under the lease, before a sweep is resumed. Each attempt ends at its last report, so that the
-        time without a driver is not charged to the budget.
-        """
-        return self._write(lambda tx: changes.lose_attempts(tx, sweep_id))
-
-    def record_report(
-        self,
-        attempt_id: str,
-        step: int,
-        metrics: Mapping[str, float],
-        checkpoints: Sequence[CheckpointRecord] = (),
-        events: Sequence[Event] = (),
-        node: str | None = None,
-    ) -> tuple[Path, ...]:
-        """Add the first report of a step, and any checkpoints; ignore an attempt that is not the current one.
-
-        Args:
-            attempt_id: of the attempt.
-            step: that the attempt has reached.
-            metrics: at that step; empty for a checkpoint between two reports.
-            checkpoints: saved at that step.
-            events: put in the outbox by the same commit.
-            node: name of the machine that the attempt runs on.
-
-        Returns:
-            The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
-        """
-        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._clock())
-        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
-
-    def end_attempt(
-        self,
-        attempt_id: str,
-        state: AttemptState,
-        cause: str | None = None,
-        trial_state: TrialState | None = None,
-        value: float | None = None,
-        best_step: int | None = None,
-        events: Sequence[Event] = (),
-    ) -> bool:
-        """End an attempt, and set the state of its trial.
-
-        Args:
-            attempt_id: of the attempt; nothing changes if it has already ended.
-            state: ENDED by itself, LOST with its node or driver, or FAILED through an error of its own.
-            cause: why, in one phrase.
-            trial_state: the trial's state from now on; None leaves the trial to be started again.
-            value: the trial's best validation metric; required for COMPLETE.
-            best_step: the step of `value`.
-            events: put in the outbox by the same commit.
-
-        Returns:
-            Whether this call ended the attempt.
-        """
-        now, then = self._clock(), trial_state or changes.REISSUED[state]
-        return self._write(
-            lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events),
-            acted_on=lambda _: then in FINISHED_TRIAL,
-        )
-
-    def exploit(
-        self, attempt_id: str, segment: Segment, checkpoint: CheckpointRecord, events: Sequence[Event] = ()
-    ) -> bool:
-        """End an attempt whose trial continues from another trial's checkpoint with other hyperparameters.
-
-        Args:
-            attempt_id: of the attempt; nothing changes if it has already ended.
-            segment: the part of the trial that starts now.
-            checkpoint: the trial's own copy of the donor's checkpoint; it is pinned.
-            events: put in the outbox by the same commit.
-
-        Returns:
-            Whether this call ended the attempt.
-        """
-        now = self._clock()
-        return self._write(
-            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, events), acted_on=bool
-        )
-
-    def drop_checkpoint(self, trial_key: str, path: Path) -> None:
-        """Delete the rows of a checkpoint whose files turned out to be damaged."""
-        self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
-
-    def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
-        """Add an evaluation on a held-out split, unless it exists."""
-        self._write(lambda tx: changes.add_evaluation(tx, evaluation, events), _always)
-
-    def delivered(self, seqs: Sequence[int]) -> None:
-        """Mark events of the outbox as delivered."""
-        self._write(lambda tx: changes.deliver(tx, seqs))
-
-    def redeliver(self, sweep_id: str) -> int:
-        """Mark every delivered event of a sweep as not delivered; return how many there were."""
-        return self._write(lambda tx: changes.redeliver(tx, sweep_id))
+        self._write(lambda tx: changes.create_sweep(tx, record, events), None, lambda _: True)
 
     def sweep(self, sweep_id: str) -> SweepRecord | None:
         """Return a sweep, or None."""
@@ -287,6 +159,17 @@ class Ledger:
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
 
+    def deletions(self, sweep_id: str, limit: int) -> list[str]:
+        """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
+        query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
+        order = (DELETION.c.tries, DELETION.c.since)
+        return [row.target for row in self._read(query.order_by(*order).limit(limit))]
+
+    def reporters(self, trial_key: str) -> frozenset[str]:
+        """Return the ids of the attempts of a trial that were the first to report some step."""
+        query = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == trial_key).distinct()
+        return frozenset(row.attempt_id for row in self._read(query))
+
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
         at_best = (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step)
@@ -331,18 +214,31 @@ class Ledger:
             with self.reader() as connection:
                 return connection.execute(query).all()
 
-        return with_retries(attempt, self.where)
+        return self.retried(attempt)
 
     def _write(
-        self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False
+        self,
+        change: Callable[[Transaction], Result],
+        token: Token | None,
+        acted_on: Callable[[Result], bool],
     ) -> Result:
-        """Run a change as one transaction; flush it to disk if something outside will act on its result."""
+        """Run a change as one transaction, for `create_sweep` and for `SweepWriter`, and for nothing else.
+
+        Args:
+            change: running it twice must be correct.
+            token: that must be the newest of its sweep when the change is committed.
+            acted_on: returns True if something outside the ledger will act on a result, which is then flushed
+                to disk.
+
+        Raises:
+            Busy: the token is not the newest.
+        """
 
         def attempt() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection)
                 result = change(transaction)
-                self._check_fence(connection, transaction.sweep_id)
+                _check(connection, transaction, token)
                 number = transaction.close()
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
@@ -352,27 +248,19 @@ class Ledger:
                     append(log, Entry(number, transaction.changes))
                 return result
 
-        result = with_retries(attempt, self.where)
+        result = self.retried(attempt)
         if acted_on(result):
             self.flush()
         return result
+
+    def retried(self, attempt: Callable[[], Result]) -> Result:
+        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
+        return with_retries(attempt, self.where, system=self.system)
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""
         if self.is_file:
             flush(self.address)
-
-    def fence(self, sweep_id: str, token: int | None) -> None:
-        """Refuse changes to a sweep unless `token` is the newest of its lease; None lifts the fence."""
-        if token is None:
-            self._fences.pop(sweep_id, None)
-        else:
-            self._fences[sweep_id] = token
-
-    def _check_fence(self, connection: Connection, sweep_id: str | None) -> None:
-        token = self._fences.get(sweep_id or "")
-        if token is not None and not holds(connection, str(sweep_id), token):
-            raise busy(str(sweep_id), None)
 
     def reader(self) -> Connection:
         """Return a connection for reading, to be used as a context manager."""
@@ -386,15 +274,19 @@ class Ledger:
         return self._engine.connect().execution_options(**{WRITING: True})
 
 
+def _check(connection: Connection, transaction: Transaction, token: Token | None) -> None:
+    if token is None:
+        return
+    assert transaction.sweep_id in (None, token.sweep_id), "a writer changes the rows of its own sweep"
+    if not holds(connection, token):
+        raise busy(token.sweep_id, None)
+
+
 def _prepare_folder(file: Path, create: bool) -> None:
     if create:
         file.parent.mkdir(parents=True, exist_ok=True)
     elif not file.exists():
         raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
-
-
-def _always(_: object) -> bool:
-    return True
 
 
 def _owned_by(owner: str, column: Any) -> Any:

@@ -94,6 +94,7 @@ class AttemptRecord:
         id: `<trial key>.<number>`.
         number: counted from 1 within the trial.
         node: name of the machine; None until the first report.
+        taken_at: when a worker took it and began to hold resources; None if none has.
     """
 
     id: str
@@ -104,6 +105,15 @@ class AttemptRecord:
     node: str | None
     started_at: float
     ended_at: float | None = None
+    taken_at: float | None = None
+
+    @property
+    def held_from(self) -> float | None:
+        """Return when a worker began to hold resources for the attempt, or None if none did.
+
+        An earlier version did not record the time; an attempt with a node was taken after it was started.
+        """
+        return self.started_at if self.taken_at is None and self.node is not None else self.taken_at
 
 
 @dataclass(frozen=True)
@@ -154,6 +164,22 @@ class EvaluationRecord:
     split: str
     metrics: Mapping[str, float]
     at: float
+
+
+@dataclass(frozen=True)
+class MlflowRunRecord:
+    """The one MLflow run that gets the events of a sweep or of a trial.
+
+    Attributes:
+        run: sweep id or trial key.
+        run_id: MLflow's id.
+        number: of the token under which the run was recorded.
+    """
+
+    sweep_id: str
+    run: str
+    run_id: str
+    number: int
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
     EvaluationRecord,
+    MlflowRunRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, MLFLOW_RUN, REPORT, SWEEP, TRIAL
 
 Record = TypeVar("Record")
 
@@ -102,8 +103,10 @@ def opened(table: Table, row: Sequence[Any]) -> dict[str, Any]:
 
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
     """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
-    columns = [row[name] for name in _columns(table) if name not in UNDIGESTED]
-    content = repr((table.name, columns)).encode("utf-8", "backslashreplace")
+    columns = [row[name] for name in _digested(table)]
+    later = [(name, row[name]) for name in later_columns(table) if row[name] is not None]
+    name = table.info.get("digested_as", table.name)
+    content = repr((name, columns + later)).encode("utf-8", "backslashreplace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) % DIGEST_MODULUS
 
 
@@ -134,6 +137,17 @@ def _columns(table: Table) -> tuple[str, ...]:
 
 
 @cache
+def later_columns(table: Table) -> tuple[str, ...]:
+    """Return the names of the columns that rows of an earlier version of `table` lack."""
+    return tuple(column.name for column in table.columns if column.info.get("later"))
+
+
+@cache
+def _digested(table: Table) -> tuple[str, ...]:
+    return tuple(name for name in _columns(table) if name not in {*UNDIGESTED, *later_columns(table)})
+
+
+@cache
 def _floats(table: Table) -> frozenset[str]:
     return frozenset(column.name for column in table.columns if isinstance(column.type, Float))
 
@@ -153,5 +167,6 @@ ATTEMPTS = Codec(AttemptRecord, ATTEMPT)
 REPORTS = Codec(ReportRecord, REPORT)
 CHECKPOINTS = Codec(CheckpointRecord, CHECKPOINT)
 EVALUATIONS = Codec(EvaluationRecord, EVALUATION)
+MLFLOW_RUNS = Codec(MlflowRunRecord, MLFLOW_RUN)
 
-CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, EVALUATIONS)
+CODECS: tuple[Codec[Any], ...] = (SWEEPS, TRIALS, ATTEMPTS, REPORTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS)

@@ -6,15 +6,16 @@ import sqlite3
 from pathlib import Path
 
 from filelock import FileLock
-from sqlalchemy import URL, Connection, Engine, inspect, text
+from sqlalchemy import URL, Connection, Engine, inspect, select, text
 
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.ledger.backup import backup_folder
+from orchestrator.ledger.backup import backup_folder, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
+from orchestrator.ledger.tables import IDENTITY
 
 # A table of its own, so that MLflow's migrations on the same server and these never meet.
 VERSION_TABLE = "ledger_version"
-HEAD = "0002"
+HEAD = "0003"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
 # Any number that no other program of the server locks; the digits spell "sweep" on a telephone.
@@ -39,6 +40,13 @@ def migrate(engine: Engine, address: URL) -> None:
             remedy = "Run `recover` to rebuild it, or remove its backup to start anew."
             raise Damaged(f"ledger {file}", "must hold the sweeps of its backup", "an empty one", remedy)
         create_tables(engine, file)
+        keep_id(address, ledger_id(engine))
+
+
+def ledger_id(engine: Engine) -> str:
+    """Return the random id of a ledger."""
+    with engine.connect() as connection:
+        return str(connection.execute(select(IDENTITY.c.id)).scalar_one())
 
 
 def create_tables(engine: Engine, file: Path) -> None:

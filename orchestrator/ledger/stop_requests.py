@@ -5,11 +5,8 @@ A request addresses the driver that runs at that time. The next driver starts by
 
 from __future__ import annotations
 
-import socket
-
 from sqlalchemy import delete, insert, select
 
-from orchestrator.ledger.connect import with_retries
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import STOP_REQUEST
 
@@ -20,9 +17,10 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
     def ask() -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-            connection.execute(insert(STOP_REQUEST).values(sweep_id=sweep_id, asker=socket.gethostname()))
+            request = {"sweep_id": sweep_id, "asker": ledger.system.host(), "at": ledger.now()}
+            connection.execute(insert(STOP_REQUEST).values(**request))
 
-    with_retries(ask, ledger.where)
+    ledger.retried(ask)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
@@ -34,7 +32,7 @@ def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
                 select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
             ).scalar_one_or_none()
 
-    return with_retries(look, ledger.where)
+    return ledger.retried(look)
 
 
 def forget(ledger: Ledger, sweep_id: str) -> None:
@@ -44,4 +42,4 @@ def forget(ledger: Ledger, sweep_id: str) -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
 
-    with_retries(drop, ledger.where)
+    ledger.retried(drop)

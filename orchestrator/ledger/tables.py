@@ -6,6 +6,12 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, In
 
 METADATA = MetaData()
 
+LATER = {"later": True}
+"""Marks a column that a later version added: while it is NULL, the digest of a row does not depend on it."""
+
+FORMER_NAMES = {"reading": "evaluation", "wish": "stop_request"}
+"""The table that a former name stands for, in the backups of earlier versions."""
+
 # SQLite assigns row numbers only in a column of exactly this type.
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 
@@ -62,6 +68,7 @@ ATTEMPT = Table(
     Column("node", Text),
     Column("started_at", Float(53), nullable=False),
     Column("ended_at", Float(53)),
+    Column("taken_at", Float(53), info=LATER),
     Column("row_digest", BigInteger, nullable=False),
     Index("attempt_of_trial", "trial_key", "number", unique=True),
 )
@@ -93,7 +100,7 @@ CHECKPOINT = Table(
 )
 
 EVALUATION = Table(
-    "reading",
+    "evaluation",
     METADATA,
     Column("trial_key", Text, ForeignKey("trial.key"), primary_key=True),
     Column("step", BigInteger, primary_key=True),
@@ -102,6 +109,9 @@ EVALUATION = Table(
     Column("metrics", Text, nullable=False),
     Column("row_digest", BigInteger, nullable=False),
     sqlite_with_rowid=False,
+    info={
+        "digested_as": "reading"
+    },  # the name of the table when the digests of its oldest rows were computed
 )
 
 OUTBOX = Table(
@@ -119,22 +129,50 @@ OUTBOX = Table(
 )
 Index("outbox_pending", OUTBOX.c.sweep_id, OUTBOX.c.delivered, OUTBOX.c.seq)
 
+MLFLOW_RUN = Table(
+    "mlflow_run",
+    METADATA,
+    Column("sweep_id", Text, ForeignKey("sweep.id"), primary_key=True),
+    Column("run", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("row_digest", BigInteger, nullable=False),
+)
+"""MLflow's id of the one run that gets the events of `run`, and the number of the token that recorded it."""
+
+# No result is in the tables below, so their rows have no digests and are in no backup.
+
 LEASE = Table(
     "lease",
     METADATA,
     Column("sweep_id", Text, primary_key=True),
-    Column("token", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
     Column("expires_at", Float(53), nullable=False),
 )
+"""The newest token of each sweep: its number, its holder, and when it expires by the clock of the server."""
 
 STOP_REQUEST = Table(
-    "wish",
+    "stop_request",
     METADATA,
     Column("sweep_id", Text, primary_key=True),
     Column("asker", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
 )
-"""Pending stop requests, with the machine that asked. Like a lease, a request is no result: no row digest."""
+"""Pending stop requests: the machine that asked, and when."""
+
+DELETION = Table(
+    "deletion",
+    METADATA,
+    Column("target", Text, primary_key=True),
+    Column("sweep_id", Text, nullable=False),
+    Column("since", Float(53), nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""Folders and URLs of checkpoints that are to be deleted, since when, and how often deleting them failed."""
+
+IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))
+"""The random id of this ledger, in one row: it keeps apart the files of ledgers that share a store."""
 
 TALLY = Table(
     "tally",

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Connection,
     Delete,
     Insert,
+    Row,
     Select,
     Table,
     Update,
@@ -123,12 +124,16 @@ class Transaction:
             rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
-    def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
+    def mark(self, rows: Sequence[Row[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or as not delivered."""
-        for row in rows:
-            values = opened(OUTBOX, row)
-            old = sealed(OUTBOX, values)
-            self._update(OUTBOX, old, sealed(OUTBOX, {**values, "delivered": delivered}))
+        pairs = [(dict(row._mapping), opened(OUTBOX, row)) for row in rows]
+        marked = [(old, sealed(OUTBOX, {**values, "delivered": delivered})) for old, values in pairs]
+        if marked:
+            names = ("delivered", "row_digest")
+            changed = [({name: new[name] for name in names}, old) for old, new in marked]
+            self.connection.execute(_MARK, [columns | _bound(_key(OUTBOX, old)) for columns, old in changed])
+            for columns, old in changed:
+                self._record(OUTBOX, old, columns, 0, columns["row_digest"] - old["row_digest"])
 
     def close(self) -> int | None:
         """Update the sweep's tally and return the number of this commit.
@@ -175,6 +180,8 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
     return {f"key_{name}": value for name, value in key.items()}
 
 
+# With its columns named, so that one statement marks many rows.
+_MARK = statements(OUTBOX).update.values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
 _LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,57 @@ from ray.tune.stopper import Stopper
 from orchestrator.assignment import Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.engines import Engines
+from orchestrator.session.attempts import has_finite_objective
 from orchestrator.session.session import Session
 
 TICK_SECONDS = 0.5
 """Shortest time between two ticks."""
 
 _SESSIONS: dict[str, Session] = {}
+_ENGINES: dict[str, Engines] = {}
+_TICKERS: dict[str, Ticker] = {}
+
+
+class Ticker:
+    """Calls a function every `TICK_SECONDS`, or less often if Tune is busy.
+
+    Args:
+        tick: called with the session.
+        session: its argument.
+    """
+
+    def __init__(self, tick: Callable[[Session], None], session: Session) -> None:
+        self._tick, self._session = tick, session
+        self._ticked_at = float("-inf")
+
+    def __call__(self) -> bool:
+        """Tick if it is time; return True if so."""
+        now = time.monotonic()
+        if now - self._ticked_at < TICK_SECONDS:
+            return False
+        self._ticked_at = now
+        self._tick(self._session)
+        return True
 
 
 @contextmanager
-def registered(session: Session) -> Iterator[None]:
-    """Make a session reachable for the search algorithm, the stopper and the callback of its sweep."""
-    _SESSIONS[session.sweep.id] = session
+def registered(
+    session: Session, engines: Engines, tick: Callable[[Session], None] = lambda _: None
+) -> Iterator[None]:
+    """Make a session and its engines reachable for the search algorithm, the stopper and the callback.
+
+    Args:
+        session: of the sweep.
+        engines: of the sweep.
+        tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
+    """
+    sweep_id = session.sweep.id
+    _SESSIONS[sweep_id], _ENGINES[sweep_id] = session, engines
+    _TICKERS[sweep_id] = Ticker(tick, session)
     try:
         yield
     finally:
-        del _SESSIONS[session.sweep.id]
+        del _SESSIONS[sweep_id], _ENGINES[sweep_id], _TICKERS[sweep_id]
 
 
 def session_of(sweep_id: str) -> Session:
@@ -65,14 +101,18 @@ class SessionSearch(SearchAlgorithm):
         (self._experiment,) = experiments
 
     def next_trial(self) -> Trial | None:
-        """Return a Tune trial with the id of the next attempt, or None if nothing is to be launched now."""
+        """Return a Tune trial with the id of the next attempt, or None if nothing is to be launched now.
+
+        While no trial runs, Tune does nothing but ask for the next one, once a second: so it is time to tick.
+        """
+        _TICKERS[self._sweep_id]()
         experiment = self._experiment
         assert experiment is not None, "Tune adds the experiment before it asks for trials"
         if self.is_finished() or (assignment := session_of(self._sweep_id).next_assignment()) is None:
             return None
         return Trial(
             experiment.run_identifier,
-            config=assignment.to_config(),
+            config=_ENGINES[self._sweep_id].seat(assignment).to_config(),
             trial_id=assignment.attempt_id,
             experiment_tag=assignment.attempt_id,
             storage=experiment.storage,
@@ -91,6 +131,9 @@ class SessionSearch(SearchAlgorithm):
 class SessionStopper(Stopper):
     """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
 
+    It also ends an attempt whose objective is not finite. Tune asks the stopper before the stopping rule, so
+    the rule never sees such a value.
+
     Args:
         sweep_id: of the session's sweep.
     """
@@ -99,8 +142,9 @@ class SessionStopper(Stopper):
         self._sweep_id = sweep_id
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return True if the session is stopping."""
-        return session_of(self._sweep_id).stopped is not None
+        """Return True if the session is stopping, or if the objective is not finite."""
+        session = session_of(self._sweep_id)
+        return session.stopped is not None or not has_finite_objective(result, session.sweep.metric)
 
     def stop_all(self) -> bool:
         """Return True if the session is stopping and no attempt runs."""
@@ -114,31 +158,35 @@ class SessionCallback(Callback):
     Args:
         sweep_id: of the session's sweep.
         deadline: seconds that an attempt may stay silent.
-        tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
     """
 
-    def __init__(self, sweep_id: str, deadline: float, tick: Callable[[Session], None]) -> None:
+    def __init__(self, sweep_id: str, deadline: float) -> None:
         self._sweep_id = sweep_id
-        self._engines = Engines()
         self._deadline = deadline
-        self._tick = tick
-        self._ticked_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {"sweep_id": self._sweep_id}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Report that a worker has taken an attempt."""
-        session_of(self._sweep_id).started(trial.trial_id)
+        """Report that a worker has taken an attempt, unless its engine must get a device first."""
+        if not self._engines.ensure(trial.trial_id):
+            session_of(self._sweep_id).started(trial.trial_id)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         """Report an outcome."""
-        outcome = Outcome.from_result(result)
-        if outcome.engine is not None:
-            self._engines.note(trial.trial_id, outcome.engine)
-        session_of(self._sweep_id).reported(trial.trial_id, outcome)
+        outcome, session = Outcome.from_result(result), session_of(self._sweep_id)
+        if outcome.queued and outcome.engine is None:
+            self._engines.ensure(trial.trial_id)
+            return
+        if outcome.queued:
+            self._engines.entered(trial.trial_id)
+            session.started(trial.trial_id)
+        if outcome.alone or outcome.metrics:
+            self._engines.tested(trial.trial_id, alone=outcome.alone)
+        cause = self._engines.cause_of(trial.trial_id, outcome.failure)
+        session.reported(trial.trial_id, replace(outcome, failure=cause))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Report the end of an attempt whose process lives."""
@@ -155,12 +203,9 @@ class SessionCallback(Callback):
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         """Tick, and kill silent attempts."""
-        now = time.monotonic()
-        if now - self._ticked_at < TICK_SECONDS:
+        if not _TICKERS[self._sweep_id]():
             return
-        self._ticked_at = now
         session = session_of(self._sweep_id)
-        self._tick(session)
         for attempt_id in session.silent(self._deadline):
             self._kill(attempt_id, trials, session)
 
@@ -168,9 +213,12 @@ class SessionCallback(Callback):
         """Let the engines end: evaluation of the best trial needs their devices."""
         self._engines.retire()
 
+    @property
+    def _engines(self) -> Engines:
+        return _ENGINES[self._sweep_id]
+
     def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
-        session.condemn(attempt_id, "hung")
-        self._engines.kill(attempt_id)
+        session.condemn(attempt_id, self._engines.kill(attempt_id))
         for trial in trials:
             if trial.trial_id == attempt_id and (actor := ray_private.actor_of(trial)) is not None:
                 ray.kill(actor)

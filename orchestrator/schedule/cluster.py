@@ -104,6 +104,7 @@ class EvaluationRequest(NamedTuple):
     """The arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
+    digest: str
     data: str
     split: str
     compilations: str

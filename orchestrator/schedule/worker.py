@@ -24,9 +24,9 @@ class Worker(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the resources that the assignment names."""
+        """Return the resources that the assignment names, less the device that a shared engine holds."""
         assignment = Assignment.from_config(config)
-        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu}
+        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if assignment.slots == 1 else 0}
         return tune.PlacementGroupFactory([{name: share for name, share in resources.items() if share}])
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Worker(tune.Trainable):
             raise RuntimeError("this machine is being preempted")
         self._begun = True
         outcome = self._engine.advance(self._assignment)
-        return replace(outcome, node=socket.gethostname()).to_result()
+        return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     def _release(self) -> None:
         if self._engine is not None:
@@ -71,4 +71,4 @@ class Worker(tune.Trainable):
 
 
 def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine:
-    return SharedEngine(assignment.slots) if assignment.slots > 1 else OwnEngine()
+    return SharedEngine() if assignment.slots > 1 else OwnEngine()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from orchestrator.assignment import Assignment, Outcome
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_START, UNCHARGED
+from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -30,7 +31,7 @@ class Running:
 
     Attributes:
         trial: the trial's row when the attempt was launched.
-        resumed: checkpoint folder that the attempt resumed from, or None.
+        resumed: path of the checkpoint that the attempt resumed from, as the ledger records it, or None.
         step: last step reported.
         best: best validation value so far, or None.
         best_step: its step.
@@ -58,7 +59,7 @@ class Attempts:
 
     Args:
         sweep: of the attempts.
-        ledger: of the sweep.
+        writer: of the sweep.
         study: of the sweep.
         paths: where files are written.
         data: folder of the data sets.
@@ -67,12 +68,13 @@ class Attempts:
 
     Attributes:
         running: by attempt id.
+        spending: the time in which workers held resources.
     """
 
     def __init__(
         self,
         sweep: SweepConfig,
-        ledger: Ledger,
+        writer: SweepWriter,
         study: Study,
         paths: Paths,
         data: Path,
@@ -80,9 +82,10 @@ class Attempts:
         board: TrialBoard,
         clock: Callable[[], float],
     ) -> None:
-        self._sweep, self._ledger, self._study, self._paths, self._data = sweep, ledger, study, paths, data
+        self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
         self._board, self._clock = board, clock
         self.running: dict[str, Running] = {}
+        self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
 
     @property
@@ -94,25 +97,33 @@ class Attempts:
 
     def launch(self, trial: TrialRecord) -> Assignment:
         """Commit the next attempt of a trial and return its assignment."""
-        attempt = self._ledger.start_attempt(trial.key)
+        past = self._writer.ledger.attempts(trial.key)
+        attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
-        rows, now = self._ledger.checkpoints(trial.key), self._clock()
+        rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
         self.running[attempt.id], assignment = launched(
-            attempt.id, trial, rows, sweep=self._sweep, paths=self._paths, data=self._data, now=now
+            attempt.id,
+            trial,
+            rows,
+            sweep=self._sweep,
+            paths=self._paths,
+            ledger_id=self._writer.ledger.id,
+            data=self._data,
+            now=now,
         )
-        return assignment
+        return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""
         if run := self.running.get(attempt_id):
-            run.started, run.reported_at = True, self._clock()
+            self._take(attempt_id, run)
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its metrics and its checkpoint."""
         run = self.running.get(attempt_id)
         if run is None:
             return  # a late report of an attempt that has already ended
-        run.started, run.reported_at = True, self._clock()
+        self._take(attempt_id, run)
         if outcome.queued:
             return
         outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
@@ -120,9 +131,22 @@ class Attempts:
             return
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
-        url = self._paths.stored(self._sweep.id, run.trial.key)
-        for folder in _commit(self._ledger, attempt_id, outcome, best=best):
-            store.discard(folder, url)
+        url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
+        for folder in _commit(self._writer, attempt_id, outcome, best=best, url=url):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _take(self, attempt_id: str, run: Running) -> None:
+        """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
+        run.reported_at = self._clock()
+        if not run.started:
+            run.started = True
+            self.spending.take(attempt_id, run.reported_at)
+            self._writer.take_attempt(attempt_id)
+
+    def remove(self, attempt_id: str) -> Running:
+        """Remove an attempt that has ended, and return it."""
+        self.spending.end(attempt_id, self._clock())
+        return self.running.pop(attempt_id)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
         """Pass a value on to the study; return True if it is the best of its trial so far."""
@@ -144,24 +168,24 @@ class Attempts:
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""
-        key = self.running.pop(attempt_id).trial.key
+        key = self.remove(attempt_id).trial.key
         if cause == "node lost":
             self._lost_at.append(self._clock())
         due = self._clock() + wait
         if cause in UNCHARGED:
-            self._ledger.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
+            self._writer.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
             self._board.retry(key, "PREEMPTED", due)
         else:
-            self._ledger.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
+            self._writer.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
             self._board.retry(key, "WAITING", due)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
-        run = self.running.pop(attempt_id)
+        run = self.remove(attempt_id)
         trial = run.trial
         value = None if state == "FAILED" else run.best
-        now = events.milliseconds(time.time())
-        self._ledger.end_attempt(
+        now = events.milliseconds(self._writer.ledger.now())
+        self._writer.end_attempt(
             attempt_id,
             "FAILED" if state == "FAILED" else "ENDED",
             cause,
@@ -187,6 +211,7 @@ def launched(
     *,
     sweep: SweepConfig,
     paths: Paths,
+    ledger_id: str,
     data: Path,
     now: float,
 ) -> tuple[Running, Assignment]:
@@ -198,14 +223,14 @@ def launched(
         checkpoints: of the trial.
         sweep: of the trial.
         paths: where files are written.
+        ledger_id: of the ledger of the sweep.
         data: folder of the data sets.
         now: time of the launch, by the session's clock.
     """
     last, best = _of_kind(checkpoints, "last"), _of_kind(checkpoints, "best")
-    resume = str(paths.at_hand(sweep.id, trial.key, last.path)) if last else None
     run = Running(
         trial,
-        resume,
+        last.path if last else None,
         last.step if last else 0,
         best.metrics[sweep.metric] if best else None,
         best.step if best else None,
@@ -220,47 +245,58 @@ def launched(
         gpu=sweep.resources.gpu,
         data=str(data),
         checkpoints=str(paths.trial_checkpoints(sweep.id, trial.key)),
-        resume=resume,
-        resume_digest=last.digest if last else None,
+        resume=_resume(last, paths.at_hand(sweep.id, trial.key, last.path)) if last else None,
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
-        store=paths.stored(sweep.id, trial.key),
+        store=paths.stored(ledger_id, sweep.id, trial.key),
     )
     return run, assignment
+
+
+def _resume(row: CheckpointRecord, folder: Path) -> SavedCheckpoint:
+    return SavedCheckpoint(str(folder), row.step, row.digest, row.bytes)
 
 
 def _of_kind(rows: Sequence[CheckpointRecord], kind: CheckpointKind) -> CheckpointRecord | None:
     return next((row for row in rows if row.kind == kind), None)
 
 
+def has_finite_objective(metrics: Mapping[str, Any], metric: str) -> bool:
+    """Return True unless metrics hold an objective that is infinite or NaN."""
+    return math.isfinite(metrics.get(metric, 0.0))
+
+
 def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     """Return an outcome unchanged if its objective is finite, else as a failure that the study never sees."""
-    value = outcome.metrics.get(metric, 0.0)
-    if math.isfinite(value):
+    if has_finite_objective(outcome.metrics, metric):
         return outcome
-    message = f"{metric} is {value}"
+    message = f"{metric} is {outcome.metrics[metric]}"
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 
-def _commit(ledger: Ledger, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
+def _commit(
+    writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool, url: str | None
+) -> Sequence[Path]:
     """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
 
     Args:
-        ledger: of the sweep.
+        writer: of the sweep.
         attempt_id: of the attempt.
         outcome: without a failure.
         best: whether the value is the best of its trial so far.
+        url: of the trial's folder in the store, or None without a store.
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(time.time())
-    return ledger.record_report(
+    now = events.milliseconds(writer.ledger.now())
+    return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
         events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
         node=outcome.node,
+        stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
     )
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState, TrialState
+from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
 
-UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full"})
+UNCHARGED = frozenset(
+    {"interrupted", "node lost", "driver lost", "disk full", "store lost", "engine lost", "slot lost"}
+)
 """Causes that say nothing about the trial: retried at once and without limit."""
 
 ALLOWED_RETRIES = {
     "worker lost": 3,
-    "engine lost": 3,
-    "store lost": 3,
+    "engine crash": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,
@@ -42,7 +43,7 @@ class Stop:
 
     Attributes:
         reason: for people.
-        state: of the sweep afterwards: INTERRUPTED, PAUSED until a disk has space, or COMPLETE.
+        state: of the sweep afterwards: INTERRUPTED or COMPLETE.
     """
 
     reason: str
@@ -60,11 +61,11 @@ def hopeless(states: Iterable[TrialState]) -> bool:
 
 @dataclass(frozen=True)
 class Spent:
-    """Time that attempts have taken.
+    """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
 
     Attributes:
-        hours: wall-clock hours in which at least one attempt ran; the time between two drivers does not
-            count.
+        hours: wall-clock hours in which at least one worker held resources; the time between two drivers does
+            not count.
         attempt_hours: hours of all attempts, summed; times the GPU share of an attempt they are GPU hours.
     """
 
@@ -72,22 +73,58 @@ class Spent:
     attempt_hours: float
 
 
-def spent(attempts: Iterable[AttemptRecord], now: float) -> Spent:
-    """Add up attempts.
-
-    Args:
-        attempts: of a sweep; one without an end is still running.
-        now: end of the running attempts, in seconds since the epoch.
-    """
+def spent(attempts: Iterable[AttemptRecord]) -> Spent:
+    """Add up the attempts of a sweep that have ended."""
     # The clock may have been set back while an attempt ran.
     spans = sorted(
-        (attempt.started_at, max(attempt.ended_at or now, attempt.started_at)) for attempt in attempts
+        (start, max(attempt.ended_at, start))
+        for attempt in attempts
+        if (start := attempt.held_from) is not None and attempt.ended_at is not None
     )
     busy, reached = 0.0, float("-inf")
     for start, end in spans:
         busy += max(end - max(start, reached), 0.0)
         reached = max(reached, end)
     return Spent(busy / _HOUR, sum(end - start for start, end in spans) / _HOUR)
+
+
+class Spending:
+    """Adds up the time in which workers hold resources, without reading an attempt twice.
+
+    Args:
+        attempts: of earlier drivers.
+    """
+
+    def __init__(self, attempts: Iterable[AttemptRecord]) -> None:
+        before = spent(attempts)
+        self._busy, self._held = before.hours * _HOUR, before.attempt_hours * _HOUR
+        self._taken: dict[str, float] = {}
+        self._sum_taken, self._busy_since = 0.0, 0.0
+
+    def take(self, attempt_id: str, now: float) -> None:
+        """Count an attempt from now on, unless it counts already."""
+        if attempt_id in self._taken:
+            return
+        if not self._taken:
+            self._busy_since = now
+        self._taken[attempt_id] = now
+        self._sum_taken += now
+
+    def end(self, attempt_id: str, now: float) -> None:
+        """Count an attempt until now; one that no worker has taken costs nothing."""
+        taken = self._taken.pop(attempt_id, None)
+        if taken is None:
+            return
+        self._sum_taken -= taken
+        self._held += now - taken
+        if not self._taken:
+            self._busy += now - self._busy_since
+
+    def total(self, now: float) -> Spent:
+        """Return the time spent until now, by the clock of the calls of `take` and `end`."""
+        busy = self._busy + (now - self._busy_since if self._taken else 0.0)
+        held = self._held + len(self._taken) * now - self._sum_taken
+        return Spent(busy / _HOUR, held / _HOUR)
 
 
 def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
@@ -108,16 +145,27 @@ def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
 # ------------------------------------------------------------------ retries
 
 
-def wait_before_retry(cause: str, past: Sequence[AttemptRecord]) -> float | None:
+def wait_before_retry(
+    cause: str, past: Sequence[AttemptRecord], progressed: Collection[str] = ()
+) -> float | None:
     """Return the seconds to wait before the next attempt of a trial, or None if it has no retry left.
+
+    Only the failures since the trial's last progress count: an attempt that reports a step beyond all earlier
+    ones makes the failures before it void.
 
     Args:
         cause: of the attempt that has failed now.
-        past: the trial's earlier attempts, without that one.
+        past: the trial's attempts, in their order; the one that has failed now may be among them.
+        progressed: ids of the attempts that were the first to report some step of the trial.
     """
     if cause in UNCHARGED:
         return 0.0
-    charged = [attempt.cause for attempt in past if attempt.cause in ALLOWED_RETRIES]
+    charged: list[str] = []
+    for attempt in past:
+        if attempt.id in progressed:
+            charged.clear()
+        if attempt.cause in ALLOWED_RETRIES:
+            charged.append(attempt.cause)
     if charged.count(cause) >= ALLOWED_RETRIES.get(cause, 0):
         return None
     return float(min(BACKOFF_SECONDS * 2 ** len(charged), BACKOFF_CAP_SECONDS))
@@ -130,15 +178,14 @@ class Shortage:
     """Tracks how long a sweep has been waiting for a node, and why; the ledger shows it as WAITING meanwhile.
 
     Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
+        writer: of the sweep.
 
     Attributes:
         reason: why no attempt runs now, or None.
     """
 
-    def __init__(self, ledger: Ledger, sweep_id: str) -> None:
-        self._ledger, self._sweep_id = ledger, sweep_id
+    def __init__(self, writer: SweepWriter) -> None:
+        self._writer = writer
         self.reason: str | None = None
         self._since = 0.0
 
@@ -147,10 +194,10 @@ class Shortage:
         before, self.reason = self.reason, reason
         if reason is None:
             if before is not None:
-                self._ledger.set_sweep_state(self._sweep_id, "RUNNING")
+                self._writer.set_sweep_state("RUNNING")
             return 0.0
         if before is None:
             self._since = now
         if reason != before:
-            self._ledger.set_sweep_state(self._sweep_id, "WAITING", reason)
+            self._writer.set_sweep_state("WAITING", reason)
         return now - self._since

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import attempt_number, trial_key_of
-from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import Segment
+from orchestrator.ledger.records import CheckpointRecord, Segment
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.proposals import static_choice
 from orchestrator.storage import store
-from orchestrator.storage.paths import Paths
+from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.tracking import events
 
 
@@ -120,13 +119,14 @@ class Exploits:
 
     Args:
         sweep: of the trials.
-        ledger: of the sweep.
+        writer: of the sweep.
         paths: where checkpoints are written.
     """
 
-    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths) -> None:
-        self._sweep, self._ledger, self._paths = sweep, ledger, paths
+    def __init__(self, sweep: SweepConfig, writer: SweepWriter, paths: Paths) -> None:
+        self._sweep, self._writer, self._ledger, self._paths = sweep, writer, writer.ledger, paths
         self._donors: dict[str, str] = {}
+        self._postponed: dict[str, str] = {}
 
     def plan(self, trial_key: str, step: int, donors: Sequence[str]) -> bool:
         """Choose a donor for a trial. Return False if there is none.
@@ -150,22 +150,36 @@ class Exploits:
         """Remove and return the planned donor of a trial, or None."""
         return self._donors.pop(trial_key, None)
 
+    def postpone(self, attempt_id: str, donor_key: str) -> None:
+        """Keep an exploit that could not be applied because the store was out."""
+        self._postponed[attempt_id] = donor_key
+
+    def pop_postponed(self) -> dict[str, str]:
+        """Remove and return the postponed exploits: the donors by attempt id."""
+        postponed, self._postponed = self._postponed, {}
+        return postponed
+
     def apply(self, attempt_id: str, donor_key: str) -> None:
         """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
         last = next(row for row in self._ledger.checkpoints(donor_key) if row.kind == "last")
-        source = store.at_hand(self._paths, self._sweep.id, donor_key, last.path)
-        folder = self._paths.trial_checkpoints(self._sweep.id, key) / f"{source.name}-{donor.number}"
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-        if url := self._paths.stored(self._sweep.id, key):
-            store.keep(folder, url)
+        folder = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)
         segment = Segment(last.step, donor_key, params)
-        now = events.milliseconds(time.time())
+        now = events.milliseconds(self._ledger.now())
         tag = events.tags(key, {f"segment.{attempt_number(attempt_id)}": asdict(segment)}, now)
         row = replace(last, trial_key=key, path=str(folder))
-        self._ledger.exploit(attempt_id, segment, row, events=[tag])
+        self._writer.exploit(attempt_id, segment, row, events=[tag])
+
+    def _copied(self, row: CheckpointRecord, attempt_id: str) -> Path:
+        """Copy a donor's checkpoint to the trial of an attempt; return the folder of the copy."""
+        paths, sweep_id, key = self._paths, self._sweep.id, trial_key_of(attempt_id)
+        source = paths.at_hand(sweep_id, row.trial_key, row.path)
+        name = checkpoint_stem(row.step, attempt_number(attempt_id))
+        ledger_id = self._ledger.id
+        urls = paths.stored(ledger_id, sweep_id, row.trial_key), paths.stored(ledger_id, sweep_id, key)
+        return store.copy(source, paths.trial_checkpoints(sweep_id, key) / name, row.digest, urls)
 
 
 def _mutation(sweep: SweepConfig) -> Mutation:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import Role, TrialRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
@@ -21,7 +20,7 @@ class Proposals:
 
     Args:
         sweep: of the trials.
-        ledger: of the sweep.
+        writer: of the sweep.
         study: proposes the trials of the search.
         board: receives every new trial.
         trials: of earlier drivers; numbering continues after them.
@@ -30,12 +29,12 @@ class Proposals:
     def __init__(
         self,
         sweep: SweepConfig,
-        ledger: Ledger,
+        writer: SweepWriter,
         study: Study,
         board: TrialBoard,
         trials: Sequence[TrialRecord],
     ) -> None:
-        self._sweep, self._ledger, self._study, self._board = sweep, ledger, study, board
+        self._sweep, self._writer, self._study, self._board = sweep, writer, study, board
         self._several_programs = several_programs(sweep)
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
@@ -116,9 +115,9 @@ class Proposals:
             step=0,
             total_steps=self._sweep.settings(params, seed).training.steps,
             attempts=0,
-            created_at=time.time(),
+            created_at=self._writer.ledger.now(),
         )
-        self._ledger.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
+        self._writer.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
         self._board.states[trial.key] = "WAITING"
         return trial
 

@@ -15,10 +15,11 @@ from typing import Protocol
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.ledger.ledger import Ledger
+from orchestrator.errors import NoStore
 from orchestrator.ledger.records import SweepState, TrialRecord
 from orchestrator.ledger.selection import best_trial
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active
 from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.session.limits import (
@@ -27,14 +28,15 @@ from orchestrator.session.limits import (
     Stop,
     hopeless,
     overspent,
-    spent,
     wait_before_retry,
 )
+from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
 from orchestrator.session.population import Exploits
 from orchestrator.session.proposals import Proposals
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.upkeep.orphans import clear_trial
+from trainables.errors import DamagedCheckpoint
 
 
 class Resources(Protocol):
@@ -52,13 +54,14 @@ class Session:
 
     Args:
         sweep: with the resources that each attempt gets.
-        ledger: of the sweep.
+        writer: of the sweep.
         study: of the sweep.
         paths: where files are written.
         data: folder of the data sets.
         resources: that attempts can use.
         node_wait: seconds to wait while no attempt can start, before the sweep is interrupted.
         clock: in seconds.
+        probes: of outages, by cause; by default those of `paths`.
 
     Attributes:
         stopped: why nothing more is launched, or None.
@@ -67,7 +70,7 @@ class Session:
     def __init__(
         self,
         sweep: SweepConfig,
-        ledger: Ledger,
+        writer: SweepWriter,
         study: Study,
         paths: Paths,
         data: Path,
@@ -75,19 +78,21 @@ class Session:
         resources: Resources,
         node_wait: float,
         clock: Callable[[], float] = time.monotonic,
+        probes: Mapping[str, Probe] | None = None,
     ) -> None:
-        self.sweep, self.ledger, self.paths = sweep, ledger, paths
+        self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
         self._clock, self._began = clock, clock()
         self._maximize = sweep.direction == "maximize"
-        trials = ledger.trials(sweep.id)
+        trials = self.ledger.trials(sweep.id)
         wanted = sweep.budget.trials + sweep.confirm.seeds
         self._board = TrialBoard(trials, maximize=self._maximize, wanted=wanted)
-        self._attempts = Attempts(sweep, ledger, study, paths, data, board=self._board, clock=clock)
-        self._proposals = Proposals(sweep, ledger, study, self._board, trials)
-        self._exploits = Exploits(sweep, ledger, paths)
-        self._shortage = Shortage(ledger, sweep.id)
+        self._attempts = Attempts(sweep, writer, study, paths, data, board=self._board, clock=clock)
+        self._proposals = Proposals(sweep, writer, study, self._board, trials)
+        self._exploits = Exploits(sweep, writer, paths)
+        self._shortage = Shortage(writer)
+        self._outages = Outages(writer, probes or probes_of(paths), clock)
 
     # ---------------------------------------------------------------- launching
 
@@ -120,7 +125,7 @@ class Session:
 
     def next_assignment(self) -> Assignment | None:
         """Return the next attempt to launch, committed to the ledger, or None if there is none now."""
-        if self.stopped or len(self.running) >= self.concurrency:
+        if self.stopped or self._outages.reason or len(self.running) >= self.concurrency:
             return None
         if key := self._board.retries.pop(self._clock()):
             return self._resume(self.ledger.trial(key))
@@ -182,11 +187,25 @@ class Session:
         elif outcome is None or outcome.interrupted or self.stopped:
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
         elif donor is not None:
-            del self._attempts.running[attempt_id]
-            self._exploits.apply(attempt_id, donor)
-            self._board.retry(run.trial.key, "WAITING", self._clock())
+            self._exploit(attempt_id, donor)
         else:
             self._attempts.settle(attempt_id, "PRUNED")
+
+    def _exploit(self, attempt_id: str, donor: str) -> None:
+        """End an attempt whose trial goes on from its donor; postpone that while the store is out."""
+        key = self.running[attempt_id].trial.key
+        try:
+            self._exploits.apply(attempt_id, donor)
+        except NoStore as lost:
+            self._outages.begin("store lost", lost.got)
+            self._exploits.postpone(attempt_id, donor)
+            self.condemn(attempt_id, "interrupted")  # its worker has left: do not expect a report of it
+            return
+        except DamagedCheckpoint:
+            self._attempts.requeue(attempt_id, "interrupted", 0.0)  # the trial goes on from its own state
+            return
+        self._attempts.remove(attempt_id)
+        self._board.retry(key, "WAITING", self._clock())
 
     def failed(self, attempt_id: str, cause: str, message: str | None = None) -> None:
         """Retry a failed attempt if its cause allows it, or settle the trial as FAILED."""
@@ -196,12 +215,12 @@ class Session:
         cause = run.cause or cause
         if cause == "damaged checkpoint" and run.resumed is not None:
             # The next attempt resumes the checkpoint before it, or starts over if there is none.
-            self.ledger.drop_checkpoint(run.trial.key, Path(run.resumed))
-        if cause == "disk full":
-            self.stop(f"a disk is full: {message}", "PAUSED")
+            self.writer.drop_checkpoint(run.trial.key, Path(run.resumed))
+        if cause in WHAT:
+            self._outages.begin(cause, message)
         clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
-        past = [attempt for attempt in self.ledger.attempts(run.trial.key) if attempt.id != attempt_id]
-        wait = wait_before_retry(cause, past)
+        past, progressed = self.ledger.attempts(run.trial.key), self.ledger.reporters(run.trial.key)
+        wait = wait_before_retry(cause, past, progressed)
         if wait is None:
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
         else:
@@ -226,13 +245,21 @@ class Session:
         """
         if self.stopped is None:
             self.stopped = Stop(reason, state)
-        for attempt_id in [name for name, run in self.running.items() if not run.started]:
+        unstarted = [name for name, run in self.running.items() if not run.started]
+        for attempt_id in (*unstarted, *self._exploits.pop_postponed()):
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
     def check_limits(self) -> None:
-        """Stop on request, if no node has come in time, if all trials fail, or if the budget is spent."""
+        """Stop on request, if no node has come in time, if all trials fail, or if the budget is spent.
+
+        Call it often: it also notices the end of an outage.
+        """
         if self.stopped:
             return
+        self._outages.poll()
+        if not self._outages.reason:
+            for attempt_id, donor in self._exploits.pop_postponed().items():
+                self._exploit(attempt_id, donor)
         if host := asked_to_stop(self.ledger, self.sweep.id):
             self.stop(f"stopped by `stop` on {host}", "INTERRUPTED")
         elif shortage := self._lasting_shortage():
@@ -244,6 +271,8 @@ class Session:
 
     def _lasting_shortage(self) -> str | None:
         """Return why no attempt runs if that has lasted longer than `node_wait`, else None."""
+        if self._outages.reason:
+            return None
         now = self._clock()
         starting = any_active(self.running.values(), now)
         room = starting or (not self.running and self._resources.capacity() > 0)
@@ -254,7 +283,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, spent(self.ledger.attempts(self.sweep.id), now=time.time()), gpu)
+        return overspent(budget, self._attempts.spending.total(self._clock()), gpu)
 
     # ---------------------------------------------------------------- watching
 
@@ -268,4 +297,5 @@ class Session:
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""
-        return self._board.progress(self._clock() - self._began, self._shortage.reason)
+        waiting = self._outages.reason or self._shortage.reason
+        return self._board.progress(self._clock() - self._began, waiting)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from trainables.checkpoint import DIGITS
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,15 @@ class Paths:
         """Return the folder of one trial's checkpoints."""
         return self.checkpoints(sweep_id) / trial_key
 
-    def stored(self, sweep_id: str, trial_key: str) -> str | None:
-        """Return the URL of one trial's checkpoints in the store, or None without a store."""
-        return f"{self.store.rstrip('/')}/{sweep_id}/{trial_key}" if self.store else None
+    def stored(self, ledger_id: str, sweep_id: str, trial_key: str) -> str | None:
+        """Return the URL of one trial's checkpoints in the store, or None without a store.
+
+        Args:
+            ledger_id: random id of the ledger, which keeps apart the files of ledgers that share a store.
+            sweep_id: of the trial.
+            trial_key: of the trial.
+        """
+        return f"{self.store.rstrip('/')}/{ledger_id}/{sweep_id}/{trial_key}" if self.store else None
 
     def at_hand(self, sweep_id: str, trial_key: str, recorded: str) -> Path:
         """Return the local folder of a recorded checkpoint, which another machine may have written."""
@@ -92,6 +101,15 @@ class Paths:
         self.artifacts.mkdir(exist_ok=True)
 
 
-def checkpoint_name(step: int) -> str:
-    """Return the folder name of the checkpoint at `step`; names sort like their steps."""
-    return f"step-{step:09d}"
+def checkpoint_stem(step: int, attempt: int) -> str:
+    """Return the name, without its digest, of an attempt's checkpoint; names sort like their steps."""
+    return f"step-{step:09d}-{attempt}"
+
+
+def attempt_of(name: str) -> int:
+    """Return the number of the attempt that wrote a checkpoint folder, or 0 if its name does not say."""
+    match = _CHECKPOINT_NAME.fullmatch(name)
+    return int(match["attempt"]) if match else 0
+
+
+_CHECKPOINT_NAME = re.compile(rf"step-\d{{9,}}-(?P<attempt>\d+)-[0-9a-f]{{{DIGITS}}}")

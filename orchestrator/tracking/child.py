@@ -66,6 +66,10 @@ class Child:
         answer, _, self._received = self._received.partition(b"\n")
         return dict(json.loads(answer))
 
+    def kill(self) -> None:
+        """Kill the child at once, from any thread."""
+        self._process.kill()
+
     def end(self, seconds: float) -> None:
         """Let the child end by itself within `seconds`; after that, kill it and its children."""
         for pipe in (self._process.stdin, self._process.stdout):

@@ -124,17 +124,17 @@ def _logged(client: MlflowClient, experiment: str, run_id: str, payload: Mapping
     logged = known[0] if known else client.create_logged_model(experiment, payload["name"], run_id, tags)
     if logged.status != LoggedModelStatus.READY:
         with TemporaryDirectory() as folder:
-            _save(Path(folder) / "model", logged, Path(payload["checkpoint"]))
+            _save(Path(folder) / "model", logged, Path(payload["checkpoint"]), payload["digest"])
             client.log_model_artifacts(logged.model_id, f"{folder}/model")
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
         client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
     return logged
 
 
-def _save(folder: Path, logged: LoggedModel, stored: Path) -> None:
+def _save(folder: Path, logged: LoggedModel, stored: Path, digest: str) -> None:
     """Write the files of a model in MLflow's format."""
     try:
-        facts = checkpoint.load(stored)[1]
+        facts = checkpoint.load(stored, digest)[1]
     except DamagedCheckpoint as damage:
         raise MlflowException.invalid_parameter_value(str(damage)) from damage
     signature, settings = (
@@ -151,6 +151,7 @@ def _save(folder: Path, logged: LoggedModel, stored: Path) -> None:
         ),
         python_model=str(_SERVED),
         artifacts={"checkpoint": str(stored)},
+        model_config={"checkpoint_digest": digest},
         code_paths=[str(_PACKAGE)],
         signature=model_signature(signature, TASKS[settings.task].texts),
         input_example=_example(signature, TASKS[settings.task].texts),

@@ -26,7 +26,8 @@ class Served(PythonModel):
         # JAX.
         from trainables.inference import Predictor
 
-        self.predictor = Predictor(Path(context.artifacts["checkpoint"]))
+        digest = context.model_config["checkpoint_digest"]
+        self.predictor = Predictor(Path(context.artifacts["checkpoint"]), digest)
 
     # Without annotations, because MLflow would read them as a schema.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
-import time
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.redaction import redacted
 from orchestrator.tracking.child import Child
@@ -25,6 +24,24 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
 """Longest time between two looks at the outbox."""
+
+_LOOK_SECONDS = 0.2
+"""Time between two looks at whether a caller still waits."""
+
+
+class Delivery(Protocol):
+    """A process that delivers batches of events; see `Child`."""
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Send a batch, if there is one, and return the next answer."""
+
+    def end(self, seconds: float) -> None:
+        """Let the process end by itself within `seconds`; after that, kill it."""
+
+    def kill(self) -> None:
+        """Kill the process at once."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +67,41 @@ class Pace:
 
 
 class Shipper:
-    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait."""
+    """Delivers the events of one sweep, from a thread. No method raises; only `drain` and `close` wait.
+
+    Args:
+        lease: of the sweep, held until the shipper is closed.
+        tracking_uri: of MLflow.
+        artifact_root: root of the artifacts of a new experiment, or None to let a server choose it.
+        pace: time limits.
+        batch: largest number of events that are delivered together.
+        begin: starts the process that delivers to a destination.
+    """
 
     def __init__(
         self,
-        ledger_url: str,
-        sweep_id: str,
+        lease: Lease,
         tracking_uri: str,
         artifact_root: Path | None,
         *,
         pace: Pace = Pace(),
         batch: int = 500,
+        begin: Callable[[Mapping[str, Any]], Delivery] = Child,
     ) -> None:
-        self._ledger_url, self._sweep_id = ledger_url, sweep_id
+        self._writer, self._ledger, self._sweep_id = lease.writer, lease.writer.ledger, lease.token.sweep_id
+        self._system, self._begin = self._ledger.system, begin
         self._destination = {
             "uri": tracking_uri,
             "artifacts": None if artifact_root is None else str(artifact_root),
-            "sweep_id": sweep_id,
+            "sweep_id": self._sweep_id,
         }
         self._pace, self._batch = pace, batch
-        self._thread = threading.Thread(target=self._run, name="mlflow-shipper", daemon=True)
-        self._changed = threading.Condition()
+        self._thread = self._system.thread(self._run, "mlflow-shipper")
+        self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._lag, self._failures = 0, 0
         self._last_error: str | None = None
+        self._child: Delivery | None = None
 
     def start(self) -> None:
         """Start shipping, including the events that an earlier driver left pending."""
@@ -90,14 +118,28 @@ class Shipper:
         """Number of pending events at the last count."""
         return self._lag
 
-    def drain(self, seconds: float) -> int:
-        """Ship pending events for at most `seconds`; return the number that is still pending."""
+    def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
+        """Ship pending events for at most `seconds`; return the number that is still pending.
+
+        Args:
+            seconds: longest time to wait.
+            until: returns True once the caller waits no longer.
+        """
+        deadline = self._system.monotonic() + seconds
         with self._changed:
             self._draining, self._hurried, self._news, self._idle = True, True, True, False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
+            while not (self._idle or not self._thread.is_alive() or until()):
+                if (left := deadline - self._system.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
         return self._lag
+
+    def kill(self) -> None:
+        """Kill the child, which may be writing: this process ends, or may no longer write."""
+        if (child := self._child) is not None:
+            child.kill()
 
     def close(self) -> None:
         """End the thread and the child; pending events stay in the ledger."""
@@ -120,34 +162,33 @@ class Shipper:
 
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
-        with closing(Ledger.open(self._ledger_url)) as ledger:
-            self._lag = ledger.backlog(self._sweep_id)
-            child = Child({**self._destination, **_identity(ledger, self._sweep_id)})
-            try:
-                child.ask(None, self._pace.awake, lambda: self._closing)
-                while not self._closing:
-                    self._ship(ledger, child)
-            finally:
-                child.end(self._pace.goodbye if self._closing else 0.0)
+        self._lag = self._ledger.backlog(self._sweep_id)
+        self._child = child = self._begin({**self._destination, **_identity(self._ledger, self._sweep_id)})
+        try:
+            child.ask(None, self._pace.awake, lambda: self._closing)
+            while not self._closing:
+                self._ship(child)
+        finally:
+            child.end(self._pace.goodbye if self._closing else 0.0)
 
-    def _ship(self, ledger: Ledger, child: Child) -> None:
+    def _ship(self, child: Delivery) -> None:
         """Ship one batch, or wait for new events."""
         with self._changed:
             self._news = False
-        began = time.monotonic()
-        rows = ledger.pending(self._sweep_id, self._batch)
+        began = self._system.monotonic()
+        rows = self._ledger.pending(self._sweep_id, self._batch)
         if rows:
             batch = {"batch": rows[-1].seq, "events": [asdict(row.event) for row in rows]}
             answer = child.ask(batch, self._pace.silence, lambda: self._closing)
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
-            ledger.delivered([row.seq for row in rows])
+            self._writer.delivered([row.seq for row in rows])
             self._failures, self._last_error = 0, None
-        self._lag = ledger.backlog(self._sweep_id)
+        self._lag = self._ledger.backlog(self._sweep_id)
         if not self._lag:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:
-            self._sleep(self._pace.gather - (time.monotonic() - began))
+            self._sleep(self._pace.gather - (self._system.monotonic() - began))
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1

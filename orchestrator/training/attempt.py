@@ -17,7 +17,7 @@ from orchestrator.errors import NoStore
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.redaction import redacted
 from orchestrator.storage import store
-from orchestrator.storage.paths import checkpoint_name
+from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.engine_cache import EngineCache, configure
 from trainables import checkpoint
@@ -44,15 +44,16 @@ class Attempt:
         self._saved: SavedCheckpoint | None = None
         self._admit(assignment.resume)
 
-    def _admit(self, resume: str | None) -> None:
+    def _admit(self, resume: SavedCheckpoint | None) -> None:
         """Take the slot as the last step that can fail: after a failure, no caller would free it."""
         if resume is None:
             self._log.started(0)
             self._engine.admit(self._slot, self._settings)
             return
+        folder, digest = Path(resume.path), resume.digest
         if self._assignment.store:
-            store.fetch(Path(resume), self._assignment.store)
-        arrays, facts = checkpoint.load(Path(resume), self._assignment.resume_digest)
+            store.fetch(folder, self._assignment.store, digest)
+        arrays, facts = checkpoint.load(folder, digest)
         self._step = int(facts["step"])
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
@@ -94,13 +95,15 @@ class Attempt:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
         metrics = _metrics(report, scores, time.perf_counter() - started)
-        saved = self._save(metrics)
+        saved = self._save(report.curve(scores))
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
         return Outcome(self._step, done=done, metrics=metrics, checkpoint=saved)
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
-        folder = Path(self._assignment.checkpoints) / checkpoint_name(self._step)
+        """Save a checkpoint; `metrics` hold no times, so that the same state has the same digest."""
+        number = attempt_number(self._assignment.attempt_id)
+        stem = Path(self._assignment.checkpoints) / checkpoint_stem(self._step, number)
         facts = {
             "trial": self._assignment.trial_key,
             "step": self._step,
@@ -109,17 +112,20 @@ class Attempt:
             "signature": asdict(self._engine.data.signature),
             "characters": self._engine.data.characters,
         }
-        manifest = checkpoint.save(folder, self._engine.snapshot(self._slot), facts)
+        saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
-            self._upload(folder, self._assignment.store)
-        self._saved = SavedCheckpoint(str(folder), self._step, manifest.digest, manifest.bytes)
+            self._upload(saved.folder, self._assignment.store)
+        self._saved = SavedCheckpoint(str(saved.folder), self._step, saved.digest, saved.bytes)
         return self._saved
 
     def _upload(self, folder: Path, url: str) -> None:
-        """Copy a checkpoint to the shared store; then delete the older ones from this machine."""
+        """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
+
+        Hidden folders are being written by others, and those of a later attempt are not this one's to delete.
+        """
         store.keep(folder, url)
-        for other in folder.parent.iterdir():
-            if other != folder:
+        for other in folder.parent.glob("step-*"):
+            if other != folder and attempt_of(other.name) <= attempt_of(folder.name):
                 shutil.rmtree(other, ignore_errors=True)
 
     def release(self) -> None:

@@ -14,7 +14,7 @@ from trainables.trial import TrialSettings
 
 
 def evaluate(
-    folder: str, data: str, split: str, compilations: str, stored: str | None = None
+    folder: str, digest: str, data: str, split: str, compilations: str, stored: str | None = None
 ) -> dict[str, Any]:
     """Return the step and the scores of a checkpoint on one split.
 
@@ -23,6 +23,7 @@ def evaluate(
 
     Args:
         folder: of the checkpoint.
+        digest: SHA-256 of its manifest, as the ledger records it.
         data: folder of the data sets.
         split: `validation` or `test`.
         compilations: folder of JAX's persistent compilation cache.
@@ -32,12 +33,13 @@ def evaluate(
         `{"step": ..., "metrics": {...}}`.
 
     Raises:
-        DamagedCheckpoint: if a file of the checkpoint does not match its manifest.
+        DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
+        NoStore: if the store cannot be read.
     """
     configure(compilations)
     if stored:
-        store.fetch(Path(folder), stored)
-    arrays, facts = checkpoint.load(Path(folder))
+        store.fetch(Path(folder), stored, digest)
+    arrays, facts = checkpoint.load(Path(folder), digest)
     settings = TrialSettings.from_document(facts["settings"])
     engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)
@@ -46,4 +48,4 @@ def evaluate(
 
 
 if __name__ == "__main__":
-    print(json.dumps(evaluate(*sys.argv[1:5])))  # noqa: T201 - the answer of this process
+    print(json.dumps(evaluate(*sys.argv[1:6])))  # noqa: T201 - the answer of this process

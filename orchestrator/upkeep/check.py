@@ -26,8 +26,8 @@ from orchestrator.upkeep.orphans import orphans
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
-AtHand = Callable[[str, str], Path]
-"""Returns the local folder of a checkpoint, by trial key and recorded path; fetches it if need be."""
+AtHand = Callable[[str, str, str], Path]
+"""Returns the local folder of a checkpoint, by trial key, recorded path and digest; fetches it if need be."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Facts:
 
 
 def check(
-    ledger: Ledger, sweep_id: str, checkpoints: Path, at_hand: AtHand = lambda _, recorded: Path(recorded)
+    ledger: Ledger, sweep_id: str, checkpoints: Path, at_hand: AtHand = lambda _, recorded, __: Path(recorded)
 ) -> list[Finding]:
     """Return every violated invariant of a sweep. Nothing is changed.
 
@@ -182,7 +182,7 @@ def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding
     if trial.state == "COMPLETE" and (not best or best[0].step != trial.best_step):
         yield Finding(trial.key, f"a COMPLETE trial keeps the checkpoint of its best step, {trial.best_step}")
     for record in {record.path: record for record in kept}.values():
-        yield from _on_disk(record, at_hand(record.trial_key, record.path))
+        yield from _on_disk(record, at_hand(record.trial_key, record.path, record.digest))
 
 
 def _on_disk(record: CheckpointRecord, folder: Path) -> Iterator[Finding]:

@@ -100,9 +100,9 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
     Raises:
         Busy: a driver runs the sweep, and delivers its events itself.
     """
-    with Lease(ledger, sweep_id):
-        events = ledger.redeliver(sweep_id)
-        shipper = Shipper(paths.ledger_url, sweep_id, paths.tracking_uri, paths.artifacts)
+    with Lease(ledger, sweep_id) as lease:
+        events = lease.writer.redeliver()
+        shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
         shipper.start()
         pending = shipper.drain(seconds)
         shipper.close()

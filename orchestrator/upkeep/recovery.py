@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, insert
+from sqlalchemy import URL, Engine, insert, update
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
@@ -15,8 +15,8 @@ from orchestrator.ledger.connect import WRITING, connect, database_file, is_file
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
-from orchestrator.ledger.schema import MIGRATION_LOCK, create_tables, lock_folder, migration_lock
-from orchestrator.ledger.tables import METADATA, TALLY
+from orchestrator.ledger.schema import MIGRATION_LOCK, create_tables, ledger_id, lock_folder, migration_lock
+from orchestrator.ledger.tables import IDENTITY, METADATA, TALLY
 
 PARTS = ("", "-wal", "-shm", "-journal")
 
@@ -57,6 +57,7 @@ def recover(url: str) -> Recovery:
         _remove(fresh)
         engine = connect(address.set(database=str(fresh)))
         create_tables(engine, fresh)
+        _restore_id(engine, address)
         replayed = {log.stem: _replay(engine, log) for log in logs}
         engine.dispose()
         aside = _put_aside(file)
@@ -91,6 +92,14 @@ def _replay(engine: Engine, log: Path) -> tuple[int, int]:
         summed = tally(commits, rows.values())
         connection.execute(insert(TALLY), {"sweep_id": log.stem, **asdict(summed)})
     return commits, max(commits, backup.newest(log))
+
+
+def _restore_id(engine: Engine, address: URL) -> None:
+    """Give a rebuilt ledger the id that its backup has, because checkpoints in a store are found by it."""
+    if (kept := backup.kept_id(address)) is not None:
+        with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
+            connection.execute(update(IDENTITY).values(id=kept))
+    backup.keep_id(address, ledger_id(engine))
 
 
 def _put_aside(file: Path) -> Path:

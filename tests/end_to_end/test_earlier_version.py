@@ -21,6 +21,7 @@ from orchestrator.ledger.rows import CHECKPOINTS
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.tracking.database import connect
 from tests.end_to_end.commands import Commands
+from tests.orchestrator.ledger.examples import writer
 
 pytestmark = pytest.mark.end_to_end
 
@@ -64,7 +65,7 @@ def _move_checkpoints(root: Path) -> None:
 
     with closing(Ledger.open(f"sqlite:///{root / 'sweeps.db'}")) as ledger:
         for trial in ledger.trials(SWEEP_ID):
-            ledger._write(lambda tx, key=trial.key: move(tx, key))  # type: ignore[misc]
+            writer(ledger, SWEEP_ID)._write(lambda tx, key=trial.key: move(tx, key))  # type: ignore[misc]
 
 
 def test_a_half_finished_sweep_of_an_earlier_version_is_completed(half_finished: Commands) -> None:

@@ -87,7 +87,7 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
     ledger = Ledger.open(paths.ledger_url)
     sweeps.fill(ledger, checkpoints)
     told = publication.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
-    ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=told)
+    sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=told)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
     to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
     refused = MlflowSink(to).apply([row.event for row in pending])

@@ -45,12 +45,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def predictor(place: Path) -> Predictor:
     """A checkpoint that is registered as champion."""
-    folder = saved(place, settings("listops", LISTOPS))[0]
-    record = CheckpointRecord("s-0", 20, "best", str(folder), "0" * 64, 1, {})
+    written, _ = saved(place, settings("listops", LISTOPS))
+    record = CheckpointRecord("s-0", 20, "best", str(written.folder), written.digest, written.bytes, {})
     facts = {"data.digest": "", "data.comparable": False, "metric": "", "direction": "maximize", "value": 0.5}
     destination = Destination(f"sqlite:///{place}/mlflow.db", str(place / "artifacts"), "listops", "s", "1")
     MlflowSink(destination).apply([events.model("s-0", "rotrnn-listops", record, "", facts, 1)])
-    return Predictor(folder)
+    return Predictor(written.folder, written.digest)
 
 
 def _environment(place: Path) -> dict[str, str]:

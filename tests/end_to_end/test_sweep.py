@@ -107,7 +107,7 @@ def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
     rows = ledger.checkpoints(sweep_id)
     assert rows
     for row in rows:
-        arrays, facts = checkpoint.load(Path(row.path))
+        arrays, facts = checkpoint.load(Path(row.path), row.digest)
         assert arrays
         assert facts["step"] == row.step
 

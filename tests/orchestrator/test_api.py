@@ -240,7 +240,7 @@ def test_a_sweep_without_a_complete_trial_has_no_best_one(tmp_path: Path) -> Non
     assert sweep.best is not None
     ledger = Ledger.open(paths.ledger_url)
     for row in ledger.checkpoints(sweep.best.key):
-        ledger.drop_checkpoint(row.trial_key, Path(row.path))
+        sweeps.writer_of(ledger).drop_checkpoint(row.trial_key, Path(row.path))
     assert sweep.best is None, "its weights are gone"
 
 

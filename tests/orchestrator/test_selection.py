@@ -25,6 +25,7 @@ from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepRecord, by_trial
 from orchestrator.ledger.selection import best_of_sweep, best_trial, order, violation, violations_of
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.report.compare import measured
 from orchestrator.report.figures import curves
 from orchestrator.report.history import History, read
@@ -166,26 +167,26 @@ def _record(scenario: Scenario) -> SweepRecord:
     )
 
 
-def _run(ledger: Ledger, number: int, trial: Trial) -> None:
+def _run(writer: SweepWriter, number: int, trial: Trial) -> None:
     key = trial_key(sweeps.SWEEP_ID, number, trial.role)
     waiting = sweeps.trial(
         number, "WAITING", key=key, role=trial.role, total_steps=STEPS, attempts=0, finished_at=None,
         value=None, best_step=None, step=0,
     )  # fmt: skip
-    ledger.add_trial(waiting)
-    attempt = ledger.start_attempt(key)
+    writer.add_trial(waiting)
+    attempt = writer.start_attempt(key)
     if trial.value is not None:
         step = STEPS if trial.checkpoint == "best step" else 40
         saved = CheckpointRecord(key, step, "best", f"checkpoints/{key}", "beef" * 16, 1, {})
         kept = [] if trial.checkpoint == "none" else [saved]
-        ledger.record_report(attempt.id, STEPS, {METRIC: trial.value, **trial.others}, kept)
+        writer.record_report(attempt.id, STEPS, {METRIC: trial.value, **trial.others}, kept)
     if trial.state != "RUNNING":
         state = "FAILED" if trial.state == "FAILED" else "ENDED"
-        ledger.end_attempt(attempt.id, state, "why", trial.state, trial.value, STEPS)
+        writer.end_attempt(attempt.id, state, "why", trial.state, trial.value, STEPS)
     if trial.role == "search":
         # The test metric identifies the trial in a comparison.
         metrics = {"test/accuracy": number / 10_000}
-        ledger.add_evaluation(EvaluationRecord(key, STEPS, "test", metrics, float(number)))
+        writer.add_evaluation(EvaluationRecord(key, STEPS, "test", metrics, float(number)))
 
 
 @pytest.fixture(params=SCENARIOS)
@@ -195,9 +196,10 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     paths.create()
     with closing(Ledger.open(paths.ledger_url)) as ledger:
         ledger.create_sweep(replace(_record(scenario), state="RUNNING", finished_at=None))
+        writer = sweeps.writer_of(ledger)
         for number, trial in reversed([*enumerate(scenario.trials)]):
-            _run(ledger, number, trial)
-        ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE")
+            _run(writer, number, trial)
+        writer.set_sweep_state("COMPLETE")
         record = ledger.sweep(sweeps.SWEEP_ID)
         assert record is not None
         yield Site(scenario, paths, ledger, record)

@@ -33,7 +33,7 @@ def settings(task: str, task_options: Mapping[str, Any], **model: Any) -> TrialS
     return TrialSettings(task, replace(network, **model), recipe, 3, task_options)
 
 
-def saved(folder: Path, trial: TrialSettings) -> tuple[Path, Engine]:
+def saved(folder: Path, trial: TrialSettings) -> tuple[checkpoint.Saved, Engine]:
     """Return a checkpoint of a trial, and an engine whose one slot holds the same arrays.
 
     They were never trained, for that is what takes longest to compile; but their running statistics are those
@@ -49,12 +49,10 @@ def saved(folder: Path, trial: TrialSettings) -> tuple[Path, Engine]:
     }
     engine.evict(0)
     engine.restore(0, trial, arrays)
-    place = folder / f"{trial.model.layer}-{trial.task}"
     facts = {
         "trial": "t-0",
         "settings": asdict(trial),
         "signature": asdict(data.signature),
         "characters": data.characters,
     }
-    checkpoint.save(place, arrays, facts)
-    return place, engine
+    return checkpoint.save(folder / f"{trial.model.layer}-{trial.task}", arrays, facts), engine

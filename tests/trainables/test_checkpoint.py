@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -18,26 +19,25 @@ ARRAYS = {"params/head/bias": np.arange(3, dtype=np.float32), "step": np.array(7
 FACTS = {"step": 7, "metrics": {"val/accuracy": 0.5}}
 
 
-def _saved(folder: Path, **facts: Any) -> checkpoint.Manifest:
-    return checkpoint.save(folder, ARRAYS, FACTS | facts)
+def _saved(stem: Path, **facts: Any) -> checkpoint.Saved:
+    return checkpoint.save(stem, ARRAYS, FACTS | facts)
 
 
 def _names(folder: Path) -> list[str]:
-    return [entry.name for entry in folder.iterdir()]
+    return sorted(entry.name for entry in folder.iterdir())
 
 
 def test_loads_what_was_saved(tmp_path: Path) -> None:
     """Arrays come back with names, shapes, types and bits, facts as they were."""
-    manifest = _saved(tmp_path / "deep" / "step-7")
-    arrays, facts = checkpoint.load(tmp_path / "deep" / "step-7")
+    saved = _saved(tmp_path / "deep" / "step-7")
+    arrays, facts = checkpoint.load(saved.folder, saved.digest)
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(arrays[name], array)
-    assert facts == FACTS == manifest.facts
-    files = list((tmp_path / "deep" / "step-7").iterdir())
-    assert manifest.bytes == sum(file.stat().st_size for file in files)
-    assert _names(tmp_path / "deep") == ["step-7"]
+    assert facts == FACTS
+    assert saved.bytes == sum(file.stat().st_size for file in saved.folder.iterdir())
+    assert _names(tmp_path / "deep") == [saved.folder.name]
 
 
 def test_equal_content_has_an_equal_digest(tmp_path: Path) -> None:
@@ -46,13 +46,36 @@ def test_equal_content_has_an_equal_digest(tmp_path: Path) -> None:
     assert _saved(tmp_path / "c", step=8).digest != _saved(tmp_path / "d").digest
 
 
-def test_saving_again_replaces(tmp_path: Path) -> None:
-    """A retried attempt saves over what the one before left, even if that is damaged."""
-    _saved(tmp_path / "a")
-    (tmp_path / "a" / "arrays.npz").write_bytes(b"")
-    _saved(tmp_path / "a", step=8)
-    assert checkpoint.load(tmp_path / "a")[1]["step"] == 8
-    assert _names(tmp_path) == ["a"]
+def test_a_name_ends_in_the_digest_so_no_other_content_takes_its_place(tmp_path: Path) -> None:
+    """Two writers of one stem leave two checkpoints, both whole."""
+    first, second = _saved(tmp_path / "a"), _saved(tmp_path / "a", step=8)
+    assert first.folder.name == f"a-{first.digest[:12]}"
+    assert checkpoint.load(first.folder, first.digest)[1]["step"] == 7
+    assert checkpoint.load(second.folder, second.digest)[1]["step"] == 8
+
+
+def test_the_same_content_replaces_a_damaged_one(tmp_path: Path) -> None:
+    damaged = _saved(tmp_path / "a")
+    (damaged.folder / "arrays.npz").write_bytes(b"")
+    assert _saved(tmp_path / "a") == damaged
+    assert checkpoint.load(damaged.folder, damaged.digest)[1]["step"] == 7
+    assert _names(tmp_path) == [damaged.folder.name]
+
+
+def test_a_copy_is_whole_under_its_own_name(tmp_path: Path) -> None:
+    saved = _saved(tmp_path / "a")
+    folder = checkpoint.copy(saved.folder, tmp_path / "deep" / "b", saved.digest)
+    assert folder.name == f"b-{saved.digest[:12]}"
+    assert checkpoint.is_whole(folder, saved.digest)
+    assert _names(folder.parent) == [folder.name]
+
+
+def test_a_damaged_checkpoint_is_not_copied(tmp_path: Path) -> None:
+    saved = _saved(tmp_path / "a")
+    _flip(saved.folder / "arrays.npz")
+    with pytest.raises(DamagedCheckpoint, match="arrays"):
+        checkpoint.copy(saved.folder, tmp_path / "b", saved.digest)
+    assert _names(tmp_path) == [saved.folder.name]
 
 
 def _flip(path: Path) -> None:
@@ -73,10 +96,10 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_arrays_are_refused(tmp_path: Path, damage: str) -> None:
     """Whatever happened to the arrays, their file is named."""
-    _saved(tmp_path / "a")
-    DAMAGE[damage](tmp_path / "a" / "arrays.npz")
-    with pytest.raises(DamagedCheckpoint, match=r"a/arrays\.npz: must"):
-        checkpoint.load(tmp_path / "a")
+    saved = _saved(tmp_path / "a")
+    DAMAGE[damage](saved.folder / "arrays.npz")
+    with pytest.raises(DamagedCheckpoint, match=r"/arrays\.npz: must"):
+        checkpoint.load(saved.folder, saved.digest)
 
 
 MANIFESTS = (None, "", "[]", "{}", '{"files": {}}', '{"files": {"arrays.npz": {}}, "facts": {}}')
@@ -84,18 +107,19 @@ MANIFESTS = (None, "", "[]", "{}", '{"files": {}}', '{"files": {"arrays.npz": {}
 
 @pytest.mark.parametrize("text", MANIFESTS)
 def test_damaged_manifest_is_refused(tmp_path: Path, text: str | None) -> None:
-    """A folder without a readable manifest is no checkpoint."""
-    _saved(tmp_path / "a")
-    manifest = tmp_path / "a" / "manifest.json"
+    """A folder without a readable manifest is no checkpoint, even if the manifest is the recorded one."""
+    saved = _saved(tmp_path / "a")
+    manifest = saved.folder / "manifest.json"
     manifest.unlink() if text is None else manifest.write_text(text)
-    with pytest.raises(DamagedCheckpoint, match=r"a/manifest\.json: must"):
-        checkpoint.load(tmp_path / "a")
+    for digest in (saved.digest, hashlib.sha256((text or "").encode()).hexdigest()):
+        with pytest.raises(DamagedCheckpoint, match=r"/manifest\.json: must"):
+            checkpoint.load(saved.folder, digest)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """The manifest's path tells which checkpoint is missing."""
     with pytest.raises(DamagedCheckpoint, match=r"nowhere/manifest\.json: must exist, got no such file"):
-        checkpoint.load(tmp_path / "nowhere")
+        checkpoint.load(tmp_path / "nowhere", "0" * 64)
 
 
 def test_pickles_are_not_written(tmp_path: Path) -> None:
@@ -105,15 +129,10 @@ def test_pickles_are_not_written(tmp_path: Path) -> None:
     assert _names(tmp_path) == []
 
 
-@pytest.mark.parametrize("existing", [False, True])
 @pytest.mark.parametrize("call", range(1, 8))
-def test_old_or_new_whatever_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int, existing: bool
-) -> None:
-    """If the n-th flush or rename fails, the folder holds the old checkpoint or the new one, whole."""
-    folder = tmp_path / "a"
-    if existing:
-        _saved(folder, step=1)
+def test_whole_or_absent_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    """If the n-th flush or rename fails, a checkpoint is whole or absent, and the one before it is whole."""
+    before = _saved(tmp_path / "a", step=1)
     calls = 0
 
     def failing(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,24 +149,23 @@ def test_old_or_new_whatever_fails(
         patch.setattr(os, "fsync", failing(os.fsync))
         patch.setattr(Path, "replace", failing(Path.replace))
         try:
-            _saved(folder, step=2)
+            _saved(tmp_path / "b", step=2)
             failed = False
         except OSError:
             failed = True
     assert failed == (calls >= call)
-    if folder.exists():
-        assert checkpoint.load(folder)[1]["step"] in ((1, 2) if failed and existing else (2,))
-    else:
-        assert failed
-        assert not existing
+    digest = _saved(tmp_path / "elsewhere" / "b", step=2).digest
+    written = checkpoint.named(tmp_path / "b", digest)
+    assert checkpoint.is_whole(before.folder, before.digest)
+    assert checkpoint.is_whole(written, digest) if written.exists() else failed
 
 
 def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
-    """What stands in a manifest is what another program needs to verify the files."""
-    _saved(tmp_path / "a")
-    document = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    """A manifest holds what another program needs to verify the files."""
+    folder = _saved(tmp_path / "a").folder
+    document = json.loads((folder / "manifest.json").read_text())
     claim = document["files"]["arrays.npz"]
-    assert claim["bytes"] == (tmp_path / "a" / "arrays.npz").stat().st_size
+    assert claim["bytes"] == (folder / "arrays.npz").stat().st_size
     assert len(claim["sha256"]) == 64
     assert document["facts"] == FACTS
 
@@ -155,21 +173,18 @@ def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["arrays.npz", "."])
 def test_a_link_is_not_followed(tmp_path: Path, part: str) -> None:
     """What lies elsewhere may be exchanged between the check and the reading."""
-    folder = tmp_path / "step-1"
-    checkpoint.save(folder, {"w": np.ones(2)}, {})
+    saved = checkpoint.save(tmp_path / "step-1", {"w": np.ones(2)}, {})
     moved = tmp_path / "elsewhere"
-    (folder / part).resolve().rename(moved)
-    (tmp_path / "step-1" / part if part != "." else folder).symlink_to(moved)
+    (saved.folder / part).resolve().rename(moved)
+    (saved.folder / part if part != "." else saved.folder).symlink_to(moved)
     with pytest.raises(DamagedCheckpoint, match="symbolic link"):
-        checkpoint.load(folder)
+        checkpoint.load(saved.folder, saved.digest)
 
 
 def test_a_changed_fact_is_refused_by_the_digest(tmp_path: Path) -> None:
-    """The arrays are as the manifest says; only whoever knows its digest sees that it says another step."""
+    """The arrays are as the manifest says; only its own digest shows that it names another step."""
     saved = _saved(tmp_path / "a")
-    manifest = tmp_path / "a" / checkpoint.MANIFEST
-    assert checkpoint.load(tmp_path / "a", saved.digest)[1]["step"] == 7
+    manifest = saved.folder / checkpoint.MANIFEST
     manifest.write_text(manifest.read_text().replace('"step": 7', '"step": 3'))
-    assert checkpoint.load(tmp_path / "a")[1]["step"] == 3
     with pytest.raises(DamagedCheckpoint, match=r"manifest\.json: must have SHA-256"):
-        checkpoint.load(tmp_path / "a", saved.digest)
+        checkpoint.load(saved.folder, saved.digest)

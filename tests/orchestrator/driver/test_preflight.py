@@ -16,7 +16,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.cli.test_inputs import SPACE
-from tests.orchestrator.ledger.examples import trial_record
+from tests.orchestrator.ledger.examples import trial_record, writer
 
 SWEEP = "copy-0123abcd"
 
@@ -88,11 +88,12 @@ def file(tmp_path: Path) -> Path:
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
     ledger.create_sweep(SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
     trial = trial_record(sweep_id=sweep.id)
-    ledger.add_trial(trial)
-    attempt = ledger.start_attempt(trial.key)
+    write = writer(ledger, sweep.id)
+    write.add_trial(trial)
+    attempt = write.start_attempt(trial.key)
     for step, seconds in ((10, 90.0), (20, 1.5), (30, 1.5)):
         saved = CheckpointRecord(trial.key, step, "last", f"/step-{step}", "ab", 3_000_000, {})
-        ledger.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
+        write.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
     ledger.close()
     return file
 

@@ -67,7 +67,7 @@ def test_the_model_is_the_chosen_checkpoint() -> None:
 
 def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledger, paths: Paths) -> None:
     published = conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
-    ledger.set_sweep_state(sweeps.SWEEP_ID, "COMPLETE", events=published)
+    sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=published)
     kept = {Path(event.payload["path"]).name for event in published if event.kind == "artifact"}
     assert kept == {"report.html", "report.md", "leaderboard.csv", "hidden_norms.html"}
     (model,) = [event for event in published if event.kind == "model"]

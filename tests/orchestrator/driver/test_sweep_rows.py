@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.driver.admission import Claim, Observer, Run
+from orchestrator.driver.departure import Departure
 from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
@@ -23,7 +24,8 @@ def sessions(tmp_path: Path) -> Sessions:
 
 def claim(sessions: Sessions, session: Session) -> Claim:
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
-    return Claim(session.sweep, run, sessions.ledger, Lease(sessions.ledger, session.sweep.id), Observer())
+    lease = Lease(sessions.ledger, session.sweep.id)
+    return Claim(session.sweep, run, sessions.ledger, lease, Observer(), Departure())
 
 
 def searched(sessions: Sessions, values: list[float], **options: str) -> Session:
@@ -59,7 +61,7 @@ def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sess
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
     for row in sessions.ledger.checkpoints(best.key):
-        sessions.ledger.drop_checkpoint(best.key, Path(row.path))
+        session.writer.drop_checkpoint(best.key, Path(row.path))
     assert evaluated(sessions, session) == [2]
 
 
@@ -80,7 +82,7 @@ def test_each_confirmation_is_evaluated_and_no_trial_twice(sessions: Sessions) -
     assert [(trial.role, trial.number) for trial, _ in rows] == [("search", 1), ("confirmation", 0)]
     best, row = rows[0]
     assert row.step == best.best_step
-    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert [trial.role for trial, _ in without_test(claim(sessions, session))] == ["confirmation"]
 
 
@@ -88,9 +90,9 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     session = searched(sessions, [0.5])
     assert not is_finished(claim(sessions, session))
     ((best, row),) = without_test(claim(sessions, session))
-    sessions.ledger.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
+    session.writer.add_evaluation(EvaluationRecord(best.key, row.step, "test", {"test/loss": 1.0}, 0.0))
     assert not is_finished(claim(sessions, session))
-    sessions.ledger.set_sweep_state(session.sweep.id, "COMPLETE")
+    session.writer.set_sweep_state("COMPLETE")
     assert is_finished(claim(sessions, session))
     assert exit_code(claim(sessions, session)) is Exit.COMPLETE
 

@@ -5,11 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, Event, SweepRecord, TrialRecord
+from orchestrator.ledger.writer import SweepWriter
+from orchestrator.system import System
 
 SWEEP_ID = "copy-laptop-0123abcd"
 STEPS = 30
+
+
+class SetClock(System):
+    """A system whose wall clock a test sets."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
 
 
 def sweep_record(**changes: Any) -> SweepRecord:
@@ -64,16 +78,22 @@ def event(run: str, at_ms: int) -> Event:
     return Event("metrics", run, {"values": {"loss": 0.5}, "step": at_ms}, at_ms)
 
 
+def writer(ledger: Ledger, sweep_id: str = SWEEP_ID) -> SweepWriter:
+    """Return a writer with the newest token of a sweep, as if its driver had just taken the lease."""
+    return SweepWriter(ledger, next_token(ledger.writer, sweep_id, Holder.here()))
+
+
 def complete(ledger: Ledger, number: int) -> str:
     """Complete a trial with three reports and a checkpoint for each; return its key."""
     trial = trial_record(number)
-    ledger.add_trial(trial, [event(trial.key, 0)])
-    attempt = ledger.start_attempt(trial.key)
+    write = writer(ledger)
+    write.add_trial(trial, [event(trial.key, 0)])
+    attempt = write.start_attempt(trial.key)
     for step in (10, 20, 30):
         metrics = {"val/accuracy": step / STEPS, "train/loss": 1 / step}
         checkpoints = [saved(trial.key, step), saved(trial.key, step, "best")]
-        ledger.record_report(attempt.id, step, metrics, checkpoints, [event(trial.key, step)], "node-1")
-    ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 1.0, 30, [event(trial.key, 31)])
+        write.record_report(attempt.id, step, metrics, checkpoints, [event(trial.key, step)], "node-1")
+    write.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 1.0, 30, [event(trial.key, 31)])
     return trial.key
 
 

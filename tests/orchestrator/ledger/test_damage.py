@@ -24,6 +24,7 @@ from tests.orchestrator.ledger.examples import (
     everything,
     sweep_record,
     trial_record,
+    writer,
 )
 from tests.orchestrator.ledger.processes import start
 
@@ -36,7 +37,7 @@ ledger = Ledger.open(sys.argv[1])
 ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
 for number in range(int(sys.argv[2])):
     complete(ledger, number)
-ledger.delivered([row.seq for row in ledger.pending(SWEEP_ID, 20)])
+writer(ledger).delivered([row.seq for row in ledger.pending(SWEEP_ID, 20)])
 if sys.argv[3] == "orderly":
     ledger.close()
 else:
@@ -244,7 +245,7 @@ def test_a_commit_stands_although_its_backup_cannot_be_written(
 
     with monkeypatch.context() as patch:
         patch.setattr("orchestrator.ledger.backup._line", full)
-        held.add_trial(trial_record(2))
+        writer(held).add_trial(trial_record(2))
     assert "falls behind" in caplog.text
     assert held.trial(trial_record(2).key) == trial_record(2)
     assert "rewritten" in verify(held, SWEEP_ID)[0]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
-from orchestrator.ledger.lease_backends import PROBE_SECONDS, Holder, RowLease
+from orchestrator.ledger.lease_backends import PROBE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import LEASE
+from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
 
@@ -111,21 +116,20 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
     """A driver on another machine counts as alive until its row expires, by the server's clock."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
-    with Lease(ledger, SWEEP_ID):
-        elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time() - 100)
+    with Lease(ledger, SWEEP_ID) as first:
+        elsewhere = Holder(1, "far-away", "another boot", 0, time.time() - 100)
         _set(ledger, holder=elsewhere.write())
         with pytest.raises(Busy, match=r"process 1 on far-away, for 10\d s"), Lease(ledger, SWEEP_ID):
             pass
         _set(ledger, expires_at=0.0)
         other = Ledger.open(postgres_url)
-        with Lease(other, SWEEP_ID):
-            other.add_trial(trial_record(0))
+        with Lease(other, SWEEP_ID) as second:
+            second.writer.add_trial(trial_record(0))
             with pytest.raises(Busy):
-                ledger.add_trial(trial_record(1), [event("x", 1)])
+                first.writer.add_trial(trial_record(1), [event("x", 1)])
         assert [trial.number for trial in other.trials(SWEEP_ID)] == [0]
         assert other.backlog(SWEEP_ID) == 0
         other.close()
-    ledger.add_trial(trial_record(1))
     ledger.close()
 
 
@@ -134,7 +138,7 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
 ) -> None:
     """If a driver on another machine renews, Busy is raised within 3 s; if it does not, it is succeeded."""
     ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
-    elsewhere = Holder(1, "far-away", "another boot", 0.0, time.time()).write()
+    elsewhere = Holder(1, "far-away", "another boot", 0, time.time()).write()
     reasons: list[str] = []
     with Lease(ledger, SWEEP_ID):
         _set(ledger, holder=elsewhere)
@@ -157,30 +161,56 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
     other.close()
 
 
-def test_a_lease_is_renewed_until_it_is_lost(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row is renewed while it is held; a driver whose row was taken notices it."""
+def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is renewed while it is held; a driver whose number was raised by another one notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
-    monkeypatch.setattr("orchestrator.ledger.lease_backends.RENEW_SECONDS", 0.2)
-    ledger = Ledger.open(postgres_url)
-    lease = RowLease(ledger.writer, SWEEP_ID)
-    lease.take()
-    time.sleep(1.5)
-    assert holder(ledger, SWEEP_ID) is not None
-    _set(ledger, token=lease.token + 1)
-    time.sleep(0.6)
-    assert lease.lost
-    lease.release()
-    ledger.close()
+    monkeypatch.setattr("orchestrator.ledger.lease.RENEW_SECONDS", 0.2)
+    ledger.create_sweep(sweep_record())
+    lost = threading.Event()
+    with Lease(ledger, SWEEP_ID, on_lost=lost.set) as lease:
+        time.sleep(1.5)
+        assert holder(ledger, SWEEP_ID) is not None
+        lease.check()
+        _set(ledger, number=lease.token.number + 1)
+        assert lost.wait(10.0)
+        with pytest.raises(Busy):
+            lease.check()
+        with pytest.raises(Busy):
+            lease.writer.add_trial(trial_record(0))
+
+
+def test_every_taking_raises_the_number(ledger: Ledger) -> None:
+    """A token with a higher number is newer, on either database."""
+    numbers = []
+    for _ in range(3):
+        with Lease(ledger, SWEEP_ID) as lease:
+            numbers.append(lease.token.number)
+    assert numbers == [1, 2, 3]
 
 
 def test_a_reused_process_id_is_not_the_holder() -> None:
     """A process with the same id and another start time is another process."""
     this = Holder.here()
     assert not this.is_dead()
-    assert Holder(this.pid, this.host, this.place, this.started - 100, this.since).is_dead()
-    assert not Holder(this.pid, this.host, "another boot", 0.0, this.since).is_dead()
+    assert Holder(this.pid, this.host, this.place, this.start - 100, this.since).is_dead()
+    assert not Holder(this.pid, this.host, "another boot", 0, this.since).is_dead()
     assert Holder.read("not JSON") is None
     assert Holder.read(this.write()) == this
+
+
+def test_a_step_of_the_clock_kills_no_holder() -> None:
+    """The start of a process is compared by the count of its machine, not by the wall clock."""
+
+    class Stepped(System):
+        def read(self, path: Path) -> str:
+            text = super().read(path)
+            return text if path != Path("/proc/stat") else re.sub(r"btime \d+", "btime 1", text)
+
+        def time(self) -> float:
+            return super().time() - 3600.0
+
+    assert Holder.here().start == Holder.here(Stepped()).start
+    assert not Holder.here().is_dead(Stepped())
 
 
 def _set(ledger: Ledger, **columns: object) -> None:

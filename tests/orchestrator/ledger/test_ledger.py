@@ -14,12 +14,14 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, EvaluationRecord, ReportRecord
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
+    SetClock,
     complete,
     event,
     everything,
     saved,
     sweep_record,
     trial_record,
+    writer,
 )
 
 KEY = f"{SWEEP_ID}-0"
@@ -29,18 +31,18 @@ KEY = f"{SWEEP_ID}-0"
 def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
     """Return a ledger in which attempt 1 of trial 0 is running."""
     ledger.create_sweep(sweep_record())
-    ledger.add_trial(trial_record())
-    return ledger, ledger.start_attempt(KEY)
+    writer(ledger).add_trial(trial_record())
+    return ledger, writer(ledger).start_attempt(KEY)
 
 
 def test_records_are_read_as_they_were_written(url: str) -> None:
     """Every field is equal, floats to the last bit, through another connection."""
-    ledger = Ledger.open(url, clock=lambda: 1_790_000_002.25)
+    ledger = Ledger.open(url, system=SetClock(1_790_000_002.25))
     ledger.create_sweep(sweep_record())
-    ledger.add_trial(trial_record(1))
+    writer(ledger).add_trial(trial_record(1))
     key = complete(ledger, 0)
     evaluation = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
-    ledger.add_evaluation(evaluation)
+    writer(ledger).add_evaluation(evaluation)
     ledger.close()
 
     again = Ledger.open(url)
@@ -72,8 +74,8 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
     evaluation = EvaluationRecord(KEY, 1, "test", {}, 3.0)
     for turn in range(2):
         ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
-        ledger.add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
-        ledger.add_evaluation(evaluation, [event(KEY, 3)])
+        writer(ledger).add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
+        writer(ledger).add_evaluation(evaluation, [event(KEY, 3)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
     assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
     assert ledger.evaluations(SWEEP_ID) == [evaluation]
@@ -82,25 +84,25 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
 
 def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     """The time between two drivers is not charged."""
-    now = [100.0]
-    ledger = Ledger.open(url, clock=lambda: now[0])
+    clock = SetClock(100.0)
+    ledger = Ledger.open(url, system=clock)
     ledger.create_sweep(sweep_record())
     for number in range(3):
-        ledger.add_trial(trial_record(number))
-        now[0] += 10
-        ledger.start_attempt(trial_record(number).key)
+        writer(ledger).add_trial(trial_record(number))
+        clock.now += 10
+        writer(ledger).start_attempt(trial_record(number).key)
     reported, silent, done = (trial_record(number).key for number in range(3))
-    ledger.record_report(f"{reported}.1", 10, {"val/accuracy": 0.5})
-    ledger.end_attempt(f"{done}.1", "ENDED", trial_state="PRUNED")
-    now[0] += 30_000
-    assert ledger.lose_attempts(SWEEP_ID) == 2
-    assert ledger.lose_attempts(SWEEP_ID) == 0
+    writer(ledger).record_report(f"{reported}.1", 10, {"val/accuracy": 0.5})
+    writer(ledger).end_attempt(f"{done}.1", "ENDED", trial_state="PRUNED")
+    clock.now += 30_000
+    assert writer(ledger).lose_attempts() == 2
+    assert writer(ledger).lose_attempts() == 0
     ends = [ledger.attempts(key)[0] for key in (reported, silent, done)]
     assert [(each.state, each.ended_at) for each in ends] == [("LOST", 130), ("LOST", 120), ("ENDED", 130)]
     assert [ledger.trial(key).state for key in (reported, silent, done)] == ["PREEMPTED"] * 2 + ["PRUNED"]
-    again = ledger.start_attempt(reported)
+    again = writer(ledger).start_attempt(reported)
     ledger.close()
-    assert (again.number, again.started_at) == (2, now[0])
+    assert (again.number, again.started_at) == (2, clock.now)
 
 
 def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:
@@ -117,8 +119,8 @@ def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:
 def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
     """A second report of a step, from a repeated interval, changes nothing and emits no event."""
     ledger, attempt = begun
-    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
-    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
+    writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
+    writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
     assert [report.metrics for report in ledger.reports(KEY)] == [{"val/accuracy": 0.5}]
     assert ledger.backlog(SWEEP_ID) == 1
     assert ledger.trial(KEY).step == 10
@@ -127,17 +129,17 @@ def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
 def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, AttemptRecord]) -> None:
     """A step that is trained again because its checkpoint was damaged replaces the checkpoint."""
     ledger, attempt = begun
-    ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10)])
+    writer(ledger).record_report(attempt.id, 10, {}, [saved(KEY, 10)])
     fresh = replace(saved(KEY, 10), digest="cd" * 32)
-    assert ledger.record_report(attempt.id, 10, {}, [fresh]) == ()
+    assert writer(ledger).record_report(attempt.id, 10, {}, [fresh]) == ()
     assert ledger.checkpoints(KEY) == [fresh]
 
 
 def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
     """An interrupted interval leaves one: its step and checkpoint count, without a report."""
     ledger, attempt = begun
-    ledger.record_report(attempt.id, 10, {"val/accuracy": 0.5}, [saved(KEY, 10)])
-    ledger.record_report(attempt.id, 13, {}, [saved(KEY, 13)])
+    writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.5}, [saved(KEY, 10)])
+    writer(ledger).record_report(attempt.id, 13, {}, [saved(KEY, 13)])
     assert [report.step for report in ledger.reports(KEY)] == [10]
     assert [row.step for row in ledger.checkpoints(KEY)] == [13, 10]
     assert ledger.trial(KEY).step == 13
@@ -146,21 +148,24 @@ def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRe
 def test_reports_of_an_earlier_attempt_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
     """Once a trial was started again, its earlier attempt can neither report nor end it."""
     ledger, first = begun
-    second = ledger.start_attempt(KEY)
+    second = writer(ledger).start_attempt(KEY)
     assert (second.number, ledger.attempts(KEY)[0].state) == (2, "LOST")
-    assert ledger.record_report(first.id, 10, {"val/accuracy": 1.0}, [saved(KEY, 10)], [event(KEY, 1)]) == ()
-    assert not ledger.end_attempt(first.id, "ENDED", None, "COMPLETE", 1.0, 10, [event(KEY, 2)])
+    assert (
+        writer(ledger).record_report(first.id, 10, {"val/accuracy": 1.0}, [saved(KEY, 10)], [event(KEY, 1)])
+        == ()
+    )
+    assert not writer(ledger).end_attempt(first.id, "ENDED", None, "COMPLETE", 1.0, 10, [event(KEY, 2)])
     assert ledger.trial(KEY).state == "RUNNING"
     assert (ledger.reports(KEY), ledger.checkpoints(KEY), ledger.backlog(SWEEP_ID)) == ([], [], 0)
-    ledger.record_report(second.id, 10, {"val/accuracy": 0.25})
+    writer(ledger).record_report(second.id, 10, {"val/accuracy": 0.25})
     assert ledger.reports(KEY)[0].attempt_id == second.id
 
 
 def test_reports_after_the_end_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
     """An attempt that has ended adds no report."""
     ledger, attempt = begun
-    ledger.end_attempt(attempt.id, "LOST", "node died")
-    assert ledger.record_report(attempt.id, 10, {"val/accuracy": 1.0}) == ()
+    writer(ledger).end_attempt(attempt.id, "LOST", "node died")
+    assert writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 1.0}) == ()
     assert ledger.reports(KEY) == []
 
 
@@ -168,11 +173,11 @@ def test_two_generations_of_checkpoints_are_kept(begun: tuple[Ledger, AttemptRec
     """The third one of a kind supersedes the first, unless another kind needs its folder."""
     ledger, attempt = begun
     folders = [
-        ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "best")]),
-        ledger.record_report(attempt.id, 20, {}, [saved(KEY, 20)]),
-        ledger.record_report(attempt.id, 30, {}, [saved(KEY, 30)]),
-        ledger.record_report(attempt.id, 40, {}, [saved(KEY, 40), saved(KEY, 40, "best")]),
-        ledger.record_report(attempt.id, 50, {}, [saved(KEY, 50), saved(KEY, 50, "best")]),
+        writer(ledger).record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "best")]),
+        writer(ledger).record_report(attempt.id, 20, {}, [saved(KEY, 20)]),
+        writer(ledger).record_report(attempt.id, 30, {}, [saved(KEY, 30)]),
+        writer(ledger).record_report(attempt.id, 40, {}, [saved(KEY, 40), saved(KEY, 40, "best")]),
+        writer(ledger).record_report(attempt.id, 50, {}, [saved(KEY, 50), saved(KEY, 50, "best")]),
     ]
     path = {step: Path(saved(KEY, step).path) for step in (10, 20, 30, 40, 50)}
     assert folders == [(), (), (), (path[20],), (path[10], path[30])]
@@ -187,11 +192,13 @@ def test_two_generations_of_checkpoints_are_kept(begun: tuple[Ledger, AttemptRec
 def test_a_pinned_checkpoint_is_never_superseded(begun: tuple[Ledger, AttemptRecord]) -> None:
     """A checkpoint that another trial continues from stays until it is dropped."""
     ledger, attempt = begun
-    ledger.record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "pinned")])
+    writer(ledger).record_report(attempt.id, 10, {}, [saved(KEY, 10), saved(KEY, 10, "pinned")])
     for step in (20, 30, 40):
-        assert Path(saved(KEY, 10).path) not in ledger.record_report(attempt.id, step, {}, [saved(KEY, step)])
+        assert Path(saved(KEY, 10).path) not in writer(ledger).record_report(
+            attempt.id, step, {}, [saved(KEY, step)]
+        )
     assert [row.step for row in ledger.checkpoints(KEY) if row.kind == "pinned"] == [10]
-    ledger.drop_checkpoint(KEY, Path(saved(KEY, 10).path))
+    writer(ledger).drop_checkpoint(KEY, Path(saved(KEY, 10).path))
     assert [row.step for row in ledger.checkpoints(KEY)] == [40, 30]
 
 
@@ -199,8 +206,8 @@ def test_a_damaged_checkpoint_is_dropped(begun: tuple[Ledger, AttemptRecord]) ->
     """After that the generation behind it is the newest."""
     ledger, attempt = begun
     for step in (10, 20):
-        ledger.record_report(attempt.id, step, {}, [saved(KEY, step), saved(KEY, step, "best")])
-    ledger.drop_checkpoint(KEY, Path(saved(KEY, 20).path))
+        writer(ledger).record_report(attempt.id, step, {}, [saved(KEY, step), saved(KEY, step, "best")])
+    writer(ledger).drop_checkpoint(KEY, Path(saved(KEY, 20).path))
     assert [(row.kind, row.step) for row in ledger.checkpoints(KEY)] == [("best", 10), ("last", 10)]
 
 
@@ -208,13 +215,13 @@ def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecor
     """Their end is recorded once, at one time, with one event."""
     ledger, attempt = begun
     for _ in range(2):
-        ledger.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 10, [event(KEY, 9)])
+        writer(ledger).end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 10, [event(KEY, 9)])
     trial = ledger.trial(KEY)
     assert (trial.state, trial.value, trial.best_step) == ("PRUNED", 0.5, 10)
     assert trial.finished_at == ledger.attempts(KEY)[0].ended_at is not None
     assert ledger.backlog(SWEEP_ID) == 1
     with pytest.raises(ValueError, match="is PRUNED"):
-        ledger.start_attempt(KEY)
+        writer(ledger).start_attempt(KEY)
 
 
 @pytest.mark.parametrize(("attempt_state", "trial_state"), [("LOST", "PREEMPTED"), ("FAILED", "WAITING")])
@@ -223,10 +230,10 @@ def test_a_trial_waits_for_its_next_attempt(
 ) -> None:
     """Without a state for the trial it will be started again; a lost attempt is not charged."""
     ledger, attempt = begun
-    ledger.end_attempt(attempt.id, attempt_state, "why")  # type: ignore[arg-type]
+    writer(ledger).end_attempt(attempt.id, attempt_state, "why")  # type: ignore[arg-type]
     trial = ledger.trial(KEY)
     assert (trial.state, trial.cause, trial.finished_at) == (trial_state, "why", None)
-    assert ledger.start_attempt(KEY).number == 2
+    assert writer(ledger).start_attempt(KEY).number == 2
     assert ledger.trial(KEY).attempts == 2
 
 
@@ -238,19 +245,19 @@ def test_no_trial_is_complete_without_a_number(
     ledger, attempt = begun
     before = everything(ledger)
     with pytest.raises(ValueError, match="finite"):
-        ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", value, 10, [event(KEY, 1)])
+        writer(ledger).end_attempt(attempt.id, "ENDED", None, "COMPLETE", value, 10, [event(KEY, 1)])
     with pytest.raises(ValueError, match="states"):
-        ledger.end_attempt(attempt.id, "ENDED", None, "DONE", 1.0, 10, [event(KEY, 1)])  # type: ignore[arg-type]
+        writer(ledger).end_attempt(attempt.id, "ENDED", None, "DONE", 1.0, 10, [event(KEY, 1)])  # type: ignore[arg-type]
     assert everything(ledger) == before
 
 
 def test_a_failed_trial_can_be_reopened(begun: tuple[Ledger, AttemptRecord]) -> None:
     """A trial in another state stays as it is."""
     ledger, attempt = begun
-    ledger.reopen_trial(KEY)
+    writer(ledger).reopen_trial(KEY)
     assert ledger.trial(KEY).state == "RUNNING"
-    ledger.end_attempt(attempt.id, "FAILED", "out of memory", "FAILED")
-    ledger.reopen_trial(KEY, [event(KEY, 1)])
+    writer(ledger).end_attempt(attempt.id, "FAILED", "out of memory", "FAILED")
+    writer(ledger).reopen_trial(KEY, [event(KEY, 1)])
     trial = ledger.trial(KEY)
     assert (trial.state, trial.cause, trial.finished_at, trial.attempts) == ("WAITING", None, None, 1)
 
@@ -258,14 +265,14 @@ def test_a_failed_trial_can_be_reopened(begun: tuple[Ledger, AttemptRecord]) -> 
 def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
     """Only a finished sweep has a time of its end; a resumed one loses it."""
     ledger.create_sweep(sweep_record())
-    ledger.set_sweep_state(SWEEP_ID, "PAUSED", "disk full", [event(SWEEP_ID, 1)])
+    writer(ledger).set_sweep_state("PAUSED", "disk full", [event(SWEEP_ID, 1)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(state="PAUSED", reason="disk full")
-    ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+    writer(ledger).set_sweep_state("COMPLETE")
     finished = ledger.sweep(SWEEP_ID)
     assert finished is not None
     assert finished.finished_at is not None
-    ledger.amend_sweep(SWEEP_ID, {"budget": 9}, "dd", {"metric": "val/loss"})
-    ledger.set_sweep_state(SWEEP_ID, "RUNNING")
+    writer(ledger).amend_sweep({"budget": 9}, "dd", {"metric": "val/loss"})
+    writer(ledger).set_sweep_state("RUNNING")
     amended = sweep_record(document={"budget": 9}, digest="dd", facts={"metric": "val/loss"})
     assert ledger.sweep(SWEEP_ID) == amended
 
@@ -274,14 +281,14 @@ def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
     """Events of a sweep are pending in the order in which they happened, until they are delivered."""
     ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), event(SWEEP_ID, 2)])
     ledger.create_sweep(sweep_record(id="other"), [event("other", 3)])
-    ledger.add_trial(trial_record(), [event(KEY, 4)])
+    writer(ledger).add_trial(trial_record(), [event(KEY, 4)])
     rows = ledger.pending(SWEEP_ID, 2)
     assert [row.event for row in rows] == [event(SWEEP_ID, 1), event(SWEEP_ID, 2)]
-    ledger.delivered([row.seq for row in rows])
-    ledger.delivered([row.seq for row in rows])
+    writer(ledger).delivered([row.seq for row in rows])
+    writer(ledger).delivered([row.seq for row in rows])
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [4]
     assert (ledger.backlog(SWEEP_ID), ledger.backlog("other")) == (1, 1)
-    assert ledger.redeliver(SWEEP_ID) == 2
+    assert writer(ledger).redeliver() == 2
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 4]
 
 
@@ -289,9 +296,9 @@ def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
     """Confirmations are separate from the search, and are not counted with it."""
     ledger.create_sweep(sweep_record())
     for number in (1, 0):
-        ledger.add_trial(trial_record(number))
-    ledger.add_trial(trial_record(0, key=f"{SWEEP_ID}-c0", role="confirmation"))
-    ledger.start_attempt(KEY)
+        writer(ledger).add_trial(trial_record(number))
+    writer(ledger).add_trial(trial_record(0, key=f"{SWEEP_ID}-c0", role="confirmation"))
+    writer(ledger).start_attempt(KEY)
     assert [trial.key for trial in ledger.trials(SWEEP_ID)] == [KEY, f"{SWEEP_ID}-1", f"{SWEEP_ID}-c0"]
     assert [trial.key for trial in ledger.trials(SWEEP_ID, "confirmation")] == [f"{SWEEP_ID}-c0"]
     assert ledger.states(SWEEP_ID) == {"RUNNING": 1, "WAITING": 1}
@@ -300,7 +307,7 @@ def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
 def test_any_text_can_be_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
     """The output of a dying process is kept in readable form, with NUL bytes and broken characters."""
     ledger, attempt = begun
-    ledger.end_attempt(attempt.id, "FAILED", "killed \0 \udcff ü'; DROP TABLE trial;--", "FAILED")
+    writer(ledger).end_attempt(attempt.id, "FAILED", "killed \0 \udcff ü'; DROP TABLE trial;--", "FAILED")
     assert ledger.trial(KEY).cause == "killed \\0 \\udcff ü'; DROP TABLE trial;--"
 
 
@@ -311,4 +318,4 @@ def test_unknown_names_are_reported(ledger: Ledger) -> None:
     with pytest.raises(KeyError, match="nothing-1"):
         ledger.trial("nothing-1")
     with pytest.raises(KeyError, match="nothing-1"):
-        ledger.start_attempt("nothing-1")
+        writer(ledger).start_attempt("nothing-1")

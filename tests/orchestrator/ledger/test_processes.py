@@ -13,7 +13,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger import connect
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
+from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record, writer
 from tests.orchestrator.ledger.processes import answer, line, start
 from tests.postgres import Server
 
@@ -21,13 +21,14 @@ WRITE = """
 import sys
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.ledger.examples import *
-url, writer, many = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+url, sweep_id, many = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
 ledger = Ledger.open(url)
-ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
-for number in range(writer * many, (writer + 1) * many):
-    ledger.add_trial(trial_record(number), [event("x", number)])
+ledger.create_sweep(sweep_record(id=sweep_id), [event(sweep_id, 0)])
+write = writer(ledger, sweep_id)
+for number in range(many):
+    write.add_trial(trial_record(number, sweep_id=sweep_id), [event("x", number)])
 """
 
 WRITE_FOR_EVER = """
@@ -44,21 +45,23 @@ WRITERS = 8
 
 
 def test_eight_first_starts_and_many_writers(url: str) -> None:
-    """Eight processes that find an empty database create its tables once, and lose no write."""
+    """Eight processes, a sweep each, create the tables of an empty database once and lose no write."""
     many = 200 if url.startswith("sqlite") else 50
-    writers = [start(WRITE, url, str(writer), str(many)) for writer in range(WRITERS)]
-    for writer in writers:
-        assert line(writer) == "ready"
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    for writer in writers:
-        answer(writer)
+    sweeps = [f"copy-{index}" for index in range(WRITERS)]
+    writers = [start(WRITE, url, sweep_id, str(many)) for sweep_id in sweeps]
+    for process in writers:
+        assert line(process) == "ready"
+    for process in writers:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in writers:
+        answer(process)
     ledger = Ledger.open(url)
-    assert [trial.number for trial in ledger.trials(SWEEP_ID)] == list(range(many * WRITERS))
-    assert ledger.backlog(SWEEP_ID) == many * WRITERS + 1
-    assert verify(ledger, SWEEP_ID) == []
+    for sweep_id in sweeps:
+        assert [trial.number for trial in ledger.trials(sweep_id)] == list(range(many))
+        assert ledger.backlog(sweep_id) == many + 1
+        assert verify(ledger, sweep_id) == []
     ledger.close()
 
 
@@ -68,14 +71,14 @@ def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
     Ledger.open(sqlite_url).create_sweep(sweep_record())
     acknowledged: list[int] = []
     for kills in range(1, 5):
-        writer = start(WRITE_FOR_EVER, sqlite_url)
+        process = start(WRITE_FOR_EVER, sqlite_url)
         deadline = time.monotonic() + draws.uniform(0.05, 0.4)
         while True:
-            acknowledged.append(int(line(writer)))
+            acknowledged.append(int(line(process)))
             if time.monotonic() > deadline:
                 break
-        writer.kill()
-        rest, _ = writer.communicate()
+        process.kill()
+        rest, _ = process.communicate()
         acknowledged += [int(number) for number in rest.split()]
         ledger = Ledger.open(sqlite_url)
         verify(ledger, SWEEP_ID)
@@ -141,11 +144,11 @@ def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url:
     """A driver whose server crashes and restarts loses no change and makes none twice."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
-    ledger.add_trial(trial_record())
+    writer(ledger).add_trial(trial_record())
     postgres_server.stop()
     restart = threading.Timer(1.0, postgres_server.start)
     restart.start()
-    attempt = ledger.start_attempt(trial_record().key, events=[event("x", 1)])
+    attempt = writer(ledger).start_attempt(trial_record().key, events=[event("x", 1)])
     restart.join()
     assert ledger.attempts(SWEEP_ID) == [attempt]
     assert ledger.backlog(SWEEP_ID) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from orchestrator.schedule.adapters import (
     registered,
     session_of,
 )
+from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions
 
 
@@ -21,10 +23,10 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
     sessions = Sessions(tmp_path)
     session = sessions.open(sessions.sweep(1))
     sweep_id = session.sweep.id
-    with registered(session):
+    with registered(session, Engines(lambda: 0)):
         search = pickle.loads(pickle.dumps(SessionSearch(sweep_id)))
         stopper = pickle.loads(pickle.dumps(SessionStopper(sweep_id)))
-        pickle.dumps(SessionCallback(sweep_id, 600, lambda _: None))
+        pickle.dumps(SessionCallback(sweep_id, 600))
         assert not search.is_finished()
         assert not stopper.stop_all()
         session.stop("stopped by a test", "INTERRUPTED")
@@ -33,3 +35,17 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
         assert stopper("any attempt", {})
     with pytest.raises(KeyError):
         session_of(sweep_id)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_rule(
+    tmp_path: Path, value: float
+) -> None:
+    """Tune asks the stopper first; a NaN in a rung of ASHA would decide about every other trial."""
+    sessions = Sessions(tmp_path)
+    session = sessions.open(sessions.sweep(1))
+    with registered(session, Engines(lambda: 0)):
+        stopper = SessionStopper(session.sweep.id)
+        assert stopper("any attempt", {"val/accuracy": value, "step": 10})
+        assert not stopper("any attempt", {"val/accuracy": 0.5, "val/loss": value, "step": 10})
+        assert not stopper("any attempt", {"step": 10, "queued": True})

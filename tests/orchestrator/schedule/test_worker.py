@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.assignment import Outcome
+from orchestrator.assignment import Outcome, SavedCheckpoint
 from orchestrator.schedule.worker import Worker
 from tests.attempts import assignment
 
@@ -13,7 +13,7 @@ from tests.attempts import assignment
 def test_trials_follow_each_other_in_one_worker(tmp_path: Path) -> None:
     """One completes, one fails with its cause, one is stopped midway, and the next starts from its seed."""
     alone = [replace(assignment(tmp_path, number), gpu=0.0) for number in range(4)]
-    broken = replace(alone[1], resume=str(tmp_path / "nothing"))
+    broken = replace(alone[1], resume=SavedCheckpoint(str(tmp_path / "nothing"), 10, "0" * 64, 1))
     worker = Worker(alone[0].to_config())
     whole = [Outcome.from_result(worker.train()) for _ in range(3)]
     assert [(outcome.step, outcome.done) for outcome in whole] == [(10, False), (20, False), (30, True)]

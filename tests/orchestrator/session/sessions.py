@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.keys import attempt_number
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.writer import SweepWriter
+from orchestrator.session.outages import Probe
 from orchestrator.session.session import Session
-from orchestrator.storage.paths import Paths, checkpoint_name
+from orchestrator.storage.paths import Paths, checkpoint_stem
 from orchestrator.study.study import Study
+from tests.orchestrator.ledger.examples import writer
+from trainables import checkpoint
 
 NODE_WAIT = 10.0
 OBJECTIVE = "maximize: val/accuracy"
@@ -67,11 +75,16 @@ class Sessions:
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock, self.resources = folder, Clock(), FixedResources()
+        self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
         file = self.folder / "space.yaml"
         file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
         return load(file, profile=None, gpus=0)
+
+    def writer(self, sweep: SweepConfig) -> SweepWriter:
+        """Return a writer with the newest token of a sweep, as if its driver had just taken the lease."""
+        return writer(self.ledger, sweep.id)
 
     def open(self, sweep: SweepConfig, capacity: int = 2) -> Session:
         record = SweepRecord(
@@ -93,27 +106,42 @@ class Sessions:
         self.resources.attempts = capacity
         return Session(
             sweep,
-            self.ledger,
+            self.writer(sweep),
             study,
             self.paths,
             self.folder,
             resources=self.resources,
             node_wait=NODE_WAIT,
             clock=self.clock,
+            probes=self.probes,
         )
 
 
 def outcome(assignment: Assignment, step: int, value: float, **changes: object) -> Outcome:
-    """Return a worker's report, whose checkpoint folder exists."""
-    folder = Path(assignment.checkpoints) / checkpoint_name(step)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Return a worker's report, whose checkpoint exists."""
+    stem = Path(assignment.checkpoints) / checkpoint_stem(step, attempt_number(assignment.attempt_id))
+    saved = checkpoint.save(
+        stem, {"weights": np.full(2, value)}, {"trial": assignment.trial_key, "step": step}
+    )
     fields = {
         "step": step,
         "done": step >= assignment.settings.training.steps,
         "metrics": {"val/accuracy": value, "val/loss": 1.0},
-        "checkpoint": SavedCheckpoint(str(folder), step, "d" * 64, 1),
+        "checkpoint": SavedCheckpoint(str(saved.folder), step, saved.digest, saved.bytes),
     }
     return Outcome(**{**fields, **changes})
+
+
+def step_of(path: str | Path) -> int:
+    """Return the step that the name of a checkpoint's folder holds."""
+    return int(Path(path).name.split("-")[1])
+
+
+def step_resumed(assignment: Assignment) -> int:
+    """Return the step of the checkpoint that an attempt goes on from."""
+    assert assignment.resume is not None
+    assert step_of(assignment.resume.path) == assignment.resume.step
+    return assignment.resume.step
 
 
 def launch(session: Session) -> Assignment:

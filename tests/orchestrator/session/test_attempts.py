@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.assignment import Outcome
+from orchestrator.assignment import Outcome, SavedCheckpoint
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord
 from orchestrator.session.attempts import finite_or_failed, launched
 from orchestrator.storage.paths import Paths
@@ -27,31 +27,49 @@ def checkpoint(kind: CheckpointKind, step: int, value: float) -> CheckpointRecor
 
 def test_a_first_attempt_starts_at_step_0(sessions: Sessions) -> None:
     run, assignment = launched(
-        "s-3.1", TRIAL, [], sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+        "s-3.1",
+        TRIAL,
+        [],
+        sweep=sessions.sweep(4),
+        paths=sessions.paths,
+        ledger_id="feed",
+        data=Path("data"),
+        now=7.0,
     )
     assert (run.step, run.best, run.best_step, run.resumed, run.reported_at) == (0, None, None, None, 7.0)
     assert (assignment.attempt_id, assignment.trial_key) == ("s-3.1", TRIAL.key)
-    assert (assignment.resume, assignment.resume_digest) == (None, None)
+    assert assignment.resume is None
     assert assignment.settings.training.learning_rate == 1e-3
 
 
 def test_a_later_attempt_resumes_the_last_checkpoint_and_remembers_the_best(sessions: Sessions) -> None:
     rows = [checkpoint("best", 10, 0.9), checkpoint("last", 20, 0.6)]
     run, assignment = launched(
-        "s-3.2", TRIAL, rows, sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+        "s-3.2",
+        TRIAL,
+        rows,
+        sweep=sessions.sweep(4),
+        paths=sessions.paths,
+        ledger_id="feed",
+        data=Path("data"),
+        now=7.0,
     )
     assert (run.step, run.best, run.best_step, run.best_metrics) == (20, 0.9, 10, {METRIC: 0.9})
-    assert run.resumed == assignment.resume == "/another-host/step-000000020"
-    assert assignment.resume_digest == "digest of 20"
+    assert run.resumed == "/another-host/step-000000020"
+    assert assignment.resume == SavedCheckpoint(run.resumed, 20, "digest of 20", 1)
 
 
 def test_a_checkpoint_of_another_host_is_expected_in_this_hosts_folder(sessions: Sessions) -> None:
     """The shared store has a URL; the path in the ledger is the writer's own."""
     sweep, paths = sessions.sweep(4), Paths(sessions.folder, store="s3://bucket/sweeps")
     rows = [checkpoint("last", 20, 0.6)]
-    _, assignment = launched("s-3.2", TRIAL, rows, sweep=sweep, paths=paths, data=Path("data"), now=7.0)
-    assert assignment.resume == str(Path(assignment.checkpoints) / "step-000000020")
-    assert assignment.store == f"s3://bucket/sweeps/{sweep.id}/{TRIAL.key}"
+    run, assignment = launched(
+        "s-3.2", TRIAL, rows, sweep=sweep, paths=paths, ledger_id="feed", data=Path("data"), now=7.0
+    )
+    assert assignment.resume is not None
+    assert assignment.resume.path == str(Path(assignment.checkpoints) / "step-000000020")
+    assert assignment.store == f"s3://bucket/sweeps/feed/{sweep.id}/{TRIAL.key}"
+    assert run.resumed == rows[0].path, "the ledger drops a damaged checkpoint by the path that it records"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

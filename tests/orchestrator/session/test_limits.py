@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.config.sections import BudgetSection
@@ -14,6 +16,7 @@ from orchestrator.session.limits import (
     HOPELESS_AFTER,
     SLOW_START,
     UNCHARGED,
+    Spending,
     Spent,
     hopeless,
     overspent,
@@ -22,8 +25,6 @@ from orchestrator.session.limits import (
 )
 from tests import sweeps
 from tests.orchestrator.session.sessions import NODE_WAIT, Sessions, failure, launch, outcome, train
-
-NOW = 20 * 3600.0
 
 # ------------------------------------------------------------------ failures and requests
 
@@ -58,40 +59,50 @@ def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> N
     assert session.stopped.state == "INTERRUPTED"
 
 
-def test_a_full_disk_pauses_the_sweep_and_is_charged_to_no_trial(sessions: Sessions) -> None:
-    session = sessions.open(sessions.sweep(3))
-    assignment = launch(session)
-    session.reported(assignment.attempt_id, failure(0, "disk full"))
-    session.completed(assignment.attempt_id)
-    assert session.stopped is not None
-    assert session.stopped.state == "PAUSED"
-    assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
-
-
 # ------------------------------------------------------------------ budget
 
 
 def attempt(start: float, end: float | None) -> AttemptRecord:
-    return AttemptRecord(
-        "s-0.1", "s-0", 1, "ENDED", None, None, start * 3600, None if end is None else end * 3600
-    )
+    """Return an attempt that was launched at 0 h and taken by a worker at `start` hours."""
+    ended_at = None if end is None else end * 3600
+    return AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, None, 0.0, ended_at, taken_at=start * 3600)
 
 
 def test_overlapping_attempts_share_the_clock_but_not_the_device() -> None:
-    total = spent([attempt(0, 2), attempt(1, 3)], now=NOW)
+    total = spent([attempt(0, 2), attempt(1, 3)])
     assert (total.hours, total.attempt_hours) == (3.0, 4.0)
 
 
 def test_the_time_between_two_drivers_does_not_count() -> None:
-    assert spent([attempt(0, 1), attempt(10, 12)], now=NOW).hours == 3.0
+    assert spent([attempt(0, 1), attempt(10, 12)]).hours == 3.0
 
 
 def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
-    assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)], now=NOW).hours == 5.0
+    assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)]).hours == 5.0
 
 
-def test_a_running_attempt_counts_until_now() -> None:
-    assert spent([attempt(18, None)], now=NOW).attempt_hours == 2.0
+def test_an_attempt_that_no_worker_took_costs_nothing() -> None:
+    waited = AttemptRecord("s-0.1", "s-0", 1, "LOST", "interrupted", None, 0.0, 3600.0)
+    assert spent([waited, attempt(1, 2)]) == Spent(1.0, 1.0)
+
+
+def test_an_attempt_of_an_earlier_version_costs_from_its_start_if_it_has_run() -> None:
+    """That version did not record when a worker took an attempt, only on which node it reported."""
+    ran = AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, "node-1", 0.0, 3600.0)
+    assert spent([ran]).attempt_hours == 1.0
+
+
+def test_a_running_attempt_counts_from_when_it_was_taken_until_now() -> None:
+    spending = Spending([attempt(0, 1)])
+    spending.end("s-1.1", 0.0)
+    spending.take("s-2.1", 3600.0)
+    spending.take("s-2.1", 5400.0)
+    assert spending.total(2 * 3600.0) == Spent(2.0, 2.0)
+    spending.take("s-3.1", 2 * 3600.0)
+    spending.end("s-2.1", 3 * 3600.0)
+    assert spending.total(4 * 3600.0) == Spent(4.0, 5.0)
+    spending.end("s-3.1", 4 * 3600.0)
+    assert spending.total(9 * 3600.0) == Spent(4.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +119,25 @@ def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
     limits: dict[str, float], gpu: float, over: str | None
 ) -> None:
     assert overspent(BudgetSection(trials=1, **limits), Spent(hours=3.0, attempt_hours=4.0), gpu) == over
+
+
+def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
+    """Eight attempts that wait for a cluster for ten hours leave a budget of one hour whole."""
+    sweep = sessions.sweep(8)
+    sweep = replace(sweep, budget=sweep.budget.model_copy(update={"hours": 1.0}))
+    session = sessions.open(sweep, capacity=8)
+    waiting = [session.next_assignment() for _ in range(8)]
+    sessions.clock.now += 36_000
+    session.check_limits()
+    assert session.stopped is None
+    taken = waiting[0]
+    assert taken is not None
+    session.started(taken.attempt_id)
+    sessions.clock.now += 3600
+    session.check_limits()
+    assert session.stopped is not None
+    assert "1 hours" in session.stopped.reason
+    assert sessions.ledger.attempts(taken.trial_key)[0].taken_at is not None
 
 
 # ------------------------------------------------------------------ retries
@@ -141,6 +171,15 @@ def test_the_wait_doubles_up_to_a_cap() -> None:
     waits = [wait_before_retry("error", past(*["worker lost"] * n)) for n in range(8)]
     assert waits[:4] == [2.0, 4.0, 8.0, 16.0]
     assert waits[-1] == BACKOFF_CAP_SECONDS
+
+
+def test_progress_makes_earlier_failures_void() -> None:
+    """Of four lost workers in a week, only those since the last new report count."""
+    lost = past(*["worker lost"] * 4)
+    assert wait_before_retry("worker lost", lost) is None
+    assert wait_before_retry("worker lost", lost, progressed={"s-0.2"}) is None
+    assert wait_before_retry("worker lost", lost, progressed={"s-0.3"}) == 8.0
+    assert wait_before_retry("worker lost", lost, progressed={"s-0.1", "s-0.4"}) == 4.0
 
 
 def test_interruptions_do_not_lengthen_the_wait() -> None:

@@ -11,9 +11,9 @@ from orchestrator.config import load
 from orchestrator.config.space import Distribution
 from orchestrator.session.population import Mutation, Population
 from orchestrator.session.session import Session
-from orchestrator.storage.paths import checkpoint_name
 from tests.orchestrator.session.sessions import SPACE as FILE
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
+from trainables import checkpoint
 
 RATE = Distribution("log_uniform", 1e-4, 1e-2)
 SPACE = {
@@ -90,8 +90,6 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     session = open_population(sessions)
     good, bad = launch(session), launch(session)
     session.reported(good.attempt_id, outcome(good, 10, 0.9))
-    donated = Path(good.checkpoints) / checkpoint_name(10)
-    (donated / "arrays").write_text("of the donor")
     assert session.exploit(bad.trial_key, 10, [good.trial_key])
     session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
     session.completed(bad.attempt_id)
@@ -99,7 +97,8 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     train(session, good)
     assert (again.trial_key, again.attempt_id) == (bad.trial_key, f"{bad.trial_key}.2")
     assert again.resume is not None
-    assert (Path(again.resume) / "arrays").read_text() == "of the donor"
+    _, facts = checkpoint.load(Path(again.resume.path), again.resume.digest)
+    assert facts["trial"] == good.trial_key
     before, after = good.settings.training.learning_rate, again.settings.training.learning_rate
     assert after != before
     trial = sessions.ledger.trial(bad.trial_key)
@@ -109,7 +108,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     assert sessions.ledger.attempts(bad.trial_key)[0].cause == f"goes on from {good.trial_key}"
     session.reported(again.attempt_id, outcome(again, 20, 0.95))
     session.reported(again.attempt_id, outcome(again, 30, 0.96))
-    assert Path(again.resume).exists(), "the copied checkpoint is pinned"
+    assert Path(again.resume.path).exists(), "the copied checkpoint is pinned"
     session.completed(again.attempt_id)
     assert sessions.ledger.trial(bad.trial_key).state == "COMPLETE"
     assert session.finished

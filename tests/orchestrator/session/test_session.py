@@ -9,8 +9,17 @@ import pytest
 
 from orchestrator.assignment import Outcome
 from orchestrator.session.attempts import DEAD_NODE_SECONDS
-from orchestrator.storage.paths import checkpoint_name
-from tests.orchestrator.session.sessions import Sessions, failure, launch, number, outcome, train
+from orchestrator.storage.paths import checkpoint_stem
+from tests.orchestrator.session.sessions import (
+    Sessions,
+    failure,
+    launch,
+    number,
+    outcome,
+    step_of,
+    step_resumed,
+    train,
+)
 
 
 def test_as_many_attempts_are_launched_as_fit(sessions: Sessions) -> None:
@@ -53,11 +62,10 @@ def test_superseded_checkpoints_are_deleted_and_the_best_is_kept(sessions: Sessi
     assignment = launch(session)
     for step, value in ((10, 0.9), (20, 0.5), (30, 0.6)):
         session.reported(assignment.attempt_id, outcome(assignment, step, value))
-    kept = {Path(row.path).name: row.kind for row in sessions.ledger.checkpoints(assignment.trial_key)}
+    kept = {Path(row.path).name for row in sessions.ledger.checkpoints(assignment.trial_key)}
     on_disk = {folder.name for folder in Path(assignment.checkpoints).iterdir()}
-    assert checkpoint_name(10) in on_disk
-    assert checkpoint_name(30) in on_disk
-    assert on_disk == set(kept)
+    assert on_disk == kept
+    assert {step_of(name) for name in on_disk} >= {10, 30}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -82,7 +90,7 @@ def test_the_trial_of_a_lost_worker_resumes_its_checkpoint_after_a_wait(sessions
     again = launch(session)
     assert again.trial_key == assignment.trial_key
     assert again.attempt_id != assignment.attempt_id
-    assert again.resume == str(Path(assignment.checkpoints) / checkpoint_name(10))
+    assert step_resumed(again) == 10
 
 
 def test_a_dead_worker_leaves_no_half_written_checkpoint(sessions: Sessions) -> None:
@@ -91,9 +99,9 @@ def test_a_dead_worker_leaves_no_half_written_checkpoint(sessions: Sessions) -> 
     session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
     folder = Path(assignment.checkpoints)
     (folder / ".step-000000020-0123").mkdir()
-    (folder / checkpoint_name(20)).mkdir()
+    (folder / checkpoint_stem(20, 1)).mkdir()
     session.failed(assignment.attempt_id, "worker lost")
-    assert [path.name for path in folder.iterdir()] == [checkpoint_name(10)]
+    assert [step_of(path) for path in folder.iterdir()] == [10]
 
 
 def test_no_new_trial_takes_the_slot_of_a_queued_retry(sessions: Sessions) -> None:
@@ -128,6 +136,19 @@ def test_retries_are_bounded_across_drivers(sessions: Sessions) -> None:
     assert (trial.state, trial.attempts, trial.cause) == ("FAILED", 2, "error: it broke")
 
 
+def test_a_trial_that_progresses_between_its_failures_goes_on(sessions: Sessions) -> None:
+    """An error is retried once; here it comes three times, and only the third after no new report."""
+    session = sessions.open(sessions.sweep(1))
+    states = []
+    for step in (10, 20, 20):
+        sessions.clock.now += 100.0
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
+        session.failed(assignment.attempt_id, "error")
+        states.append(sessions.ledger.trial(assignment.trial_key).state)
+    assert states == ["WAITING", "WAITING", "FAILED"]
+
+
 def test_an_interrupted_trial_is_resumed_by_the_next_driver(sessions: Sessions) -> None:
     sweep = sessions.sweep(1)
     session = sessions.open(sweep)
@@ -139,7 +160,7 @@ def test_an_interrupted_trial_is_resumed_by_the_next_driver(sessions: Sessions) 
     assert session.finished
     assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
     again = launch(sessions.open(sweep))
-    assert again.resume == str(Path(assignment.checkpoints) / checkpoint_name(7))
+    assert step_resumed(again) == 7
 
 
 def test_a_killed_driver_loses_nothing_that_was_committed(sessions: Sessions) -> None:
@@ -151,7 +172,7 @@ def test_a_killed_driver_loses_nothing_that_was_committed(sessions: Sessions) ->
     after = sessions.open(sweep)
     again = launch(after)
     assert again.trial_key == second.trial_key
-    assert again.resume == str(Path(second.checkpoints) / checkpoint_name(20))
+    assert step_resumed(again) == 20
     assert number(launch(after)) == 2
     assert after.progress().best_value == 0.8
 
@@ -168,7 +189,7 @@ def test_a_trial_that_has_reported_its_last_step_is_complete(sessions: Sessions,
         session.failed(assignment.attempt_id, "worker lost")
         sessions.clock.now += 100
     else:
-        sessions.ledger.lose_attempts(sweep.id)
+        sessions.writer(sweep).lose_attempts()
         session = sessions.open(sweep, capacity=1)
     assert number(launch(session)) == 1
     trial = sessions.ledger.trial(assignment.trial_key)
@@ -182,7 +203,7 @@ def test_a_trial_that_the_scheduler_stopped_is_not_resumed(sessions: Sessions) -
     for _ in range(2):
         assignment = launch(session)
         session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
-    sessions.ledger.lose_attempts(sweep.id)
+    sessions.writer(sweep).lose_attempts()
     after = sessions.open(sweep)
     after.settle_stopped({f"{sweep.id}-1"})
     states = [sessions.ledger.trial(f"{sweep.id}-{number}").state for number in (0, 1)]
@@ -198,12 +219,12 @@ def test_after_a_damaged_checkpoint_the_one_before_it_is_resumed(sessions: Sessi
     session.failed(assignment.attempt_id, "worker lost")
     sessions.clock.now += 100
     second = launch(session)
-    assert second.resume == str(Path(assignment.checkpoints) / checkpoint_name(20))
+    assert step_resumed(second) == 20
     session.reported(second.attempt_id, failure(0, "damaged checkpoint"))
     session.completed(second.attempt_id)
     sessions.clock.now += 100
     third = launch(session)
-    assert third.resume == str(Path(assignment.checkpoints) / checkpoint_name(10))
+    assert step_resumed(third) == 10
 
 
 def test_a_hung_attempt_is_noticed_once(sessions: Sessions) -> None:

@@ -14,10 +14,11 @@ from moto.server import ThreadedMotoServer
 
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.storage import store
-from orchestrator.storage.paths import Paths
+from orchestrator.storage.paths import Paths, checkpoint_stem
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
+LEDGER, TRIAL = "0123456789ab", ("sweep", "sweep-0")
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -42,72 +43,155 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Paths:
     return Paths(tmp_path / "mlruns", store=f"{url}/{request.node.name[:20]}")
 
 
-def saved(where: Paths) -> tuple[Path, str]:
-    """Save a checkpoint on this machine's disk; return its folder and its digest."""
-    folder = where.trial_checkpoints("sweep", "sweep-0") / "step-000000010"
-    manifest = checkpoint.save(folder, {"w": np.arange(6.0)}, {"step": 10})
-    return folder, manifest.digest
+def saved(where: Paths, attempt: int = 1, value: float = 6.0) -> checkpoint.Saved:
+    """Save a checkpoint of step 10 on this machine's disk."""
+    stem = where.trial_checkpoints(*TRIAL) / checkpoint_stem(10, attempt)
+    return checkpoint.save(stem, {"w": np.arange(value)}, {"step": 10})
 
 
 def url_of(where: Paths) -> str:
-    url = where.stored("sweep", "sweep-0")
+    url = where.stored(LEDGER, *TRIAL)
     assert url is not None
     return url
 
 
 def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path) -> None:
     """It fetches to its own root, whatever path is recorded, and compares every byte."""
-    folder, digest = saved(where)
-    store.keep(folder, url_of(where))
+    kept = saved(where)
+    store.keep(kept.folder, url_of(where))
     elsewhere = Paths(tmp_path / "another", store=where.store)
-    found = store.at_hand(elsewhere, "sweep", "sweep-0", str(folder))
-    assert found == tmp_path / "another" / "checkpoints" / "sweep" / "sweep-0" / folder.name
-    arrays, facts = checkpoint.load(found, digest)
+    folder = store.at_hand(elsewhere, LEDGER, *TRIAL, str(kept.folder), kept.digest)
+    assert folder == tmp_path / "another" / "checkpoints" / "sweep" / "sweep-0" / kept.folder.name
+    arrays, facts = checkpoint.load(folder, kept.digest)
     assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
     assert facts == {"step": 10}
-    assert [each.name for each in found.parent.iterdir()] == [found.name]
+    assert [each.name for each in folder.parent.iterdir()] == [folder.name]
 
 
 def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path: Path) -> None:
     """Another machine has it once it was uploaded, and only with the store's address."""
-    folder, _ = saved(where)
-    elsewhere, told = Paths(tmp_path / "another", store=where.store), ("sweep", "sweep-0", str(folder))
-    assert store.holds(where, *told)
-    assert not store.holds(elsewhere, *told)
+    folder = saved(where).folder
+    elsewhere, recorded = Paths(tmp_path / "another", store=where.store), (LEDGER, *TRIAL, str(folder))
+    assert store.holds(where, *recorded)
+    assert not store.holds(elsewhere, *recorded)
     store.keep(folder, url_of(where))
-    assert store.holds(elsewhere, *told)
+    assert store.holds(elsewhere, *recorded)
     shutil.rmtree(folder)
-    assert not store.holds(Paths(tmp_path / "another"), *told)
+    assert not store.holds(Paths(tmp_path / "another"), *recorded)
 
 
-def test_an_incomplete_upload_is_no_checkpoint(
-    where: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A machine that dies between arrays and manifest leaves no checkpoint to resume from."""
-    folder, digest = saved(where)
-    monkeypatch.setattr(store, "FILES", store.FILES[:1])
-    store.keep(folder, url_of(where))
-    monkeypatch.undo()
-    shutil.rmtree(folder)
-    store.fetch(folder, url_of(where))
+def test_other_content_on_this_machine_is_not_taken_for_the_recorded_checkpoint(where: Paths) -> None:
+    """A damaged copy, or one that an earlier version left under the same name, is fetched anew."""
+    kept = saved(where)
+    store.keep(kept.folder, url_of(where))
+    (kept.folder / checkpoint.MANIFEST).write_text("{}")
+    store.fetch(kept.folder, url_of(where), kept.digest)
+    assert checkpoint.is_whole(kept.folder, kept.digest)
+
+
+def test_other_content_in_the_store_is_not_taken_for_the_recorded_checkpoint(where: Paths) -> None:
+    kept, other = saved(where), saved(where, value=7.0)
+    shutil.rmtree(kept.folder)
+    other.folder.rename(kept.folder)
+    store.keep(kept.folder, url_of(where))
+    shutil.rmtree(kept.folder)
+    store.fetch(kept.folder, url_of(where), kept.digest)
     with pytest.raises(DamagedCheckpoint):
-        checkpoint.load(folder, digest)
-    assert list(folder.parent.iterdir()) == []
+        checkpoint.load(kept.folder, kept.digest)
 
 
-def test_a_dropped_checkpoint_is_gone_and_can_be_dropped_again(where: Paths) -> None:
-    folder, _ = saved(where)
-    store.keep(folder, url_of(where))
+def test_a_copy_for_another_trial_needs_no_file_of_the_donor_on_this_machine(where: Paths) -> None:
+    """A worker of the donor may delete its local files at any moment."""
+    donor = saved(where)
+    store.keep(donor.folder, url_of(where))
+    shutil.rmtree(donor.folder)
+    heir = where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
+    urls = url_of(where), where.stored(LEDGER, "sweep", "sweep-1")
+    folder = store.copy(donor.folder, heir, donor.digest, urls)
+    store.fetch(folder, str(urls[1]), donor.digest)
+    assert checkpoint.load(folder, donor.digest)[1] == {"step": 10}
+
+
+def test_a_copy_without_a_store_is_whole(tmp_path: Path) -> None:
+    where = Paths(tmp_path)
+    donor, heir = saved(where), where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
+    folder = store.copy(donor.folder, heir, donor.digest, (None, None))
+    assert checkpoint.is_whole(folder, donor.digest)
+
+
+def test_two_ledgers_in_one_store_do_not_meet(where: Paths, tmp_path: Path) -> None:
+    """Equal files give equal names of sweeps and trials; a deletion by one spares the files of the other."""
+    kept = saved(where)
+    other = where.stored("ba9876543210", *TRIAL)
+    assert other is not None
+    for url in (url_of(where), other):
+        store.keep(kept.folder, url)
+    store.delete(store.url_of(kept.folder.name, other))
+    shutil.rmtree(kept.folder)
+    store.fetch(kept.folder, url_of(where), kept.digest)
+    assert checkpoint.is_whole(kept.folder, kept.digest)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_where_it_was_written(where: Paths) -> None:
+    """Its URL had no ledger's id, and its name neither attempt nor digest."""
+    kept = saved(where)
+    old = kept.folder.with_name("step-000000010")
+    kept.folder.rename(old)
+    before = f"{where.store}/sweep/sweep-0"
+    assert store.url_of(old.name, url_of(where)) == f"{before}/step-000000010"
+    store.keep(old, url_of(where))
+    shutil.rmtree(old)
+    store.fetch(old, url_of(where), kept.digest)
+    assert checkpoint.is_whole(old, kept.digest)
+
+
+def test_the_store_lists_the_checkpoints_of_a_sweep(where: Paths) -> None:
+    """The size and the age of each decide about it."""
+    first, second = saved(where, 1), saved(where, 2, value=7.0)
+    sweep = url_of(where).rpartition("/")[0]
+    assert store.stored(sweep) == []
+    for each in (first, second):
+        store.keep(each.folder, url_of(where))
+    found = store.stored(sweep)
+    assert [each.url for each in found] == [f"{url_of(where)}/{each.folder.name}" for each in (first, second)]
+    assert [each.bytes for each in found] == [first.bytes, second.bytes]
+    assert all(-5 < each.age < 60 for each in found)
+
+
+def test_a_store_answers_a_probe_or_does_not(where: Paths, tmp_path: Path) -> None:
+    """A probe leaves nothing behind."""
+    assert store.answers(str(where.store))
+    assert not store.answers("file:///proc/none")
+    assert store.has_space(tmp_path)
+    assert not store.has_space(tmp_path / "gone")
+
+
+def test_an_incomplete_upload_is_no_checkpoint(where: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that dies between arrays and manifest leaves no checkpoint to resume from."""
+    kept = saved(where)
+    monkeypatch.setattr(store, "FILES", store.FILES[:1])
+    store.keep(kept.folder, url_of(where))
+    monkeypatch.undo()
+    shutil.rmtree(kept.folder)
+    store.fetch(kept.folder, url_of(where), kept.digest)
+    with pytest.raises(DamagedCheckpoint):
+        checkpoint.load(kept.folder, kept.digest)
+    assert list(kept.folder.parent.iterdir()) == []
+
+
+def test_a_deleted_checkpoint_is_gone_and_can_be_deleted_again(where: Paths) -> None:
+    kept = saved(where)
+    store.keep(kept.folder, url_of(where))
     for _ in range(2):
-        store.drop(folder, url_of(where))
-    shutil.rmtree(folder)
-    store.fetch(folder, url_of(where))
-    assert not folder.exists()
+        store.delete(store.url_of(kept.folder.name, url_of(where)))
+    shutil.rmtree(kept.folder)
+    store.fetch(kept.folder, url_of(where), kept.digest)
+    assert not kept.folder.exists()
 
 
 def test_an_unreachable_store_is_refused_by_name(tmp_path: Path) -> None:
     where = Paths(tmp_path / "mlruns", store="file:///proc/none")
-    folder, _ = saved(where)
+    folder = saved(where).folder
     with pytest.raises(NoStore, match="file:///proc/none"):
         store.keep(folder, url_of(where))
 

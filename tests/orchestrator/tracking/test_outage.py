@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
@@ -56,10 +57,11 @@ def shipper(tmp_path: Path, proxy: Proxy) -> Iterator[Shipper]:
     url = f"sqlite:///{tmp_path / 'sweeps.db'}"
     ledger = Ledger.open(url)
     sweeps.fill(ledger, tmp_path / "checkpoints", [sweeps.trial(number) for number in range(3)])
+    with Lease(ledger, sweeps.SWEEP_ID) as lease:
+        shipper = Shipper(lease, f"http://127.0.0.1:{proxy.port}", None, pace=PACE, batch=4)
+        yield shipper
+        shipper.close()
     ledger.close()
-    shipper = Shipper(url, sweeps.SWEEP_ID, f"http://127.0.0.1:{proxy.port}", None, pace=PACE, batch=4)
-    yield shipper
-    shipper.close()
 
 
 def test_a_server_that_is_gone_or_refuses_gets_everything_once(

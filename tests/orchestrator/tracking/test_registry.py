@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from orchestrator.tracking.registry import succeeds
 from tests import sweeps
 from tests.orchestrator.tracking.stored import NewDatabase
 from tests.trainables.checkpoints import LISTOPS, saved, settings
+from trainables import checkpoint
 from trainables.data.task import Signature
 
 NAME = "rotrnn-listops"
@@ -33,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stored(folder: Path) -> Path:
+def stored(folder: Path) -> checkpoint.Saved:
     """A real checkpoint."""
     return saved(folder, settings("listops", LISTOPS))[0]
 
@@ -43,14 +45,22 @@ def destination(folder: Path, new_mlflow: NewDatabase) -> Destination:
     return Destination(new_mlflow(folder), str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
 
 
-def model_event(stored: Path, number: int, value: float, at_ms: int = 1) -> Event:
-    """Return the event of trial `number`, whose checkpoint is the stored one under a digest of its own."""
-    key = f"{sweeps.SWEEP_ID}-{number}"
-    record = CheckpointRecord(key, 20, "best", str(stored), f"{number}" * 64, 1, {})
+def checkpoint_of(stored: checkpoint.Saved, number: int) -> checkpoint.Saved:
+    """Write the checkpoint of trial `number`: the arrays of the stored one, under a digest of its own."""
+    arrays, facts = checkpoint.load(stored.folder, stored.digest)
+    return checkpoint.save(
+        stored.folder.with_name(f"trial-{number}"), arrays, {**facts, "trial": f"t-{number}"}
+    )
+
+
+def model_event(stored: checkpoint.Saved, number: int, value: float, at_ms: int = 1) -> Event:
+    """Return the event of trial `number`."""
+    key, own = f"{sweeps.SWEEP_ID}-{number}", checkpoint_of(stored, number)
+    record = CheckpointRecord(key, 20, "best", str(own.folder), own.digest, own.bytes, {})
     return events.model(key, NAME, record, "# A card", {**FACTS, "value": value}, at_ms)
 
 
-def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination) -> None:
+def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: Destination) -> None:
     """Applied twice, by two writers, it is one version with one set of files; the better one is champion."""
     first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)
     assert MlflowSink(destination).apply([first, first]) == []
@@ -61,7 +71,7 @@ def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination)
     experiment = client.get_experiment_by_name("listops")
     assert len(client.search_logged_models([experiment.experiment_id])) == 2
     champion = client.get_model_version_by_alias(NAME, registry.ALIAS)
-    assert champion.tags["checkpoint.digest"] == "1" * 64
+    assert champion.tags["checkpoint.digest"] == checkpoint_of(stored, 1).digest
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
@@ -69,7 +79,9 @@ def test_a_checkpoint_is_registered_once(stored: Path, destination: Destination)
     assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
 
 
-def test_a_version_needs_no_service_and_holds_no_pickle(stored: Path, destination: Destination) -> None:
+def test_a_version_needs_no_service_and_holds_no_pickle(
+    stored: checkpoint.Saved, destination: Destination
+) -> None:
     """It holds the unchanged checkpoint, the code that reads it, and pinned requirements."""
     MlflowSink(destination).apply([model_event(stored, 1, 0.5)])
     versions = MlflowClient(destination.uri).search_model_versions(f"name = '{NAME}'")
@@ -79,16 +91,19 @@ def test_a_version_needs_no_service_and_holds_no_pickle(stored: Path, destinatio
     assert not [name for name in files if name.endswith((".pkl", ".pickle", ".pyc"))]
     assert "code/trainables/inference.py" in files
     assert not [name for name in files if "orchestrator" in name]
-    assert (place / "artifacts" / stored.name / "arrays.npz").read_bytes() == (
-        stored / "arrays.npz"
-    ).read_bytes()
+    own = checkpoint_of(stored, 1)
+    assert checkpoint.is_whole(place / "artifacts" / own.folder.name, own.digest)
     pinned = (place / "requirements.txt").read_text().split()
     assert {line.partition("==")[0] for line in pinned} >= {"mlflow", "jax", "flax", "optax", "numpy"}
 
 
-def test_a_missing_checkpoint_is_rejected_for_good(tmp_path: Path, destination: Destination) -> None:
+def test_a_missing_checkpoint_is_rejected_for_good(
+    stored: checkpoint.Saved, destination: Destination
+) -> None:
     """The other events of the sweep are delivered."""
-    (refusal,) = MlflowSink(destination).apply([model_event(tmp_path / "gone", 7, 0.9)])
+    lost = model_event(stored, 7, 0.9)
+    shutil.rmtree(lost.payload["checkpoint"])
+    (refusal,) = MlflowSink(destination).apply([lost])
     assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
 
 
@@ -145,7 +160,7 @@ def test_the_schemas_of_inputs_and_outputs(
 
 
 def test_an_outage_is_no_rejection(
-    stored: Path, destination: Destination, monkeypatch: pytest.MonkeyPatch
+    stored: checkpoint.Saved, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version that failed half way is completed by the next delivery, and exists once."""
     sink, event = MlflowSink(destination), model_event(stored, 8, 0.1)
@@ -159,6 +174,6 @@ def test_an_outage_is_no_rejection(
             sink.apply([event])
     assert sink.apply([event]) == []
     client = MlflowClient(destination.uri)
-    wanted = f"tags.`checkpoint.digest` = '{'8' * 64}'"
+    wanted = f"tags.`checkpoint.digest` = '{event.payload['digest']}'"
     experiment = client.get_experiment_by_name("listops").experiment_id
     assert len(client.search_logged_models([experiment], filter_string=wanted)) == 1

@@ -8,11 +8,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
 
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import child
 from orchestrator.tracking.shipper import Pace, Shipper
@@ -34,20 +36,25 @@ def ledger_url(tmp_path: Path, new_mlflow: NewDatabase) -> str:
     return url
 
 
-def _shipper(ledger_url: str, folder: Path, **options: object) -> Shipper:
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+@pytest.fixture
+def lease(ledger_url: str) -> Iterator[Lease]:
+    """Hold the lease of the sweep."""
+    with closing(Ledger.open(ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as held:
+        yield held
+
+
+def _shipper(lease: Lease, folder: Path, **options: object) -> Shipper:
     return Shipper(
-        ledger_url,
-        sweeps.SWEEP_ID,
-        uri,
+        lease,
+        f"sqlite:///{folder / 'mlflow.db'}",
         folder / "artifacts",
         **{"pace": QUICK, **options},  # type: ignore[arg-type]
     )
 
 
 @pytest.fixture
-def shipper(ledger_url: str, tmp_path: Path) -> Iterator[Shipper]:
-    shipper = _shipper(ledger_url, tmp_path, batch=4)
+def shipper(lease: Lease, tmp_path: Path) -> Iterator[Shipper]:
+    shipper = _shipper(lease, tmp_path, batch=4)
     yield shipper
     shipper.close()
 
@@ -64,10 +71,9 @@ EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
-    shipper: Shipper, ledger_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shipper: Shipper, lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ledger = Ledger.open(ledger_url)
-    assert ledger.backlog(sweeps.SWEEP_ID) == 23
+    assert lease.writer.ledger.backlog(sweeps.SWEEP_ID) == 23
     shipper.start()
     while not _children():
         time.sleep(0.02)
@@ -75,23 +81,20 @@ def test_everything_arrives_once_although_a_child_is_killed(
     assert shipper.drain(60) == 0
     assert "MLflow rejects" not in caplog.text
     assert _stored(tmp_path) == EVERYTHING
-    sweeps.run_trial(ledger, sweeps.trial(3), tmp_path)
+    sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     shipper.nudge()
     assert shipper.drain(20) == 0
     assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
     shipper.close()
     assert _children() == []
-    ledger.close()
 
 
-def test_a_hung_child_is_replaced(shipper: Shipper, ledger_url: str, tmp_path: Path) -> None:
+def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path) -> None:
     shipper.start()
     assert shipper.drain(60) == 0
     (hung,) = _children()
     hung.suspend()
-    ledger = Ledger.open(ledger_url)
-    sweeps.run_trial(ledger, sweeps.trial(3), tmp_path)
-    ledger.close()
+    sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     assert shipper.drain(60) == 0
     shipper.close()
     assert not hung.is_running()
@@ -99,10 +102,10 @@ def test_a_hung_child_is_replaced(shipper: Shipper, ledger_url: str, tmp_path: P
 
 
 def test_undelivered_events_wait_for_the_next_driver(
-    ledger_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child, "_COMMAND", (sys.executable, "-c", "raise SystemExit('out of order')"))
-    shipper = _shipper(ledger_url, tmp_path)
+    shipper = _shipper(lease, tmp_path)
     with caplog.at_level(logging.WARNING):
         began = time.monotonic()
         shipper.start()
@@ -111,7 +114,7 @@ def test_undelivered_events_wait_for_the_next_driver(
     assert time.monotonic() - began < 5
     assert "out of order" in caplog.text
     monkeypatch.undo()
-    following = _shipper(ledger_url, tmp_path)
+    following = _shipper(lease, tmp_path)
     following.start()
     assert following.drain(60) == 0
     following.close()
@@ -121,10 +124,13 @@ def test_undelivered_events_wait_for_the_next_driver(
 def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
+        "from orchestrator.ledger.lease import Lease\n"
+        "from orchestrator.ledger.ledger import Ledger\n"
         "from orchestrator.tracking.shipper import Shipper\n"
         f"root = Path({str(tmp_path)!r})\n"
-        f"s = Shipper({ledger_url!r}, {sweeps.SWEEP_ID!r}, f'sqlite:///{{root}}/mlflow.db', root)\n"
-        "s.start(); time.sleep(60)"
+        f"with Lease(Ledger.open({ledger_url!r}), {sweeps.SWEEP_ID!r}) as lease:\n"
+        "    s = Shipper(lease, f'sqlite:///{root}/mlflow.db', root)\n"
+        "    s.start(); time.sleep(60)"
     )
     driver = psutil.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
     deadline = time.monotonic() + 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.writer import SweepWriter
 from orchestrator.upkeep.check import check
 from orchestrator.upkeep.orphans import clear
-from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record
+from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record, writer
 from trainables import checkpoint
 
 
@@ -27,11 +29,21 @@ class Site:
     ledger: Ledger
     folder: Path
 
+    @property
+    def writer(self) -> SweepWriter:
+        """Return a writer with the newest token."""
+        return writer(self.ledger)
+
     def save(self, key: str, step: int, kind: str) -> CheckpointRecord:
         """Write a checkpoint and return its row."""
-        path = self.folder / key / f"step-{step}"
-        written = checkpoint.save(path, {"weights": np.full(3, float(step))}, {"step": step})
-        return CheckpointRecord(key, step, kind, str(path), written.digest, written.bytes, {})  # type: ignore[arg-type]
+        stem = self.folder / key / f"step-{step}"
+        saved = checkpoint.save(stem, {"weights": np.full(3, float(step))}, {"step": step})
+        return CheckpointRecord(key, step, kind, str(saved.folder), saved.digest, saved.bytes, {})  # type: ignore[arg-type]
+
+    def checkpoint(self, number: int, step: int) -> Path:
+        """Return the folder of the checkpoint of a trial at a step."""
+        (folder,) = (self.folder / f"{SWEEP_ID}-{number}").glob(f"step-{step}-*")
+        return folder
 
     def problems(self) -> list[str]:
         """Return the findings as text."""
@@ -48,19 +60,19 @@ def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
     ledger.create_sweep(sweep_record())
     for number, state in enumerate(("COMPLETE", "PRUNED", "FAILED")):
         trial = trial_record(number)
-        ledger.add_trial(trial)
-        first = ledger.start_attempt(trial.key)
-        ledger.record_report(first.id, 10, {"val/accuracy": 0.5}, [site.save(trial.key, 10, "last")])
-        ledger.end_attempt(first.id, "LOST", "node died")
-        second = ledger.start_attempt(trial.key)
-        ledger.record_report(second.id, 20, {"val/accuracy": 0.75}, [site.save(trial.key, 20, "best")])
+        site.writer.add_trial(trial)
+        first = site.writer.start_attempt(trial.key)
+        site.writer.record_report(first.id, 10, {"val/accuracy": 0.5}, [site.save(trial.key, 10, "last")])
+        site.writer.end_attempt(first.id, "LOST", "node died")
+        second = site.writer.start_attempt(trial.key)
+        site.writer.record_report(second.id, 20, {"val/accuracy": 0.75}, [site.save(trial.key, 20, "best")])
         if state == "COMPLETE":
-            ledger.record_report(
+            site.writer.record_report(
                 second.id, STEPS, {"val/accuracy": 0.5}, [site.save(trial.key, STEPS, "last")]
             )
         value = None if state == "FAILED" else 0.75
-        ledger.end_attempt(second.id, "ENDED", "why" if state == "FAILED" else None, state, value, 20)  # type: ignore[arg-type]
-    ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+        site.writer.end_attempt(second.id, "ENDED", "why" if state == "FAILED" else None, state, value, 20)  # type: ignore[arg-type]
+    site.writer.set_sweep_state("COMPLETE")
     yield site
     ledger.close()
 
@@ -71,16 +83,16 @@ def test_an_intact_sweep_has_no_findings(site: Site) -> None:
 
 
 def test_a_spent_budget_leaves_unfinished_trials(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3))
-    site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE", "the budget of 12 hours is spent")
+    site.writer.add_trial(trial_record(3))
+    site.writer.set_sweep_state("COMPLETE", "the budget of 12 hours is spent")
     assert site.problems() == []
 
 
 def test_a_driven_sweep_has_no_findings(site: Site) -> None:
     """Under a driver a running trial and a half-written checkpoint are right; without one they are not."""
-    site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
-    site.ledger.add_trial(trial_record(3))
-    site.ledger.start_attempt(trial_record(3).key)
+    site.writer.set_sweep_state("RUNNING")
+    site.writer.add_trial(trial_record(3))
+    site.writer.start_attempt(trial_record(3).key)
     (site.folder / trial_record(3).key / ".step-10-staged").mkdir(parents=True)
     with Lease(site.ledger, SWEEP_ID):
         assert site.problems() == []
@@ -92,20 +104,21 @@ def test_a_driven_sweep_has_no_findings(site: Site) -> None:
 
 
 def _damage_weights(site: Site) -> None:
-    path = site.folder / f"{SWEEP_ID}-0" / "step-20" / "arrays.npz"
+    path = site.checkpoint(0, 20) / "arrays.npz"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
 def _exchange_checkpoint(site: Site) -> None:
-    site.save(f"{SWEEP_ID}-0", 20, "best")
-    checkpoint.save(site.folder / f"{SWEEP_ID}-0" / "step-20", {"weights": np.zeros(3)}, {"step": 20})
+    own = site.checkpoint(0, 20)
+    other = checkpoint.save(site.folder.parent / "other", {"weights": np.zeros(3)}, {"step": 20})
+    shutil.rmtree(own)
+    other.folder.rename(own)
 
 
 def _remove_checkpoint(site: Site) -> None:
-    path = site.folder / f"{SWEEP_ID}-1" / "step-10"
-    path.rename(site.folder.parent / "elsewhere")
+    site.checkpoint(1, 10).rename(site.folder.parent / "elsewhere")
 
 
 def _leave_orphans(site: Site) -> None:
@@ -114,66 +127,68 @@ def _leave_orphans(site: Site) -> None:
 
 
 def _drop_the_best(site: Site) -> None:
-    site.ledger.drop_checkpoint(f"{SWEEP_ID}-0", site.folder / f"{SWEEP_ID}-0" / "step-20")
+    site.writer.drop_checkpoint(f"{SWEEP_ID}-0", site.checkpoint(0, 20))
 
 
 def _leave_a_gap(site: Site) -> None:
-    site.ledger.add_trial(trial_record(4))
+    site.writer.add_trial(trial_record(4))
 
 
 def _name_wrongly(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, key=f"{SWEEP_ID}-7", state="FAILED", cause="x", finished_at=1.0))
+    site.writer.add_trial(trial_record(3, key=f"{SWEEP_ID}-7", state="FAILED", cause="x", finished_at=1.0))
 
 
 def _finish_without_training(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, state="COMPLETE", value=0.5, best_step=1, finished_at=1.0))
+    site.writer.add_trial(trial_record(3, state="COMPLETE", value=0.5, best_step=1, finished_at=1.0))
 
 
 def _prune_at_the_end(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, state="PRUNED", step=STEPS, finished_at=1.0))
+    site.writer.add_trial(trial_record(3, state="PRUNED", step=STEPS, finished_at=1.0))
 
 
 def _fail_without_a_cause(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, state="FAILED", finished_at=1.0))
+    site.writer.add_trial(trial_record(3, state="FAILED", finished_at=1.0))
 
 
 def _end_without_a_time(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, state="FAILED", cause="x"))
+    site.writer.add_trial(trial_record(3, state="FAILED", cause="x"))
 
 
 def _miscount_attempts(site: Site) -> None:
-    site.ledger.add_trial(trial_record(3, state="FAILED", cause="x", finished_at=1.0, attempts=2))
+    site.writer.add_trial(trial_record(3, state="FAILED", cause="x", finished_at=1.0, attempts=2))
 
 
 def _report_beyond_the_end(site: Site) -> None:
     key = trial_record(3).key
-    site.ledger.add_trial(trial_record(3))
-    site.ledger.record_report(site.ledger.start_attempt(key).id, STEPS + 1, {"val/accuracy": 0.5})
-    site.ledger.end_attempt(f"{key}.1", "ENDED", "x", "FAILED")
+    site.writer.add_trial(trial_record(3))
+    write = site.writer
+    write.record_report(write.start_attempt(key).id, STEPS + 1, {"val/accuracy": 0.5})
+    site.writer.end_attempt(f"{key}.1", "ENDED", "x", "FAILED")
 
 
 def _report_backwards(site: Site) -> None:
     key = trial_record(3).key
-    site.ledger.add_trial(trial_record(3))
-    site.ledger.record_report(site.ledger.start_attempt(key).id, 20, {"val/accuracy": 0.5})
-    site.ledger.record_report(site.ledger.start_attempt(key).id, 10, {"val/accuracy": 0.5})
-    site.ledger.end_attempt(f"{key}.2", "ENDED", "x", "FAILED")
+    site.writer.add_trial(trial_record(3))
+    write = site.writer
+    write.record_report(write.start_attempt(key).id, 20, {"val/accuracy": 0.5})
+    write.record_report(write.start_attempt(key).id, 10, {"val/accuracy": 0.5})
+    site.writer.end_attempt(f"{key}.2", "ENDED", "x", "FAILED")
 
 
 def _value_that_was_not_reported(site: Site) -> None:
-    site.ledger.set_sweep_state(SWEEP_ID, "RUNNING")
-    site.ledger.amend_sweep(SWEEP_ID, {}, "d", {"metric": "val/accuracy"})
+    site.writer.set_sweep_state("RUNNING")
+    site.writer.amend_sweep({}, "d", {"metric": "val/accuracy"})
     key = trial_record(3).key
-    site.ledger.add_trial(trial_record(3))
-    attempt = site.ledger.start_attempt(key)
+    site.writer.add_trial(trial_record(3))
+    attempt = site.writer.start_attempt(key)
     kept = [site.save(key, STEPS, "best")]
-    site.ledger.record_report(attempt.id, STEPS, {"val/accuracy": 0.5}, kept)
-    site.ledger.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, STEPS)
-    site.ledger.set_sweep_state(SWEEP_ID, "COMPLETE")
+    site.writer.record_report(attempt.id, STEPS, {"val/accuracy": 0.5}, kept)
+    site.writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, STEPS)
+    site.writer.set_sweep_state("COMPLETE")
 
 
 def _stop_driving(site: Site) -> None:
-    site.ledger.set_sweep_state(SWEEP_ID, "WAITING", "no GPU")
+    site.writer.set_sweep_state("WAITING", "no GPU")
 
 
 def _change_a_row(site: Site) -> None:
@@ -185,9 +200,9 @@ def _change_a_row(site: Site) -> None:
 @pytest.mark.parametrize(
     ("violate", "finding"),
     [
-        (_damage_weights, "step-20/arrays.npz: must have SHA-256"),
-        (_exchange_checkpoint, "step-20/manifest.json: must have SHA-256"),
-        (_remove_checkpoint, "step-10/manifest.json: must exist"),
+        (_damage_weights, "/arrays.npz: must have SHA-256"),
+        (_exchange_checkpoint, "/manifest.json: must have SHA-256"),
+        (_remove_checkpoint, "/manifest.json: must exist"),
         (_leave_orphans, "step-5: a checkpoint has a row in the ledger, this one has none"),
         (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
         (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),

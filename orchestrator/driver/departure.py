@@ -1,0 +1,166 @@
+"""How a driver leaves: in an orderly way when it is asked to, and in any case within seconds.
+
+A signal only sets a flag, which the driver's loop reads between two steps. A thread of its own receives the
+signals, even while the main thread is blocked in a call of a library, and ends the process if the main thread
+does not. The same thread ends a process that has lost the lease of its sweep.
+
+A driver that does not run in the main thread of its process gets no signals; a stop request ends it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TypeVar
+
+from orchestrator.errors import Exit
+from orchestrator.system import System
+
+Result = TypeVar("Result")
+
+GRACE_SECONDS = 7.0
+"""How long the main thread may take to leave: to save every trial, and to write the end of the sweep."""
+
+LAST_SECONDS = 1.0
+"""Longest time for each of the last steps of a process that is ended: its ledger, children and output."""
+
+POLL_SECONDS = 0.1
+
+_TWICE = 130  # what a shell reports for a program that SIGINT has ended
+
+
+class Departure:
+    """Whether, why and since when a driver is to leave, held as a context manager.
+
+    Args:
+        system: of the driver's process.
+
+    Attributes:
+        reason: why, such as the name of a signal; None while the driver may go on.
+    """
+
+    def __init__(self, system: System = System()) -> None:
+        self._system = system
+        self.reason: str | None = None
+        self._received: SimpleQueue[str] = SimpleQueue()
+        self._deadline = float("inf")
+        self._last: Callable[[str], object] = lambda reason: None
+        self._children: list[Callable[[], object]] = []
+        self._over = system.event()
+        self._ending = system.lock()
+        self._signals = system.signals()
+        self._thread = system.thread(self._watch, "departure")
+
+    def __enter__(self) -> Departure:
+        self._signals.catch()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._signals.release()
+
+    def at_the_end(self, record: Callable[[str], object]) -> None:
+        """Call `record` with the reason, for at most a second, before the process is ended."""
+        self._last = record
+
+    def kill_at_the_end(self, kill: Callable[[], object]) -> None:
+        """Call `kill` before the process is ended: it ends processes that would outlive this one."""
+        self._children.append(kill)
+
+    def request(self, reason: str) -> None:
+        """Ask the driver to leave within `GRACE_SECONDS`; the reason of the first call stands."""
+        if self.reason is None:
+            self._deadline = self._system.monotonic() + GRACE_SECONDS
+            self.reason = reason
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the driver is to leave. Called where no running trial must be saved."""
+        if self.reason is not None:
+            raise KeyboardInterrupt(self.reason)
+
+    def interruptible(
+        self,
+        call: Callable[[], Result],
+        look: Callable[[], object] = lambda: None,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> Result:
+        """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
+
+        The thread lives until this context is left, because the kernel ends the processes of a local Ray
+        together with the thread that has started them.
+
+        Args:
+            call: may block for any time, and may replace the signal handlers.
+            look: called once a second meanwhile.
+            poll_seconds: how soon a replaced handler is installed again.
+
+        Raises:
+            KeyboardInterrupt: the driver is to leave.
+        """
+        answers: SimpleQueue[tuple[Result | None, BaseException | None]] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put((call(), None))
+            except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+                answers.put((None, error))
+            self._over.wait()
+
+        threading.Thread(target=run, daemon=True).start()
+        looked = time.monotonic()
+        while True:
+            with suppress(Empty):
+                result, error = answers.get(timeout=poll_seconds)
+                self._signals.install()
+                if error is not None:
+                    raise error
+                return result  # type: ignore[return-value]
+            self._signals.install()
+            self.check()
+            if time.monotonic() - looked > 1.0:
+                look()
+                looked = time.monotonic()
+
+    def end(self, line: str, code: int = Exit.RESUMABLE) -> None:
+        """End the process with one line and a code, whatever its other threads are doing; never return.
+
+        The ledger is not written: this process may no longer write to it.
+        """
+        with self._ending:
+            for kill in self._children:
+                self._briefly(kill)
+            self._briefly(lambda: self._system.print(line))  # the observer may be blocked
+            self._system.exit(code)
+
+    def _watch(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            for name in self._signals.caught():
+                if self.reason is not None:
+                    self.end(f"{name}: left at once.", _TWICE)
+                self.request(name)
+            if self._system.monotonic() > self._deadline:
+                self._briefly(partial(self._last, str(self.reason)))
+                self.end(
+                    f"{self.reason}: left after {GRACE_SECONDS:g} s; the same command resumes the sweep."
+                )
+
+    def _briefly(self, step: Callable[[], object]) -> None:
+        """Run a step in a thread for at most `LAST_SECONDS`, and ignore its errors."""
+
+        def run() -> None:
+            with suppress(Exception):
+                step()
+
+        thread = self._system.thread(run, "last step")
+        thread.start()
+        thread.join(LAST_SECONDS)

@@ -1,0 +1,89 @@
+"""Which process drives a sweep, and the token by which every write of that process is recognised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.errors import Busy
+from orchestrator.system import System
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that drives a sweep.
+
+    Attributes:
+        pid: process id.
+        host: name of the machine.
+        place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
+        start: of the process, as its machine counts it: no clock that can be set takes part.
+        since: when the process took the lease, seconds since the epoch.
+    """
+
+    pid: int
+    host: str
+    place: str
+    start: int
+    since: float
+
+    @classmethod
+    def here(cls, system: System = System()) -> Holder:
+        """Return this process."""
+        pid = system.pid()
+        return cls(pid, system.host(), _place(system), system.start_of(pid) or 0, system.time())
+
+    @classmethod
+    def read(cls, text: str) -> Holder | None:
+        """Return the holder that `write` wrote, or None for any other text."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None
+
+    def write(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    def is_near(self, system: System = System()) -> bool:
+        """Return True if the process is visible from here, so that its death would be noticed."""
+        return bool(self.place) and self.place == _place(system)
+
+    def is_dead(self, system: System = System()) -> bool:
+        """Return True if the process is known to have ended, and False if that is not known."""
+        return self.is_near(system) and system.start_of(self.pid) != self.start
+
+
+@dataclass(frozen=True)
+class Token:
+    """The proof that a process holds the lease of a sweep; only taking a lease makes one.
+
+    Attributes:
+        sweep_id: of the sweep.
+        number: rises by one at each taking, so that the holder with the highest number is the newest.
+        holder: the process that took the lease.
+    """
+
+    sweep_id: str
+    number: int
+    holder: Holder
+
+
+def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Busy:
+    """Return the refusal that names the driver of a sweep, its machine and how long it has held the lease."""
+    got = "another driver"
+    if holder is not None:
+        got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"
+    return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
+
+
+def _place(system: System) -> str:
+    try:
+        boot = system.read(Path("/proc/sys/kernel/random/boot_id")).strip()
+        return f"{boot} {system.read(Path('/proc/self/ns/pid'))}"
+    except OSError:
+        return ""

@@ -1,0 +1,105 @@
+"""Outages of the checkpoint store and full disks: they pause a sweep, which goes on by itself afterwards.
+
+No trial is charged for an outage. While it lasts nothing is launched, the ledger shows the sweep as PAUSED
+with the reason, and a probe asks again and again whether the outage is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from queue import SimpleQueue
+
+from orchestrator.ledger.writer import SweepWriter
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
+
+PROBE_SECONDS, PROBE_CAP_SECONDS = 5.0, 60.0
+"""Time to the first probe, and the longest time between two probes; it doubles after each one that fails."""
+
+WHAT: Mapping[str, str] = {
+    "store lost": "the checkpoint store does not answer",
+    "disk full": "a disk is full",
+}
+"""What each cause of an attempt's end says about the sweep."""
+
+Probe = Callable[[], bool]
+"""Returns True if an outage is over; may take as long as its timeouts."""
+
+
+def probes_of(paths: Paths) -> dict[str, Probe]:
+    """Return the probe of each cause of an outage."""
+    return {
+        "store lost": partial(store.answers, paths.store or paths.root.as_uri()),
+        "disk full": partial(store.has_space, paths.root),
+    }
+
+
+class Outages:
+    """The outage that pauses a sweep, if there is one.
+
+    Args:
+        writer: of the sweep.
+        probes: by cause.
+        clock: of the session, in seconds.
+        background: runs a probe without blocking the caller; by default in a thread of its own.
+
+    Attributes:
+        reason: why the sweep is paused and since when, or None.
+    """
+
+    def __init__(
+        self,
+        writer: SweepWriter,
+        probes: Mapping[str, Probe],
+        clock: Callable[[], float],
+        background: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._writer, self._probes, self._clock = writer, probes, clock
+        self._background = background or self._in_thread
+        self.reason: str | None = None
+        self._cause = ""
+        self._interval, self._due, self._ended_at = PROBE_SECONDS, 0.0, float("-inf")
+        self._answers: SimpleQueue[bool] = SimpleQueue()
+        self._probing = False
+
+    def begin(self, cause: str, message: str | None) -> None:
+        """Pause the sweep, unless it is paused already."""
+        if self.reason is not None:
+            return
+        now = self._clock()
+        if now - self._ended_at > PROBE_CAP_SECONDS:
+            self._interval = PROBE_SECONDS
+        since = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(self._writer.ledger.now()))
+        self.reason = f"{WHAT[cause]} since {since}" + (f": {message}" if message else "")
+        self._cause, self._due = cause, now + self._interval
+        self._writer.set_sweep_state("PAUSED", self.reason)
+
+    def poll(self) -> None:
+        """Start a probe if one is due; end the pause if a probe has succeeded."""
+        if self.reason is None:
+            return
+        if self._probing:
+            self._read_answer()
+        elif self._clock() >= self._due:
+            self._probing = True
+            self._background(self._probe)
+
+    def _in_thread(self, work: Callable[[], None]) -> None:
+        self._writer.ledger.system.thread(work, "probe").start()
+
+    def _probe(self) -> None:
+        self._answers.put(self._probes[self._cause]())
+
+    def _read_answer(self) -> None:
+        if self._answers.empty():
+            return
+        self._probing = False
+        now = self._clock()
+        self._interval = min(2 * self._interval, PROBE_CAP_SECONDS)
+        if self._answers.get():
+            self.reason, self._ended_at = None, now
+            self._writer.set_sweep_state("RUNNING")
+        else:
+            self._due = now + self._interval

@@ -1,0 +1,163 @@
+"""What a process gets from its operating system: time, waiting, threads, and facts about other processes.
+
+Code that takes a `System` can run in a simulation, which passes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """Catches SIGINT, SIGTERM and SIGHUP in a pipe, which any thread can read.
+
+    Python installs signal handlers in the main thread only: in any other one, `catch` leaves the handlers of
+    the process as they are.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, Any] = {}
+        self._pipe: tuple[int, int] | None = None
+        self._wakeup = -1
+
+    def catch(self) -> None:
+        """Begin to catch signals."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        os.set_blocking(reading, False)
+        self._pipe = (reading, writing)
+        self._before = {name: signal.getsignal(name) for name in _SIGNALS}
+        self.install()
+        # The interpreter writes the number of each signal at once, whatever the main thread is doing.
+        self._wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def install(self) -> None:
+        """Install the handlers again, which a library may have replaced; do nothing before `catch`."""
+        if self._pipe is not None:
+            for name in _SIGNALS:
+                signal.signal(name, _noted)
+
+    def caught(self) -> list[str]:
+        """Return the names of the signals that have come since the last call."""
+        if self._pipe is None:
+            return []
+        with suppress(BlockingIOError):
+            numbers = os.read(self._pipe[0], 64)
+            return [signal.Signals(number).name for number in numbers if number in set(_SIGNALS)]
+        return []
+
+    def release(self) -> None:
+        """Restore the handlers that stood before."""
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._wakeup)
+            for name, handler in self._before.items():
+                signal.signal(name, handler)
+            for end in self._pipe:
+                os.close(end)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the interpreter has written the signal's number to the pipe already."""
+
+
+class System:
+    """The operating system of this machine."""
+
+    def time(self) -> float:
+        """Return seconds since the epoch, by a clock that may be set."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment, by a clock that is never set."""
+        return time.monotonic()
+
+    def since_boot(self) -> float:
+        """Return seconds since some moment, by a clock that goes on while the machine is suspended."""
+        return time.clock_gettime(_BOOT_CLOCK)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that many seconds."""
+        time.sleep(seconds)
+
+    def event(self) -> threading.Event:
+        """Return a new event."""
+        return threading.Event()
+
+    def condition(self) -> threading.Condition:
+        """Return a new condition."""
+        return threading.Condition()
+
+    def thread(self, run: Callable[[], object], name: str) -> threading.Thread:
+        """Return a new thread, which ends with the process."""
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def lock(self) -> threading.Lock:
+        """Return a new lock."""
+        return threading.Lock()
+
+    def signals(self) -> Signals:
+        """Return what catches the signals of this process."""
+        return Signals()
+
+    def print(self, line: str) -> None:
+        """Write a line to the terminal."""
+        print(line, flush=True)  # noqa: T201 - that is what it is for
+
+    def exit(self, code: int) -> None:
+        """End this process at once, whatever its threads are doing; never return."""
+        os._exit(code)
+
+    def pid(self) -> int:
+        """Return the id of this process."""
+        return os.getpid()
+
+    def host(self) -> str:
+        """Return the name of this machine."""
+        return socket.gethostname()
+
+    def start_of(self, pid: int) -> int | None:
+        """Return when a process started, or None if there is none of this id.
+
+        On Linux it is counted in ticks since the boot, which no clock changes; elsewhere in milliseconds
+        since the epoch.
+        """
+        try:
+            # The second field, the name of the program in brackets, may hold spaces.
+            return int(self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19])
+        except OSError:
+            return self._start_by_clock(pid)
+
+    def _start_by_clock(self, pid: int) -> int | None:
+        if sys.platform == "linux":
+            return None
+        try:
+            return round(psutil.Process(pid).create_time() * 1000)
+        except psutil.NoSuchProcess:
+            return None
+
+    def read(self, path: Path) -> str:
+        """Return the text of a file about this machine or a process, or the target of a link.
+
+        Raises:
+            OSError: the file does not exist.
+        """
+        return str(path.readlink()) if path.is_symlink() else path.read_text(encoding="utf-8")

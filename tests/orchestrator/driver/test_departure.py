@@ -1,0 +1,178 @@
+"""A signal sets a flag and interrupts nothing; a driver that does not leave by itself is ended in time."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.driver.departure import Departure
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.lease_backends import next_token
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
+from tests.orchestrator.ledger.processes import line, start
+
+LEFT_SECONDS = 10.0
+"""A driver ends this soon after a signal, whatever it is doing."""
+
+LOST_SECONDS = 5.0
+"""A driver ends this soon after it can know that it has lost its lease."""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_sets_a_flag_and_interrupts_nothing(name: str) -> None:
+    before = signal.getsignal(signal.Signals[name])
+    with Departure() as departure:
+        departure.check()
+        os.kill(os.getpid(), signal.Signals[name])
+        _wait_until_asked(departure)
+        assert departure.reason == name
+        with pytest.raises(KeyboardInterrupt, match=name):
+            departure.check()
+    assert signal.getsignal(signal.Signals[name]) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_call_without_an_end_is_abandoned() -> None:
+    """Ray, a data set or an evaluation may block for any time; what it returns or raises is passed on."""
+    with Departure() as departure:
+        assert departure.interruptible(lambda: 3) == 3
+        with pytest.raises(ZeroDivisionError):
+            departure.interruptible(lambda: 1 / 0)
+        looks: list[float] = []
+
+        def look() -> None:
+            looks.append(time.monotonic())
+            departure.request("`stop` on node-1")
+
+        with pytest.raises(KeyboardInterrupt, match="node-1"):
+            departure.interruptible(threading.Event().wait, look)
+        assert looks
+
+
+def test_a_handler_that_a_library_installs_is_replaced() -> None:
+    """Ray's core handles SIGTERM by itself, and would end the driver with another code."""
+    default = ctypes.c_void_p(signal.SIG_DFL)
+    with Departure() as departure:
+        departure.interruptible(lambda: ctypes.CDLL(None).signal(signal.SIGTERM, default))
+        os.kill(os.getpid(), signal.SIGTERM)
+        _wait_until_asked(departure)
+        assert departure.reason == "SIGTERM"
+
+
+def test_a_thread_that_is_not_the_main_one_leaves_the_handlers_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    during: list[object] = []
+
+    def drive() -> None:
+        with Departure():
+            during.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    thread.join()
+    assert during == [before]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+BLOCKED = """
+import sqlite3, sys
+from orchestrator.driver import departure
+departure.GRACE_SECONDS = 2.0
+with departure.Departure() as leaving:
+    leaving.at_the_end(lambda reason: open(sys.argv[2], "w").write(reason))
+    leaving.kill_at_the_end(lambda: open(sys.argv[3], "w").write("killed"))
+    print("ready", flush=True)
+    sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None).execute("BEGIN IMMEDIATE")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_driver_that_is_blocked_ends_in_time(tmp_path: Path, name: str) -> None:
+    """A handler of Python's would not even run while SQLite waits for a lock."""
+    database = tmp_path / "locked.db"
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    driver = start(BLOCKED, str(database), str(tmp_path / "reason"), str(tmp_path / "killed"))
+    assert line(driver) == "ready"
+    time.sleep(0.3)
+    code, seconds, said = _ended_by(driver, lambda: driver.send_signal(signal.Signals[name]))
+    assert code == 4
+    assert seconds < LEFT_SECONDS
+    assert said == f"{name}: left after 2 s; the same command resumes the sweep.\n"
+    assert (tmp_path / "reason").read_text() == name
+    assert (tmp_path / "killed").read_text() == "killed"
+
+
+def test_the_second_signal_ends_a_driver_at_once(tmp_path: Path) -> None:
+    database = tmp_path / "locked.db"
+    holder = sqlite3.connect(database, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    driver = start(BLOCKED, str(database), str(tmp_path / "reason"), str(tmp_path / "killed"))
+    assert line(driver) == "ready"
+    driver.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    code, _, _ = _ended_by(driver, lambda: driver.send_signal(signal.SIGINT))
+    assert code == 130
+    assert (tmp_path / "killed").read_text() == "killed"
+    assert not (tmp_path / "reason").exists()
+
+
+DRIVE = """
+import sys, threading
+from orchestrator.driver.departure import Departure
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+with Departure() as departure:
+    with Lease(Ledger.open(sys.argv[1]), sys.argv[2], on_lost=lambda: departure.end("lost")):
+        print("driving", flush=True)
+        threading.Event().wait()
+"""
+
+
+def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: str) -> None:
+    """It ends although its main thread waits for something else, and it writes nothing more."""
+    ledger.create_sweep(sweep_record())
+    driver = start(DRIVE, url, SWEEP_ID)
+    assert line(driver) == "driving"
+    code, seconds, said = _ended_by(driver, lambda: next_token(ledger.writer, SWEEP_ID, Holder.here()))
+    assert (code, said) == (4, "lost\n")
+    assert seconds < LOST_SECONDS
+
+
+def test_a_driver_that_was_suspended_ends_within_seconds_of_waking(ledger: Ledger, url: str) -> None:
+    """While it was suspended another driver took over and may have finished the sweep."""
+    ledger.create_sweep(sweep_record())
+    driver = start(DRIVE, url, SWEEP_ID)
+    assert line(driver) == "driving"
+    driver.send_signal(signal.SIGSTOP)
+    next_token(ledger.writer, SWEEP_ID, Holder.here())
+    time.sleep(1.0)
+    code, seconds, _ = _ended_by(driver, lambda: driver.send_signal(signal.SIGCONT))
+    assert code == 4
+    assert seconds < LOST_SECONDS
+    assert ledger.trials(SWEEP_ID) == []
+
+
+def _ended_by(driver: subprocess.Popen[str], action: object) -> tuple[int, float, str]:
+    """Return the exit code of a driver, the seconds from an action to its end, and what it printed."""
+    assert callable(action)
+    began = time.monotonic()
+    action()
+    said, _ = driver.communicate(timeout=60)
+    return driver.returncode, time.monotonic() - began, said
+
+
+def _wait_until_asked(departure: Departure) -> None:
+    deadline = time.monotonic() + 10.0
+    while departure.reason is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,147 @@
+"""Outages of the store and full disks: a sweep pauses, charges nobody and goes on by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.config import load
+from orchestrator.errors import NoStore
+from orchestrator.session.outages import PROBE_CAP_SECONDS, PROBE_SECONDS, Outages
+from orchestrator.session.session import Session
+from orchestrator.storage import store
+from tests.orchestrator.session.sessions import Sessions, failure, launch, outcome, train
+from tests.orchestrator.session.test_population import POPULATION
+
+
+@dataclass
+class Place:
+    """A store or a disk that a test takes away and gives back.
+
+    Attributes:
+        out: whether it is out.
+        probed: times of the probes, by the clock of the session.
+    """
+
+    sessions: Sessions
+    out: bool = True
+    probed: list[float] = field(default_factory=list)
+
+    def __call__(self) -> bool:
+        self.probed.append(self.sessions.clock.now)
+        return not self.out
+
+
+@pytest.fixture
+def place(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Return the place that every session of the test probes, in the thread of the test."""
+    place = Place(sessions)
+    monkeypatch.setattr(Outages.__init__, "__defaults__", (lambda work: work(),))
+    sessions.probes = {"store lost": place, "disk full": place}
+    return place
+
+
+def state(sessions: Sessions, session: Session) -> tuple[str, str | None]:
+    record = sessions.ledger.sweep(session.sweep.id)
+    assert record is not None
+    return record.state, record.reason
+
+
+def fail(session: Session, cause: str) -> None:
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, failure(0, cause))
+    session.completed(assignment.attempt_id)
+
+
+def wait(sessions: Sessions, session: Session, seconds: float) -> None:
+    """Let time pass, with the driver's look-around twice a second."""
+    for _ in range(round(2 * seconds)):
+        sessions.clock.now += 0.5
+        session.check_limits()
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [("store lost", "the checkpoint store does not answer since "), ("disk full", "a disk is full since ")],
+)
+def test_an_outage_pauses_the_sweep_and_is_charged_to_no_trial(
+    sessions: Sessions, place: Place, cause: str, reason: str
+) -> None:
+    """However long it lasts: twenty attempts are lost, and none of them counts."""
+    session = sessions.open(sessions.sweep(2))
+    for _ in range(20):
+        place.out = True
+        fail(session, cause)
+        paused, why = state(sessions, session)
+        assert (paused, str(why).startswith(reason)) == ("PAUSED", True)
+        assert session.next_assignment() is None
+        assert str(session.progress().waiting).startswith(reason)
+        place.out = False
+        wait(sessions, session, 2 * PROBE_CAP_SECONDS)
+        assert state(sessions, session) == ("RUNNING", None)
+    for _ in range(2):
+        train(session, launch(session))
+    assert session.finished
+    assert {trial.state for trial in sessions.ledger.trials(session.sweep.id)} == {"COMPLETE"}
+
+
+def test_a_sweep_waits_for_the_end_of_an_outage_longer_than_for_a_node(
+    sessions: Sessions, place: Place
+) -> None:
+    """A night without a store ends neither the sweep nor a trial; the probes become rare, not absent."""
+    session = sessions.open(sessions.sweep(1))
+    fail(session, "store lost")
+    wait(sessions, session, 3600)
+    assert (session.stopped, session.finished) == (None, False)
+    gaps = [after - before for before, after in zip(place.probed, place.probed[1:], strict=False)]
+    assert gaps[0] < 4 * PROBE_SECONDS
+    assert PROBE_CAP_SECONDS <= max(gaps) <= PROBE_CAP_SECONDS + 1
+    assert len(place.probed) > 50
+    place.out = False
+    wait(sessions, session, PROBE_CAP_SECONDS + 1)
+    train(session, launch(session))
+    assert session.finished
+
+
+def test_a_paused_sweep_can_be_stopped(sessions: Sessions, place: Place) -> None:
+    session = sessions.open(sessions.sweep(1))
+    fail(session, "store lost")
+    session.stop("stopped by a test", "INTERRUPTED")
+    session.check_limits()
+    assert session.finished
+
+
+@pytest.mark.parametrize("end", ["the store answers", "the sweep is stopped"])
+def test_an_exploit_waits_for_the_store(
+    sessions: Sessions, place: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The decision of the population stands; only its copy is made later."""
+    file = sessions.folder / "population.yaml"
+    file.write_text(POPULATION.replace("BUDGET", "2"))
+    session = sessions.open(load(file, profile=None, gpus=0))
+    good, bad = launch(session), launch(session)
+    session.reported(good.attempt_id, outcome(good, 10, 0.9))
+    assert session.exploit(bad.trial_key, 10, [good.trial_key])
+    session.reported(bad.attempt_id, outcome(bad, 10, 0.1))
+    real = store.copy
+
+    def copy(*arguments: object) -> object:
+        if place.out:
+            raise NoStore("s3://bucket", "must answer", "no route", "Wait.")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "copy", copy)
+    session.completed(bad.attempt_id)
+    assert state(sessions, session)[0] == "PAUSED"
+    assert session.silent(-1.0) == [good.attempt_id]
+    if end == "the store answers":
+        place.out = False
+        wait(sessions, session, PROBE_CAP_SECONDS)
+        assert launch(session).trial_key == bad.trial_key
+        (segment,) = sessions.ledger.trial(bad.trial_key).system_attrs["segments"]
+        assert segment["donor"] == good.trial_key
+    else:
+        session.stop("stopped by a test", "INTERRUPTED")
+        assert set(session.running) == {good.attempt_id}
+        assert sessions.ledger.trial(bad.trial_key).state == "PREEMPTED"

@@ -1,0 +1,125 @@
+"""The checkpoints of the attempts of one trial: real training, on two machines that share a store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.evaluation import evaluate
+from tests.attempts import assignment
+from trainables import checkpoint
+from trainables.errors import DamagedCheckpoint
+
+Assign = Callable[..., Assignment]
+
+
+@pytest.fixture
+def assign(tmp_path: Path) -> Assign:
+    """Return an attempt of the trial on a machine; all machines share one store."""
+
+    def of_machine(machine: str, attempt: int, resume: SavedCheckpoint | None = None) -> Assignment:
+        own = assignment(tmp_path, 0, attempt=attempt, store=f"file://{tmp_path}/store")
+        folder = tmp_path / machine / "trial"
+        here = replace(resume, path=str(folder / Path(resume.path).name)) if resume else None
+        return replace(own, gpu=0.0, checkpoints=str(folder), resume=here)
+
+    return of_machine
+
+
+@pytest.fixture
+def engine() -> Iterator[OwnEngine]:
+    engine = OwnEngine()
+    yield engine
+    engine.release()
+
+
+def advance(engine: OwnEngine, attempt: Assignment) -> Outcome:
+    """Train one interval of an attempt in the engine, which another attempt may have used before."""
+    outcome = engine.advance(attempt)
+    assert outcome.failure is None, outcome.message
+    assert outcome.checkpoint is not None
+    return outcome
+
+
+def saved(outcome: Outcome) -> SavedCheckpoint:
+    assert outcome.checkpoint is not None
+    return outcome.checkpoint
+
+
+def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assign: Assign) -> None:
+    """Two attempts that train the same interval write two folders, whose arrays are equal."""
+    first = saved(advance(engine, assign("a", 1)))
+    engine.release()
+    second = saved(advance(engine, assign("a", 2)))
+    assert Path(first.path).name == f"step-000000010-1-{first.digest[:12]}"
+    assert Path(second.path).name == f"step-000000010-2-{second.digest[:12]}"
+
+
+def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -> None:
+    """A manifest holds no times."""
+    first = saved(advance(engine, assign("a", 1)))
+    engine.release()
+    again = saved(advance(engine, assign("b", 1)))
+    assert again.digest == first.digest
+
+
+def test_a_machine_resumes_what_is_recorded_not_what_it_left_there_itself(
+    engine: OwnEngine, assign: Assign
+) -> None:
+    """Attempt 1 on A died before its commit, attempt 2 on B was recorded, attempt 3 is on A again."""
+    advance(engine, assign("a", 1))
+    engine.release()
+    recorded = saved(advance(engine, assign("b", 2)))
+    engine.release()
+    third = advance(engine, assign("a", 3, resume=recorded))
+    assert third.step == 20
+
+
+def test_a_worker_that_was_given_up_does_not_replace_a_recorded_checkpoint(
+    engine: OwnEngine, assign: Assign, tmp_path: Path
+) -> None:
+    """Attempt 1 lives on in a machine that was cut off, and uploads the step that attempt 2 has reported."""
+    recorded = saved(advance(engine, assign("b", 2)))
+    engine.release()
+    advance(engine, assign("a", 1))
+    engine.release()
+    shutil.rmtree(tmp_path / "b")
+    assert advance(engine, assign("b", 3, resume=recorded)).step == 20
+
+
+def test_an_upload_leaves_files_that_are_being_written_and_those_of_later_attempts(
+    engine: OwnEngine, assign: Assign, tmp_path: Path
+) -> None:
+    """It deletes the older checkpoints of the trial from this machine, as far as no one else writes them."""
+    here = tmp_path / "a" / "trial"
+    for name in (
+        "step-000000005",
+        "step-000000005-1-0123456789ab",
+        "step-000000005-2-0123456789ab",
+        ".stage",
+    ):
+        (here / name).mkdir(parents=True)
+    own = Path(saved(advance(engine, assign("a", 1))).path).name
+    assert {path.name for path in here.iterdir()} == {own, "step-000000005-2-0123456789ab", ".stage"}
+
+
+def test_the_test_evaluation_refuses_the_weights_of_another_writer(
+    engine: OwnEngine, assign: Assign, tmp_path: Path
+) -> None:
+    """A whole checkpoint of another content is not evaluated in place of the recorded one."""
+    recorded = saved(advance(engine, assign("a", 1)))
+    other = saved(advance(engine, assign("a", 1)))
+    folder = Path(recorded.path)
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(other.path).rename(folder)
+    assert checkpoint.is_whole(folder, other.digest)
+    words = (str(tmp_path / "data"), "test", str(tmp_path / "compilations"))
+    with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
+        evaluate(str(folder), recorded.digest, *words)
+    assert evaluate(str(folder), other.digest, *words)["step"] == 20

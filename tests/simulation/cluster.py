@@ -1,0 +1,239 @@
+"""A simulated Ray: a cluster whose workers start late, answer late, and die; and Tune's loop over them.
+
+The loop treats a result in the order of Tune: the stopping rule decides, the session commits, then the
+attempt ends or trains on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from ray.tune.schedulers import TrialScheduler
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
+from orchestrator.session.session import Session
+from tests.simulation.kernel import Kernel, Process, Signal
+from tests.simulation.system import Machine
+from tests.simulation.training import Work, Worker
+
+TICK_SECONDS = 0.5
+START_SECONDS = 2.0
+STEP_SECONDS = 0.1
+LATENCY_SECONDS = 0.02
+NOTICE_SECONDS = 3.0
+"""Longest time after which the death of a process is noticed."""
+
+
+@dataclass
+class Actor:
+    """A worker process of a driver.
+
+    Attributes:
+        attempt_id: that it trains.
+        node: on which it runs.
+        process: of the worker.
+        worker: what it does.
+        cause: why it was lost, as the driver learns it.
+    """
+
+    attempt_id: str
+    node: Node
+    process: Process
+    worker: Worker
+    cause: str = "worker lost"
+
+
+@dataclass
+class Node:
+    """A machine that trains.
+
+    Attributes:
+        machine: that it is.
+        slots: attempts that run on it at once.
+    """
+
+    machine: Machine
+    slots: int
+
+
+@dataclass
+class Cluster:
+    """The machines that train, shared by every driver of a simulation.
+
+    Attributes:
+        kernel: of the simulation.
+        work: of the simulation.
+        nodes: that train.
+        on_start: called with each new actor.
+        actors: the living workers.
+        started: number of workers so far.
+    """
+
+    kernel: Kernel
+    work: Work
+    nodes: list[Node]
+    on_start: Callable[[Actor], None]
+    actors: list[Actor] = field(default_factory=list)
+    started: int = 0
+
+    def capacity(self) -> int:
+        """Return how many attempts run at once."""
+        return sum(node.slots for node in self.nodes)
+
+    def shortage(self) -> str:
+        """Return why no attempt can start."""
+        return "no node has room"
+
+    def free(self) -> list[Node]:
+        """Return the nodes with room."""
+        used = Counter(actor.node.machine.name for actor in self.actors)
+        return [node for node in self.nodes if used[node.machine.name] < node.slots]
+
+    def start(self, assignment: Assignment, node: Node, tune: Tune) -> None:
+        """Start a worker for an attempt."""
+        kernel, attempt_id = self.kernel, assignment.attempt_id
+        self.started += 1
+        process = kernel.process(f"worker-{self.started}")
+        root = str(tune.machine.root), str(node.machine.root)
+
+        def answer(outcome: Outcome) -> None:
+            kernel.point()
+            tune.deliver("result", attempt_id, moved(outcome, *reversed(root)).to_result())
+
+        worker = Worker(kernel, self.work, moved(assignment, *root), STEP_SECONDS, answer)
+        actor = Actor(attempt_id, node, process, worker)
+        self.actors.append(actor)
+        tune.actors[attempt_id] = actor
+
+        def ended() -> None:
+            self.actors.remove(actor)
+            noticed = kernel.random.random() * NOTICE_SECONDS
+            kernel.after(noticed, lambda: tune.deliver("error", attempt_id, actor.cause))
+
+        process.on_end.append(ended)
+        self.on_start(actor)
+
+        def serve() -> None:
+            kernel.sleep(START_SECONDS * kernel.random.random())
+            kernel.trace(f"takes {attempt_id} on {node.machine.name}")
+            tune.deliver("started", attempt_id, None)
+            worker.serve()
+
+        kernel.start(process, serve)
+
+    def lose_driver(self, tune: Tune) -> None:
+        """Kill the workers of a driver that has ended, once that is noticed."""
+        for actor in list(tune.actors.values()):
+            noticed = self.kernel.random.random() * NOTICE_SECONDS
+            self.kernel.after(noticed, partial(self.kernel.kill, actor.process))
+
+
+Message = TypeVar("Message", Assignment, Outcome)
+
+
+def moved(message: Message, before: str, after: str) -> Message:
+    """Return a message with the paths of another machine; in reality they are equal, on other disks."""
+    if isinstance(message, Outcome):
+        saved = message.checkpoint
+        path = None if saved is None else replace(saved, path=saved.path.replace(before, after))
+        return replace(message, checkpoint=path)
+    paths = {name: value for name, value in vars(message).items() if isinstance(value, str)}
+    return replace(message, **{name: value.replace(before, after) for name, value in paths.items()})
+
+
+class Tune:
+    """Ray Tune's loop, for one driver.
+
+    Args:
+        kernel: of the simulation.
+        cluster: of the simulation.
+        machine: of the driver.
+        session: decides what is launched.
+        scheduler: the stopping rule.
+        deadline: seconds that an attempt may stay silent.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        cluster: Cluster,
+        machine: Machine,
+        session: Session,
+        scheduler: KeyedScheduler,
+        deadline: float,
+    ) -> None:
+        self.machine = machine
+        self._kernel, self._cluster, self._session = kernel, cluster, session
+        self._scheduler, self._deadline = scheduler, deadline
+        self._pending: list[Assignment] = []
+        self._messages: list[tuple[str, str, Any]] = []
+        self._news = Signal()
+        self.actors: dict[str, Actor] = {}
+
+    def deliver(self, kind: str, attempt_id: str, content: Any) -> None:
+        """Send a message to the driver, which arrives later."""
+        message = (kind, attempt_id, content)
+
+        def arrive() -> None:
+            self._messages.append(message)
+            self._kernel.send(self._news)
+
+        self._kernel.after(self._kernel.random.random() * LATENCY_SECONDS, arrive)
+
+    def run(self, tick: Callable[[], None]) -> None:
+        """Run attempts until the session has finished."""
+        kernel, session = self._kernel, self._session
+        ticked = kernel.now
+        while not session.finished:
+            self._launch()
+            if not self._messages:
+                kernel.wait(self._news, TICK_SECONDS)
+            kernel.point()
+            if self._messages:
+                self._handle(*self._messages.pop(0))
+            if kernel.now - ticked >= TICK_SECONDS:
+                ticked = kernel.now
+                tick()
+                for attempt_id in session.silent(self._deadline):
+                    session.condemn(attempt_id, "hung")
+                    kernel.kill(self.actors[attempt_id].process)
+
+    def _launch(self) -> None:
+        if (assignment := self._session.next_assignment()) is not None:
+            self._kernel.trace(f"launches {assignment.attempt_id}")
+            self._pending.append(assignment)
+        while self._pending and (free := self._cluster.free()):
+            assignment = self._pending.pop(0)
+            if assignment.attempt_id in self._session.running:
+                self._cluster.start(assignment, self._kernel.random.choice(free), self)
+
+    def _handle(self, kind: str, attempt_id: str, content: Any) -> None:
+        actor = self.actors.get(attempt_id)
+        if actor is None:
+            return
+        if kind == "started":
+            self._session.started(attempt_id)
+            actor.worker.ask()
+        elif kind == "result":
+            self._result(actor, content)
+        else:
+            del self.actors[attempt_id]
+            self._session.failed(attempt_id, content, "the worker died")
+
+    def _result(self, actor: Actor, result: dict[str, Any]) -> None:
+        attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)
+        trial: Any = KeyedTrial(attempt_id)
+        stops = self._session.stopped is not None or outcome.done
+        decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)
+        self._session.reported(attempt_id, outcome)
+        if stops or decision == TrialScheduler.STOP:
+            del self.actors[attempt_id]
+            self._kernel.kill(actor.process)
+            self._session.completed(attempt_id)
+        else:
+            actor.worker.ask()

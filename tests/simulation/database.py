@@ -1,0 +1,168 @@
+"""The database of a simulation: real SQLite, whose statements are points and whose server can vanish.
+
+A ledger on a simulated server uses the lease of PostgreSQL; SQLite supplies the server's clock as a function.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, QueuePool, create_engine, make_url
+
+from orchestrator.ledger.connect import BUSY_SECONDS, configured
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.system import System
+from tests.simulation.kernel import Kernel, Process, Signal
+from tests.simulation.system import EPOCH
+
+_engine = create_engine("sqlite://")
+_engine.connect().close()
+_compiled: dict[Any, Any] = {}
+
+
+class Database:
+    """One SQLite file, and who writes to it.
+
+    Args:
+        kernel: of the simulation.
+        file: a copy of a ledger.
+        is_server: whether drivers on several machines reach it, as a server.
+
+    Attributes:
+        down: whether it does not answer.
+        writer: the connection that holds the write lock.
+        on_commit: called after each commit with the process and the labels of its statements that wrote.
+    """
+
+    def __init__(self, kernel: Kernel, file: Path, *, is_server: bool) -> None:
+        self.kernel, self.file, self.is_server = kernel, file, is_server
+        self.down = False
+        self.writer: _Connection | None = None
+        self.free = Signal()
+        self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
+        self.look = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        ((self.ledger_id,),) = self.rows("SELECT id FROM ledger")
+
+    def ledger(self, process: Process, system: System) -> Ledger:
+        """Return the ledger as a process opens it."""
+
+        class Connection(_Connection):
+            database, owner = self, process
+
+        def created() -> sqlite3.Connection:
+            return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
+
+        url = make_url(f"sqlite:///{self.file}")
+        engine = configured(Engine(QueuePool(created), _engine.dialect, url, hide_parameters=True))
+        address = url.set(drivername="postgresql+psycopg") if self.is_server else url
+        cached: Any = engine.execution_options(compiled_cache=_compiled)
+        process.on_end.append(engine.dispose)
+        ledger = Ledger(address, cached, system)
+        ledger.id = self.ledger_id
+        return ledger
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return what is committed now, outside every simulated process."""
+        return self.look.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        """Close the connection of `rows`."""
+        self.look.close()
+
+
+class _Cursor(sqlite3.Cursor):
+    connection: _Connection
+
+    def execute(self, sql: str, parameters: Any = ()) -> _Cursor:
+        self.connection.begin(sql)
+        super().execute(sql, parameters)
+        return self
+
+    def executemany(self, sql: str, parameters: Any) -> _Cursor:
+        self.connection.begin(sql)
+        super().executemany(sql, parameters)
+        return self
+
+
+class _Connection(sqlite3.Connection):
+    database: Database
+    owner: Process
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.written: list[str] = []
+        self.create_function("clock_timestamp", 0, lambda: EPOCH + self.database.kernel.now)
+        self.create_function("strftime", 2, lambda _, moment: moment)
+
+    def cursor(self, factory: type[sqlite3.Cursor] = _Cursor) -> sqlite3.Cursor:
+        return super().cursor(factory)
+
+    def begin(self, sql: str) -> None:
+        """Pass the point before a statement; wait for the write lock if it needs that."""
+        if sql.startswith("PRAGMA"):
+            return
+        database = self.database
+        database.kernel.point()
+        self._reach()
+        if sql == "BEGIN IMMEDIATE":
+            self._lock()
+        elif not sql.startswith(("SELECT", "BEGIN")):
+            self.written.append(_label(sql))
+
+    def _reach(self) -> None:
+        if self.database.down:
+            self._forget()
+            super().rollback()
+            raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    def _lock(self) -> None:
+        database, kernel = self.database, self.database.kernel
+        deadline = kernel.now + BUSY_SECONDS
+        while database.writer is not None:
+            if not kernel.wait(database.free, deadline - kernel.now) and kernel.now >= deadline:
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorname = "SQLITE_BUSY"
+                raise error
+        database.writer = self
+
+    def _forget(self) -> None:
+        self.written = []
+        if self.database.writer is self:
+            self.database.writer = None
+            self.database.kernel.send(self.database.free)
+
+    def commit(self) -> None:
+        database = self.database
+        database.kernel.point()
+        self._reach()
+        super().commit()
+        written = self.written
+        self._forget()
+        if written:
+            database.kernel.trace(f"committed {', '.join(written)}")
+            database.on_commit(self.owner, written)
+            database.kernel.point()
+            self._reach()
+
+    def rollback(self) -> None:
+        super().rollback()
+        self._forget()
+
+    def close(self) -> None:
+        super().close()
+        self._forget()
+
+
+_labels: dict[str, str] = {}
+
+
+def _label(sql: str) -> str:
+    """Return the verb and the table of a statement that writes."""
+    if sql not in _labels:
+        words = sql.split()
+        table = {"INSERT": 2, "DELETE": 2, "UPDATE": 1}[words[0]]
+        _labels[sql] = f"{words[0].lower()} {words[table]}"
+    return _labels[sql]

@@ -1,0 +1,143 @@
+"""A simulated driver: what `driver/run.py` does, with the real lease, ledger, study, rules and session."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import sweep_rows
+from orchestrator.driver.admission import Claim, Run
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import Busy, Exit, Refusal
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.schedule import schedulers
+from orchestrator.schedule.keyed import histories
+from orchestrator.session.limits import Stop
+from orchestrator.session.session import Session
+from orchestrator.storage.paths import Paths
+from orchestrator.study.study import Study
+from tests.simulation.cluster import Cluster, Tune
+from tests.simulation.database import Database
+from tests.simulation.kernel import Exited, Kernel, Process
+from tests.simulation.system import Machine, SimulatedSystem
+
+SILENCE_SECONDS = 600.0
+
+
+@dataclass
+class Screen:
+    """Shows the lines of a driver in the trace."""
+
+    kernel: Kernel
+
+    def say(self, line: str) -> None:
+        self.kernel.trace(f"says: {line}")
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        raise NotImplementedError
+
+    def show(self, progress: Any) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass
+class Driver:
+    """One process that runs the sweep.
+
+    Attributes:
+        kernel: of the simulation.
+        process: of the driver.
+        sweep: to run.
+        database: of the ledger.
+        cluster: that trains.
+        machine: on which it runs.
+        store: URL of the checkpoint store, or None.
+        drives: whether it has taken the lease; without it, it may leave for any reason.
+        tune: its Ray Tune, once it runs.
+    """
+
+    kernel: Kernel
+    process: Process
+    sweep: SweepConfig
+    database: Database
+    cluster: Cluster
+    machine: Machine
+    store: str | None
+    drives: bool = field(default=False, init=False)
+    tune: Tune | None = field(default=None, init=False)
+
+    @property
+    def paths(self) -> Paths:
+        """Return the paths of the installation."""
+        return Paths(self.machine.root / "mlruns", store=self.store)
+
+    def main(self) -> None:
+        """Run the sweep, or leave because another driver runs it."""
+        system = SimulatedSystem(self.kernel, self.machine, self.process)
+        with closing(self.database.ledger(self.process, system)) as ledger:
+            try:
+                self._drive(ledger)
+            except Refusal as refusal:
+                self.kernel.trace(f"leaves: {refusal}")
+                if self.drives and not isinstance(refusal, Busy):
+                    raise
+                raise Exited(Exit.BAD_INPUT) from None
+
+    def _drive(self, ledger: Ledger) -> None:
+        screen, sweep = Screen(self.kernel), self.sweep
+        run = Run(self.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
+        lost = "another driver has taken over"
+        with (
+            Departure(ledger.system) as departure,
+            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost)) as lease,
+        ):
+            self.kernel.trace("holds the lease")
+            self.drives = True
+            claim = Claim(sweep, run, ledger, lease, screen, departure)
+            departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+            sweep_rows.check_integrity(claim)
+            sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
+            state = sweep_rows.record_of(claim).state
+            if state not in FINISHED_SWEEP:
+                sweep_rows.resume(claim)
+                stopped = self._run_session(claim)
+                lease.check()
+                state = "COMPLETE" if stopped is None else stopped.state
+                lease.writer.set_sweep_state(state, stopped and stopped.reason)
+        self.kernel.trace(f"leaves: {state}")
+        raise Exited(Exit.COMPLETE if state == "COMPLETE" else Exit.RESUMABLE)
+
+    def _run_session(self, claim: Claim) -> Stop | None:
+        sweep, kernel, ledger = self.sweep, self.kernel, claim.ledger
+        reports = ledger.reports(sweep.id)
+        study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
+        session = Session(
+            sweep,
+            claim.writer,
+            study,
+            self.paths,
+            Path("data"),
+            resources=self.cluster,
+            node_wait=60.0,
+            clock=ledger.system.monotonic,
+        )
+        scheduler = schedulers.build(sweep, histories(reports))
+        session.settle_stopped(scheduler.stopped)
+        self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)
+        self.process.on_end.append(lambda: self.cluster.lose_driver(self.tune))  # type: ignore[arg-type]
+
+        def tick() -> None:
+            session.check_limits()
+            if (reason := claim.departure.reason) and session.stopped is None:
+                session.stop(f"stopped by {reason}", "INTERRUPTED")
+
+        self.tune.run(tick)
+        return session.stopped

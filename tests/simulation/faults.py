@@ -1,0 +1,58 @@
+"""The faults of a simulation: what strikes whom, and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+DRIVER_POINTS, WORKER_POINTS = 500, 60
+"""Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
+
+
+PAUSES = (5.0, 30.0, 60.0, 120.0)
+OUTAGES = (3.0, 30.0, 120.0, 900.0)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that strikes a process at one of its points, or the world at a time.
+
+    Attributes:
+        kind: of the fault.
+        actor: name of the process, or "world".
+        point: number of the process's point; for the world, seconds since the start.
+        seconds: that the fault lasts; for a step of the clock, its size.
+    """
+
+    kind: str
+    actor: str
+    point: int
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.0f} s" if self.seconds else ""
+        when = f"at {self.point} s" if self.actor == "world" else f"{self.actor} at its point {self.point}"
+        return f"{self.kind}, {when}{lasting}"
+
+
+def drawn(rng: random.Random) -> list[Fault]:
+    """Return the faults of a seed: of each kind at least none and at most a few."""
+    faults = []
+    for number in range(1, rng.randrange(1, 4)):
+        kind = rng.choice(("kill", "kill", "pause", "signal"))
+        seconds = rng.choice(PAUSES) if kind == "pause" else 0.0
+        faults.append(Fault(kind, f"driver-{number}", rng.randrange(DRIVER_POINTS), seconds))
+    for number in rng.sample(range(1, 9), rng.randrange(3)):
+        kind = rng.choice(("kill", "kill", "pause"))
+        seconds = rng.choice(PAUSES) if kind == "pause" else 0.0
+        faults.append(Fault(kind, f"worker-{number}", rng.randrange(WORKER_POINTS), seconds))
+    if rng.random() < 0.3:
+        faults.append(Fault("another driver", "world", rng.randrange(60)))
+    for kind, share in (("store vanishes", 0.1), ("database vanishes", 0.1)):
+        if rng.random() < share:
+            faults.append(Fault(kind, "world", rng.randrange(20), rng.choice(OUTAGES)))
+    if rng.random() < 0.2:
+        faults.append(
+            Fault("clock steps", "world", rng.randrange(20), rng.choice((-3600.0, -5.0, 5.0, 3600.0)))
+        )
+    return faults

@@ -1,0 +1,86 @@
+"""Points at file operations: Python announces each one to audit hooks before it happens.
+
+A process is killed before a file operation by an exception in the hook, and so are the operations by which it
+would clean up. A lock on a file that another simulated process holds makes the caller wait in simulated time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+from tests.simulation.kernel import Kernel, Process
+
+CHANGES = frozenset({"os.mkdir", "os.rename", "os.rmdir", "os.remove", "shutil.rmtree", "os.truncate"})
+RETRY_SECONDS = 0.01
+
+
+class Watch:
+    """Announces the file operations of one simulation, under one folder, to its kernel."""
+
+    _installed = False
+    _current: Watch | None = None
+
+    def __init__(self, kernel: Kernel, root: str) -> None:
+        self._kernel, self._root = kernel, root
+        self._waiting = False
+        self._owners: dict[int, Process] = {}
+
+    def __enter__(self) -> Watch:
+        if not Watch._installed:
+            sys.addaudithook(Watch._heard)
+            Watch._installed = True
+        Watch._current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Watch._current = None
+
+    @staticmethod
+    def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+        watch = Watch._current
+        if watch is not None:
+            if event == "open":
+                path, mode, flags = arguments
+                writes = flags & (os.O_WRONLY | os.O_RDWR) if flags else mode and mode[0] in "wax"
+                if writes and str(path).startswith(watch._root):
+                    watch._kernel.point()
+            elif event in CHANGES:
+                if str(arguments[0]).startswith(watch._root):
+                    watch._kernel.point()
+            elif event == "fcntl.flock":
+                watch._lock(*arguments)
+
+    def _lock(self, descriptor: int, operation: int) -> None:
+        """Take a lock without blocking the whole simulation; the caller then takes it again, at once."""
+        if self._waiting or self._kernel.current is None:
+            return
+        process = self._kernel.current.process
+        self._owners[descriptor] = process
+        process.on_end.append(lambda: self._unlock(descriptor, process))
+        if operation == fcntl.LOCK_EX:
+            while not self._taken(descriptor):
+                self._kernel.sleep(RETRY_SECONDS)
+
+    def _unlock(self, descriptor: int, process: Process) -> None:
+        """Drop a lock as the operating system does when a process ends, unless its file is closed already."""
+        if self._owners.get(descriptor) is process:
+            with suppress(OSError):
+                self._call(descriptor, fcntl.LOCK_UN)
+
+    def _taken(self, descriptor: int) -> bool:
+        try:
+            self._call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _call(self, descriptor: int, operation: int) -> None:
+        self._waiting = True
+        try:
+            fcntl.flock(descriptor, operation)
+        finally:
+            self._waiting = False

@@ -1,0 +1,169 @@
+"""What must hold in every run of a sweep, whatever happens to its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ray.tune.schedulers import TrialScheduler
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.keys import is_confirmation
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.schedule import schedulers
+from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
+from orchestrator.session.limits import ALLOWED_RETRIES
+from tests.simulation.database import Database
+from tests.simulation.kernel import Process
+from tests.simulation.sweeps import Variant
+from tests.simulation.training import value_of
+
+
+class Violation(Exception):
+    """Raised when an invariant does not hold.
+
+    Attributes:
+        invariant: its name.
+    """
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+def require(holds: bool, invariant: str, text: str) -> None:
+    """Raise Violation unless something holds."""
+    if not holds:
+        raise Violation(invariant, text)
+
+
+_FINISHED = (
+    "SELECT key, state, value, best_step, step, attempts, params FROM trial WHERE finished_at IS NOT NULL"
+)
+
+
+class Finished:
+    """Compares what is finished after each commit: it is neither lost nor changed nor run again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, tuple[object, ...]] = {}
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Compare the finished trials with those of the commit before."""
+        if not any(label.endswith(" trial") for label in written):
+            return
+        rows = {str(key): tuple(rest) for key, *rest in self._database.rows(_FINISHED)}
+        for key, row in self._known.items():
+            require(
+                rows.get(key) == row, "finished", f"{key} was {row}, {process.name} makes it {rows.get(key)}"
+            )
+        self._known = rows
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep has come to.
+
+    Attributes:
+        trials: of the sweep.
+        reports: of the sweep, by trial and step.
+        attempts: of the sweep.
+        steps: that were trained, by trial.
+    """
+
+    trials: list[TrialRecord]
+    reports: list[ReportRecord]
+    attempts: list[AttemptRecord]
+    steps: dict[str, int]
+
+    @staticmethod
+    def of(ledger: Ledger, sweep_id: str, steps: dict[str, int]) -> Outcome:
+        """Read what a sweep has come to."""
+        return Outcome(ledger.trials(sweep_id), ledger.reports(sweep_id), ledger.attempts(sweep_id), steps)
+
+    def decisions(self) -> dict[str, tuple[object, ...]]:
+        """Return what was proposed for each trial, and how it ended."""
+        return {
+            trial.key: (dict(trial.params), trial.seed, trial.state, trial.value, trial.best_step, trial.step)
+            for trial in self.trials
+        }
+
+
+def check_values(sweep: SweepConfig, outcome: Outcome) -> None:
+    """Check that every report has the value of an undisturbed training."""
+    trials = {trial.key: trial for trial in outcome.trials}
+    for report in outcome.reports:
+        trial = trials[report.trial_key]
+        expected = value_of(sweep.settings(trial.params, trial.seed), report.step)
+        got = report.metrics[sweep.metric]
+        require(got == expected, "values", f"{trial.key} step {report.step}: {got}, undisturbed {expected}")
+
+
+def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
+    """Check that each trial has ended, with a report at each interval up to its last step."""
+    steps: dict[str, list[int]] = {trial.key: [] for trial in outcome.trials}
+    for report in outcome.reports:
+        steps[report.trial_key].append(report.step)
+    for trial in outcome.trials:
+        require(trial.state in ("COMPLETE", "PRUNED"), "ends", f"{trial.key} is {trial.state}: {trial.cause}")
+        wanted = list(range(sweep.training.interval, trial.step + 1, sweep.training.interval))
+        require(steps[trial.key] == wanted, "reports", f"{trial.key} has reports at {steps[trial.key]}")
+        require(
+            trial.state == "PRUNED" or trial.step == trial.total_steps,
+            "ends",
+            f"{trial.key} is COMPLETE at step {trial.step}",
+        )
+
+
+def check_work(sweep: SweepConfig, outcome: Outcome, kills: int) -> None:
+    """Check that at most one interval was repeated for each kill."""
+    for trial in outcome.trials:
+        most = trial.step + kills * sweep.training.interval
+        trained = outcome.steps.get(trial.key, 0)
+        require(
+            trained <= most, "work", f"{trial.key} trained {trained} steps, {most} at most with {kills} kills"
+        )
+
+
+def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:
+    """Check that the attempts that are charged to their trials are those whose workers were killed."""
+    charged = {attempt.id for attempt in outcome.attempts if attempt.cause in ALLOWED_RETRIES}
+    innocent = sorted(charged - set(killed))
+    require(not innocent, "charges", f"charged although nothing was wrong with them: {innocent}")
+
+
+def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undisturbed: Outcome) -> None:
+    """Check that proposals and stopping decisions are those of an undisturbed run.
+
+    With several attempts at once they depend on the order of the reports; then each stopping decision is
+    compared with that of a fresh rule that sees the reports in the order of the ledger.
+    """
+    if variant.ordered:
+        got, expected = outcome.decisions(), undisturbed.decisions()
+        for key in sorted(expected | got):
+            require(
+                got.get(key) == expected.get(key),
+                "decisions",
+                f"{key} is {got.get(key)}, undisturbed {expected.get(key)}",
+            )
+        return
+    rule = schedulers.build(sweep, ())
+    stopped: dict[str, int] = {}
+    for report in sorted(outcome.reports, key=lambda report: report.at):
+        key, step = report.trial_key, report.step
+        if is_confirmation(key) or step >= sweep.training.steps:
+            continue
+        result = {"step": step, "queued": False, **report.metrics}
+        trial = KeyedTrial(f"{key}.1")
+        decision = rule.on_trial_result(NO_CONTROLLER, trial, result)  # type: ignore[arg-type]
+        if decision == TrialScheduler.STOP:
+            stopped.setdefault(key, step)
+    for trial in outcome.trials:
+        pruned_at = trial.step if trial.state == "PRUNED" else None
+        require(
+            stopped.get(trial.key) == pruned_at,
+            "decisions",
+            f"{trial.key} was pruned at {pruned_at}, the rule says {stopped.get(trial.key)}",
+        )

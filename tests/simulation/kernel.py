@@ -1,0 +1,327 @@
+"""A deterministic kernel: simulated processes, whose threads take turns, under one simulated time.
+
+Every thread of a simulated process is a real thread that runs only while it holds the baton. It may lose the
+baton at a *point*: before and after each SQL statement, before each file operation, at each message and each
+wait. At a point time passes, and a fault may strike: the process is killed, paused or gets a signal. A killed
+process unwinds by an exception, and each further point in it raises again, so that nothing that it still runs
+has an effect. Everything is decided by one random generator, so that a seed determines a run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+POINT_SECONDS = 0.004
+"""Longest time that passes at a point."""
+
+
+class Killed(BaseException):
+    """Raised at the points of a process that has been killed."""
+
+
+class Exited(BaseException):
+    """Raised to end a process with an exit code.
+
+    Attributes:
+        code: of the process.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass
+class Process:
+    """A simulated process.
+
+    Attributes:
+        name: unique.
+        alive: whether it has not ended.
+        points: number of points that it has passed.
+        paused_until: time at which a pause of the whole process ends.
+        strike: called at each point with the process; applies the faults that are due.
+        on_end: called when the process has ended, by a kill or by itself.
+        code: exit code, or None if it was killed or runs.
+        signals: names of the signals that it has caught and not read; None if a signal kills it.
+        tasks: its threads that have not ended.
+    """
+
+    name: str
+    alive: bool = True
+    points: int = 0
+    paused_until: float = 0.0
+    strike: Callable[[Process], None] | None = None
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+    code: int | None = None
+    signals: list[str] | None = None
+    tasks: list[Task] = field(default_factory=list)
+
+
+class Signal:
+    """A queue of threads that wait for something to happen."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Task] = []
+
+
+class Task:
+    """A thread of a simulated process."""
+
+    def __init__(self, process: Process, name: str, run: Callable[[], object]) -> None:
+        self.process, self.name, self.run = process, name, run
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.entry = 0
+        self.waits_for: Signal | None = None
+        self.woken = False
+        self.thread = 0
+
+
+class Kernel:
+    """Runs tasks one at a time, in the order of simulated time; durations are random.
+
+    Args:
+        seed: of all that is random.
+        trace: receives the time, the actor and what happened.
+
+    Attributes:
+        now: seconds of simulated time.
+        current: the task that runs.
+        errors: processes that an exception ended, with the exception.
+    """
+
+    def __init__(self, seed: str, trace: Callable[[float, str, str], None]) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.current: Task | None = None
+        self.errors: list[tuple[Process, BaseException]] = []
+        self._trace = trace
+        self._processes: list[Process] = []
+        self._heap: list[tuple[float, int, Task | None]] = []
+        self._timers: dict[int, Callable[[], object]] = {}
+        self._entries = itertools.count(1)
+        self._main = threading.Lock()
+        self._main.acquire()
+        self._limit = float("inf")
+
+    def count(self) -> int:
+        """Return a number that it has not returned before."""
+        return next(self._entries)
+
+    def process(self, name: str) -> Process:
+        """Return a new process without threads."""
+        process = Process(name)
+        self._processes.append(process)
+        return process
+
+    def start(self, process: Process, run: Callable[[], object], name: str = "main") -> Task:
+        """Start a thread of a process."""
+        task = Task(process, name, run)
+        process.tasks.append(task)
+        _Runner.idle_one().begin(self, task)
+        self._push(task, self.now)
+        return task
+
+    def run(self, until: float) -> None:
+        """Run until no task can run, or the time has come."""
+        self._limit = until
+        if self._pass_baton():
+            self._main.acquire()
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        """Call a function that passes no point, in so many seconds, outside every process."""
+        entry = next(self._entries)
+        self._timers[entry] = action
+        heapq.heappush(self._heap, (self.now + seconds, entry, None))
+
+    def close(self) -> None:
+        """Kill every process, so that no thread is left."""
+        for process in self._processes:
+            self.kill(process)
+        self.run(float("inf"))
+
+    def trace(self, text: str) -> None:
+        """Add a line about the running process to the trace."""
+        self._trace(self.now, self.current.process.name if self.current else "world", text)
+
+    # ---------------------------------------------------------------- called by tasks
+
+    @property
+    def task(self) -> Task:
+        """Return the running task."""
+        assert self.current is not None, "called by a task"
+        return self.current
+
+    def point(self) -> None:
+        """Let time pass, faults strike and others run; raise Killed in a process that is dead."""
+        process = self.task.process
+        if process.alive:
+            process.points += 1
+            if process.strike is not None:
+                process.strike(process)
+        if not process.alive:
+            raise Killed
+        self.sleep(self.random.random() * POINT_SECONDS)
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run for so many seconds."""
+        if not self.task.process.alive:
+            raise Killed
+        self._push(self.task, self.now + seconds)
+        self._yield()
+
+    def wait(self, signal: Signal, seconds: float | None = None) -> bool:
+        """Wait until a signal is sent, or at most so many seconds; return True if it was sent."""
+        task = self.task
+        if not task.process.alive:
+            raise Killed
+        task.waits_for, task.woken, task.entry = signal, False, 0
+        signal.waiting.append(task)
+        if seconds is not None:
+            self._push(task, self.now + seconds)
+        self._yield()
+        return task.woken
+
+    def send(self, signal: Signal) -> None:
+        """Wake every task that waits for a signal."""
+        for task in list(signal.waiting):
+            self._unwait(task)
+            task.woken = True
+            self._push(task, self.now)
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Let no thread of a process run for so many seconds, once each has reached a point."""
+        process.paused_until = max(process.paused_until, self.now + seconds)
+
+    def kill(self, process: Process) -> None:
+        """End a process at once; its threads unwind without effect."""
+        if not process.alive:
+            return
+        process.alive, process.paused_until = False, 0.0
+        for task in process.tasks:
+            if task is not self.current:
+                self._unwait(task)
+                self._push(task, self.now)
+        for notify in process.on_end:
+            notify()
+
+    def end(self, process: Process, code: int) -> None:
+        """End the running process with a code; never return."""
+        process.code = code
+        self.kill(process)
+        raise Killed
+
+    # ---------------------------------------------------------------- switching
+
+    def _push(self, task: Task, at: float) -> None:
+        task.entry = next(self._entries)
+        heapq.heappush(self._heap, (at, task.entry, task))
+
+    def _unwait(self, task: Task) -> None:
+        if task.waits_for is not None:
+            task.waits_for.waiting.remove(task)
+            task.waits_for = None
+
+    def _next(self) -> Task | None:
+        """Remove and return the task that runs next, and let time pass until then."""
+        while self._heap:
+            at, entry, task = self._heap[0]
+            if at > self._limit:
+                return None
+            if task is None:
+                heapq.heappop(self._heap)
+                self.now, self.current = max(self.now, at), None
+                self._timers.pop(entry)()
+            elif entry != task.entry:  # it was woken before this entry was due
+                heapq.heappop(self._heap)
+            elif task.process.paused_until > at:
+                heapq.heappop(self._heap)
+                self._push(task, task.process.paused_until)
+            else:
+                heapq.heappop(self._heap)
+                task.entry = 0
+                self.now = max(self.now, at)
+                self._unwait(task)
+                return task
+        return None
+
+    def _yield(self) -> None:
+        """Let the next task run; return when it is this one's turn again."""
+        task = self.task
+        if self._pass_baton(task):
+            task.baton.acquire()
+        if not task.process.alive:
+            raise Killed
+
+    def _pass_baton(self, to_itself: Task | None = None) -> bool:
+        """Give the baton to the next task, or to `run` without one; return False if it is the same task."""
+        self.current = self._next()
+        if self.current is None:
+            self._main.release()
+        elif self.current is to_itself:
+            return False
+        else:
+            self.current.baton.release()
+        return True
+
+    def main(self, task: Task) -> None:
+        """Run a task to its end; called by its thread."""
+        task.baton.acquire()
+        task.thread = threading.get_ident()
+        process = task.process
+        try:
+            if process.alive:
+                task.run()
+        except Killed:
+            pass
+        except Exited as exited:
+            process.code = exited.code
+            self.kill(process)
+        except BaseException as error:  # noqa: BLE001 - the simulation reports it
+            self.errors.append((process, error))
+            self.kill(process)
+        process.tasks.remove(task)
+        if not process.tasks:
+            self.kill(process)
+
+    def ended(self) -> None:
+        """Give the baton to the next task, after the end of one."""
+        self._pass_baton()
+
+
+class _Runner:
+    """A real thread that runs one task after the other; starting a thread takes longer than a short task."""
+
+    _idle: ClassVar[list[_Runner]] = []
+
+    def __init__(self) -> None:
+        self._work = threading.Lock()
+        self._work.acquire()
+        self._begun: tuple[Kernel, Task] | None = None
+        threading.Thread(target=self._serve, name="simulated", daemon=True).start()
+
+    @classmethod
+    def idle_one(cls) -> _Runner:
+        """Return a thread without a task."""
+        return cls._idle.pop() if cls._idle else cls()
+
+    def begin(self, kernel: Kernel, task: Task) -> None:
+        """Run a task, once it gets the baton."""
+        self._begun = kernel, task
+        self._work.release()
+
+    def _serve(self) -> None:
+        while True:
+            self._work.acquire()
+            assert self._begun is not None
+            kernel, task = self._begun
+            kernel.main(task)
+            self._idle.append(self)
+            kernel.ended()

@@ -1,0 +1,251 @@
+"""One simulated sweep: everything that happens in it follows from a seed and a list of faults."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+
+from orchestrator.ledger.ledger import Ledger
+from tests.simulation import faults as drawn_faults
+from tests.simulation import invariants
+from tests.simulation.cluster import Actor, Cluster, Node
+from tests.simulation.database import Database
+from tests.simulation.driver import Driver
+from tests.simulation.faults import Fault
+from tests.simulation.files import Watch
+from tests.simulation.invariants import Finished, Outcome, Violation
+from tests.simulation.kernel import Kernel, Process
+from tests.simulation.store import URL, Store
+from tests.simulation.sweeps import VARIANTS, Variant, config, template
+from tests.simulation.system import Machine
+from tests.simulation.training import Work
+
+SHARED_MEMORY = Path("/dev/shm")
+LIMIT_SECONDS = 3600.0
+"""Simulated time within which every sweep must complete."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a trace."""
+
+    at: float
+    actor: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f} s  {self.actor:<10} {self.text}"
+
+
+@dataclass
+class Result:
+    """A run.
+
+    Attributes:
+        seed: of the run.
+        variant: that ran.
+        faults: that were planned.
+        trace: what happened.
+        violation: of an invariant, or None.
+        outcome: what the sweep has come to.
+    """
+
+    seed: int
+    variant: Variant
+    faults: Sequence[Fault]
+    trace: list[Line] = field(default_factory=list)
+    violation: Violation | None = None
+    outcome: Outcome | None = None
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
+        lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
+        return "\n".join([*lines, f"violated: {self.violation}" if self.violation else "all invariants hold"])
+
+
+def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
+    """Run the sweep of a seed.
+
+    Args:
+        seed: of the run.
+        faults: None for those of the seed.
+    """
+    rng = random.Random(seed)
+    variant = rng.choice(VARIANTS)
+    planned = drawn_faults.drawn(rng) if faults is None else faults
+    return _Simulation(seed, variant, planned).run()
+
+
+@cache
+def undisturbed(variant: Variant) -> Outcome:
+    """Return what a sweep comes to without faults."""
+    result = _Simulation(0, variant, ()).run()
+    if result.violation is not None:
+        raise AssertionError(f"without any fault:\n{result}")
+    assert result.outcome is not None
+    return result.outcome
+
+
+class _Simulation:
+    def __init__(self, seed: int, variant: Variant, faults: Sequence[Fault]) -> None:
+        self._result = Result(seed, variant, faults)
+        self._sweep = config(variant)
+        self._kernel = Kernel(f"{seed}", self._trace)
+        self._work = Work()
+        self._kills = 0
+        self._drivers = 0
+        self._killed: set[str] = set()
+
+    def _trace(self, at: float, actor: str, text: str) -> None:
+        self._result.trace.append(Line(at, actor, text))
+
+    def run(self) -> Result:
+        """Run the sweep and check every invariant."""
+        folder = Path(
+            tempfile.mkdtemp(prefix="sweep-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
+        )
+        try:
+            self._run_in(folder)
+        except Violation as violation:
+            self._result.violation = violation
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return self._result
+
+    def _run_in(self, folder: Path) -> None:
+        kernel = self._kernel
+        names = ("m1", "m2", "m3") if self._result.variant.is_server else ("m1",)
+        self._machines = [Machine(name, folder / name) for name in names]
+        for machine in self._machines:
+            (machine.root / "mlruns").mkdir(parents=True)
+        self._database = self._new_database(folder / "m1" / "mlruns")
+        nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
+        self._store = Store(kernel)
+        self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
+        self._database.on_commit = Finished(self._database).check
+        supervisor = kernel.process("supervisor")
+        kernel.start(supervisor, self._supervise)
+        try:
+            with Watch(kernel, str(folder)), self._store:
+                kernel.run(LIMIT_SECONDS)
+                kernel.close()
+            self._check()
+        finally:
+            self._database.close()
+
+    def _new_database(self, root: Path) -> Database:
+        for name, content in template(self._result.variant).items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        return Database(self._kernel, root / "sweeps.db", is_server=self._result.variant.is_server)
+
+    def _supervise(self) -> None:
+        """Start a driver, and another one after each death, until one completes the sweep."""
+        for fault in self._result.faults:
+            if fault.actor == "world":
+                self._kernel.after(fault.point, partial(self._strike_world, fault))
+        while True:
+            process = self._start_driver()
+            while process.alive:
+                self._kernel.sleep(5.0)
+            if process.code == 0:
+                return
+
+    def _start_driver(self) -> Process:
+        """Start a driver on any machine."""
+        kernel, machine = self._kernel, self._kernel.random.choice(self._machines)
+        self._drivers += 1
+        process = kernel.process(f"driver-{self._drivers}")
+        self._plan(process)
+        store = URL if self._result.variant.is_server else None
+        driver = Driver(kernel, process, self._sweep, self._database, self._cluster, machine, store)
+        kernel.start(process, driver.main)
+        return process
+
+    def _strike_world(self, fault: Fault) -> None:
+        """Apply a fault of no single process."""
+        self._kernel.trace(f"FAULT {fault}")
+        if fault.kind == "another driver":
+            self._start_driver()
+        elif fault.kind == "clock steps":
+            for machine in self._machines:
+                machine.skew += fault.seconds
+        else:
+            what = self._store if fault.kind == "store vanishes" else self._database
+            what.down = True
+            self._kernel.after(fault.seconds, partial(self._return, what))
+
+    def _return(self, what: Store | Database) -> None:
+        """End an outage."""
+        self._kernel.trace(f"the {type(what).__name__.lower()} is back")
+        what.down = False
+
+    def _started(self, actor: Actor) -> None:
+        self._plan(actor.process, actor)
+
+    def _plan(self, process: Process, actor: Actor | None = None) -> None:
+        due = sorted(
+            (fault for fault in self._result.faults if fault.actor == process.name),
+            key=lambda fault: fault.point,
+        )
+        if not due:
+            return
+
+        def strike(process: Process) -> None:
+            while due and process.points > due[0].point:
+                self._strike(due.pop(0), process, actor)
+
+        process.strike = strike
+
+    def _strike(self, fault: Fault, process: Process, actor: Actor | None) -> None:
+        self._kernel.trace(f"FAULT {fault}")
+        self._kills += 1
+        if actor is not None:
+            self._killed.add(actor.attempt_id)
+        if fault.kind == "pause":
+            self._kernel.pause(process, fault.seconds)
+        elif fault.kind == "signal" and process.signals is not None:
+            process.signals.append("SIGTERM")
+        else:
+            self._kernel.kill(process)
+
+    def _check(self) -> None:
+        for process, error in self._kernel.errors:
+            if isinstance(error, Violation):
+                raise error
+            raise Violation("crash", f"{process.name} ended with {error!r}") from error
+        ledger = Ledger.open(f"sqlite:///{self._database.file}")
+        try:
+            outcome = Outcome.of(ledger, self._sweep.id, self._work.steps)
+            state = ledger.sweep(self._sweep.id)
+        finally:
+            ledger.close()
+        self._result.outcome = outcome
+        invariants.require(
+            state is not None and state.state == "COMPLETE",
+            "completes",
+            f"{state and state.state} in the end",
+        )
+        invariants.check_completeness(self._sweep, outcome)
+        invariants.check_values(self._sweep, outcome)
+        invariants.check_work(self._sweep, outcome, self._kills)
+        invariants.check_charges(outcome, self._killed)
+        expected = undisturbed(self._result.variant) if self._result.faults else outcome
+        invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)
+
+
+def shrunk(result: Result) -> Result:
+    """Return a run of the same seed that violates the same invariant with as few faults as possible."""
+    assert result.violation is not None, "only a failing run is made smaller"
+    smallest = result
+    for fault in result.faults:
+        fewer = [kept for kept in smallest.faults if kept != fault]
+        tried = simulate(result.seed, fewer)
+        if tried.violation is not None and tried.violation.invariant == result.violation.invariant:
+            smallest = tried
+    return smallest

@@ -1,0 +1,106 @@
+"""The sweeps that are simulated: short, with each kind of sampler and stopping rule."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from orchestrator.config import load
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import SweepRecord
+from tests.simulation.system import EPOCH
+
+SPACE = """
+task: retrieval
+model: {{layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}}
+training: {{steps: {steps}, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}}
+search:
+  learning_rate: {{log_uniform: [1e-4, 1e-2]}}
+objective: {{maximize: val/accuracy}}
+sampler: {sampler}
+scheduler: {scheduler}
+budget: {{trials: {trials}{budget}}}
+confirm: {{seeds: {confirm}}}
+resources: {{cpu: 1, concurrent: {concurrent}}}
+"""
+
+SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
+SCHEDULERS = (
+    "{none: {}}",
+    "{asha: {reduction: 2, grace: 0.3}}",
+    "{median: {grace: 0.3, trials: 1}}",
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One sweep.
+
+    Attributes:
+        sampler: of the file.
+        scheduler: of the file.
+        concurrent: attempts that run at once.
+        confirm: confirmations.
+        is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
+    """
+
+    sampler: str
+    scheduler: str
+    concurrent: int
+    confirm: int
+    is_server: bool
+
+    @property
+    def ordered(self) -> bool:
+        """Return True if the decisions of the sweep do not depend on the order of its reports."""
+        return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
+
+
+VARIANTS = tuple(
+    Variant(sampler, scheduler, concurrent, confirm, is_server)
+    for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
+        SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
+    )
+)
+
+
+@cache
+def config(variant: Variant) -> SweepConfig:
+    """Return the specification of a variant."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "space.yaml"
+        values = {"steps": 30, "trials": 4, "budget": ""}
+        file.write_text(SPACE.format(**vars(variant), **values))
+        return load(file, profile=None, gpus=0)
+
+
+@cache
+def template(variant: Variant) -> dict[str, bytes]:
+    """Return the files of a SQLite ledger that knows the sweep, by their names."""
+    sweep = config(variant)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sweeps.db"
+        ledger = Ledger.open(f"sqlite:///{file}")
+        ledger.create_sweep(
+            SweepRecord(
+                id=sweep.id,
+                name=sweep.name,
+                profile=None,
+                task=sweep.task,
+                document=sweep.document(),
+                digest=sweep.digest,
+                state="RUNNING",
+                reason=None,
+                data_source="simulated",
+                data_digest="",
+                facts={"direction": sweep.direction, "metric": sweep.metric},
+                created_at=EPOCH,
+            )
+        )
+        ledger.close()
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -1,0 +1,34 @@
+"""Simulated sweeps under faults: every invariant holds, and a seed replays exactly."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.faults import Fault
+from tests.simulation.simulation import VARIANTS, shrunk, simulate, undisturbed
+
+CHUNKS, SEEDS = 10, 20
+"""Tests that run seeds, and seeds of each; several tests, so that several processors share them."""
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_invariant_holds_under_faults(chunk: int) -> None:
+    for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
+        result = simulate(seed)
+        if result.violation is not None:
+            pytest.fail(f"`python -m tests.simulation {seed}` replays this:\n{shrunk(result)}", pytrace=False)
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert str(simulate(1)) == str(simulate(1))
+
+
+def test_every_variant_completes_without_faults() -> None:
+    for variant in VARIANTS:
+        assert {trial.state for trial in undisturbed(variant).trials} <= {"COMPLETE", "PRUNED"}
+
+
+def test_a_fault_strikes_where_it_is_planned() -> None:
+    result = simulate(1, [Fault("kill", "driver-1", 100)])
+    assert [line.actor for line in result.trace if line.text == "FAULT kill"] == ["driver-1"]
+    assert any(line.actor == "driver-2" for line in result.trace)

@@ -1,0 +1,172 @@
+"""What a simulated worker trains: the real attempt, with real checkpoints, in an engine that only counts.
+
+The state of a trial is a chain of checksums over its seed, its hyperparameters and its steps, and its metrics
+follow from the state: an attempt that goes on from a wrong checkpoint reports wrong values.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.training.attempt import Attempt, failure_outcome
+from tests.simulation.kernel import Kernel, Signal
+from trainables.engine import TrainReport
+from trainables.trial import TrialSettings
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """Stands in for the shape of the examples."""
+
+    length: int = 1
+
+
+@dataclass
+class Work:
+    """The training of a simulation, over all attempts.
+
+    Attributes:
+        steps: steps trained, by trial key.
+    """
+
+    steps: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a trial has learnt.
+
+    Attributes:
+        salt: its hyperparameters.
+        step: steps trained.
+        chain: checksum over all of them.
+    """
+
+    salt: bytes
+    step: int
+    chain: int
+
+    @staticmethod
+    def salt_of(settings: TrialSettings) -> bytes:
+        """Return the hyperparameters of a trial as bytes."""
+        return json.dumps(
+            {name: repr(value) for name, value in settings.free().items()}, sort_keys=True
+        ).encode()
+
+    @staticmethod
+    def first(settings: TrialSettings) -> State:
+        """Return the state before the first step."""
+        return State(State.salt_of(settings), 0, zlib.crc32(str(settings.seed).encode()))
+
+    def trained(self, steps: int) -> State:
+        """Return the state after more steps."""
+        chain = self.chain
+        for step in range(self.step + 1, self.step + steps + 1):
+            chain = zlib.crc32(self.salt, chain + step & 0xFFFFFFFF)
+        return State(self.salt, self.step + steps, chain)
+
+    def accuracy(self) -> float:
+        """Return the accuracy on validation."""
+        goodness, noise = zlib.crc32(self.salt) / 2**32, self.chain / 2**32
+        return 0.2 + 0.7 * goodness * (1.0 - 2.0 ** (-self.step / 10)) + 0.01 * noise
+
+
+def value_of(settings: TrialSettings, step: int) -> float:
+    """Return the accuracy that an undisturbed trial reports at a step."""
+    return State.first(settings).trained(step).accuracy()
+
+
+class CountingEngine:
+    """An engine of one slot that trains by counting; a step takes `seconds` of simulated time."""
+
+    data = SimpleNamespace(signature=_Signature(), characters=None)
+
+    def __init__(self, kernel: Kernel, work: Work, trial_key: str, seconds: float) -> None:
+        self._kernel, self._work, self._key, self._seconds = kernel, work, trial_key, seconds
+        self._state = State(b"", 0, 0)
+
+    def admit(self, slot: int, settings: TrialSettings) -> None:
+        self._state = State.first(settings)
+
+    def restore(self, slot: int, settings: TrialSettings, arrays: Mapping[str, np.ndarray]) -> None:
+        step, chain = arrays["state"]
+        self._state = State(State.salt_of(settings), int(step), int(chain))
+
+    def advance(self, steps: Mapping[int, int], *, stop: Callable[[], bool]) -> dict[int, TrainReport]:
+        ((slot, count),) = steps.items()
+        self._kernel.sleep(count * self._seconds * (0.5 + self._kernel.random.random()))
+        self._state = self._state.trained(count)
+        self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
+        return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0)}
+
+    def evaluate(self, slot: int, split: str, examples: int) -> dict[str, float]:
+        return {"loss": 1.0, "accuracy": self._state.accuracy()}
+
+    def snapshot(self, slot: int) -> dict[str, np.ndarray]:
+        return {"state": np.array([self._state.step, self._state.chain], np.int64)}
+
+    def evict(self, slot: int) -> None:
+        return None
+
+
+class Worker:
+    """The actor of one attempt: trains an interval at each request, and answers with a result.
+
+    Args:
+        kernel: of the simulation.
+        work: of the simulation.
+        assignment: of the attempt.
+        seconds: of a step.
+        answer: receives each outcome.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        work: Work,
+        assignment: Assignment,
+        seconds: float,
+        answer: Callable[[Outcome], None],
+    ) -> None:
+        self._kernel, self._answer, self._assignment = kernel, answer, assignment
+        self._engine = CountingEngine(kernel, work, assignment.trial_key, seconds)
+        self._attempt: Attempt | None = None
+        self.requests = 0
+        self.asked = Signal()
+
+    def serve(self) -> None:
+        """Answer requests until the process is killed."""
+        while True:
+            while not self.requests:
+                self._kernel.wait(self.asked)
+            self.requests -= 1
+            outcome = replace(self._advance(), node=self._kernel.task.process.name)
+            self._kernel.trace(f"reports {_described(outcome)}")
+            self._answer(outcome)
+
+    def ask(self) -> None:
+        """Request the next interval."""
+        self.requests += 1
+        self._kernel.send(self.asked)
+
+    def _advance(self) -> Outcome:
+        try:
+            if self._attempt is None:
+                self._attempt = Attempt(self._engine, 0, self._assignment)  # type: ignore[arg-type]
+            return self._attempt.advance()
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
+            return failure_outcome(self._assignment, error)
+
+
+def _described(outcome: Outcome) -> str:
+    facts = {name: value for name, value in asdict(outcome).items() if value and name != "metrics"}
+    facts.pop("checkpoint", None)
+    facts.pop("node", None)
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
