@@ -58,7 +58,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Spending:
+class TimeSpent:
     """Seconds of attempts, summed over all that ran side by side.
 
     Attributes:
@@ -85,8 +85,8 @@ class Spending:
         """Return the seconds of each part by its name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def __add__(self, other: Spending) -> Spending:
-        return Spending(**{name: value + getattr(other, name) for name, value in self.parts().items()})
+    def __add__(self, other: TimeSpent) -> TimeSpent:
+        return TimeSpent(**{name: value + getattr(other, name) for name, value in self.parts().items()})
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Summary:
     published: Mapping[str, float]
     states: Mapping[str, int]
     failures: Mapping[str, int]
-    spending: Spending
+    spending: TimeSpent
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -253,10 +253,10 @@ def _test(history: History, trial: TrialRecord) -> dict[str, float]:
     return dict(rows[-1].metrics) if rows else {}
 
 
-def spending(history: History, trial_key: str | None = None) -> Spending:
+def spending(history: History, trial_key: str | None = None) -> TimeSpent:
     """Return what a trial has spent, or all trials of the sweep."""
     keys = [trial.key for trial in history.trials] if trial_key is None else [trial_key]
-    total = Spending()
+    total = TimeSpent()
     for key in keys:
         for attempt in history.attempts.get(key, ()):
             reports = [row for row in history.reports.get(key, ()) if row.attempt_id == attempt.id]
@@ -264,7 +264,7 @@ def spending(history: History, trial_key: str | None = None) -> Spending:
     return total
 
 
-def _of_attempt(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Spending:
+def _of_attempt(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> TimeSpent:
     last = max((row.at for row in reports), default=attempt.started_at)
     end = last if attempt.ended_at is None else max(last, attempt.ended_at)
     lost = end - last if attempt.state in ("LOST", "FAILED") else 0.0
@@ -273,4 +273,4 @@ def _of_attempt(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Spen
         for name in ("train", "compile", "evaluate")
     }
     other = end - attempt.started_at - lost - sum(known.values())
-    return Spending(**known, other=max(0.0, other), lost=lost)
+    return TimeSpent(**known, other=max(0.0, other), lost=lost)

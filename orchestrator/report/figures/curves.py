@@ -13,7 +13,7 @@ from orchestrator.ledger.records import UNFINISHED_TRIAL, TrialRecord
 from orchestrator.ledger.selection import ranked
 from orchestrator.report.figures import style
 from orchestrator.report.history import History
-from orchestrator.report.summary import Spending
+from orchestrator.report.summary import TimeSpent
 
 _NORM = re.compile(r"hidden_norm/layer_(\d+)")
 _MANY = 100
@@ -224,7 +224,7 @@ _PARTS = {
 }
 
 
-def spending_bar(spending: Spending) -> go.Figure:
+def spending_bar(spending: TimeSpent) -> go.Figure:
     """Draw the time of all attempts by what it was spent on, as one bar."""
     figure = go.Figure()
     unit, length = ("hours", 3600.0) if spending.total > 5400 else ("minutes", 60.0)

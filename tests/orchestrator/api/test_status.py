@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,15 +49,3 @@ def test_an_empty_ledger_has_no_newest_sweep(tmp_path: Path) -> None:
     assert sweeps(root=tmp_path) == []
     with pytest.raises(BadInput, match="must hold a sweep"):
         status(root=tmp_path)
-
-
-@pytest.mark.parametrize("verb", ["list", "status"])
-def test_quick_verbs_load_no_heavy_package(paths: Paths, verb: str) -> None:
-    code = (
-        "import sys; from orchestrator.cli.app import run_command; "
-        f"run_command([{verb!r}, '--root', {str(paths.root)!r}]); "
-        "print({'ray', 'jax', 'mlflow', 'optuna', 'plotly', 'pandas', 'sklearn'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert examples.SWEEP_ID in done.stdout
-    assert done.stdout.strip().splitlines()[-1] == "set()"

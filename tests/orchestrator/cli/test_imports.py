@@ -33,4 +33,5 @@ def test_a_verb_that_looks_imports_nothing_slow(root: Path, command: list[str]) 
         text=True,
         check=True,
     )
+    assert sweeps.SWEEP_ID in done.stdout
     assert done.stdout.strip().splitlines()[-1] == "0 []", done.stderr

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.report.figures import curves, style
-from orchestrator.report.summary import Spending
+from orchestrator.report.summary import TimeSpent
 from tests import sweeps
 
 
@@ -119,7 +119,7 @@ def test_best_so_far_ignores_trials_that_are_not_complete(maximize: bool, best: 
 
 
 def test_the_bar_is_the_spending() -> None:
-    figure = curves.spending_bar(Spending(train=600, compile=60, evaluate=30, other=6, lost=120))
+    figure = curves.spending_bar(TimeSpent(train=600, compile=60, evaluate=30, other=6, lost=120))
     drawn = {trace.name: trace.x[0] for trace in figure.data}
     assert drawn == {
         "training": 10.0,
@@ -129,4 +129,4 @@ def test_the_bar_is_the_spending() -> None:
         "lost to faults": 2.0,
     }
     assert figure.layout.xaxis.title.text.startswith("minutes")
-    assert curves.spending_bar(Spending(train=7200)).data[0].x[0] == 2.0
+    assert curves.spending_bar(TimeSpent(train=7200)).data[0].x[0] == 2.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.summary import Spending, spending, summarise
+from orchestrator.report.summary import TimeSpent, spending, summarise
 from tests import sweeps
 
 
@@ -73,7 +73,7 @@ def test_parts_of_one_trial_add_up_to_its_attempt() -> None:
     history = sweeps.history()
     key = sweeps.trial(0).key
     spent = spending(history, key)
-    assert spent == Spending(train=15.0, compile=4.0, evaluate=2.5, other=0.0, lost=0.0)
+    assert spent == TimeSpent(train=15.0, compile=4.0, evaluate=2.5, other=0.0, lost=0.0)
     spent = spending(history, sweeps.trial(2).key)
     assert spent.total == pytest.approx(20.0)
     assert spent.other == pytest.approx(2.5)

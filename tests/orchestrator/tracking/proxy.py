@@ -28,8 +28,8 @@ class Proxy:
     def close(self) -> None:
         """Stop listening and close the swallowed connections."""
         self._listener.close()
-        for each in self._kept:
-            each.close()
+        for connection in self._kept:
+            connection.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -40,15 +40,15 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            if self.mode == "pass":
-                self._forward(client)
-            elif self.mode == "swallow":
+            if self.mode == "swallow":
                 self._kept.append(client)
-            else:
-                if self.mode == "503":
+                return
+            with client:
+                if self.mode == "pass":
+                    self._forward(client)
+                elif self.mode == "503":
                     client.recv(65536)
                     client.sendall(_UNAVAILABLE)
-                client.close()
 
     def _forward(self, client: socket.socket) -> None:
         server = socket.create_connection(("127.0.0.1", self.target))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, Refused
+
+NewDatabase = Callable[[Path], str]
+"""Puts an empty MLflow database into a folder and returns its URI; see `new_mlflow`."""
 
 
 def points_by_run(uri: str) -> dict[str, int]:

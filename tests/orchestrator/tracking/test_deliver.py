@@ -9,14 +9,14 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from orchestrator.tracking.deliver import MachineWatch
-from orchestrator.tracking.mlflow_sink import connect
+from tests.orchestrator.tracking.stored import NewDatabase
 
 CPU, MEMORY = "system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> MlflowClient:
-    return connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
+def client(tmp_path: Path, new_mlflow: NewDatabase) -> MlflowClient:
+    return MlflowClient(new_mlflow(tmp_path))
 
 
 def points(client: MlflowClient, run_id: str, name: str = CPU) -> list[int]:

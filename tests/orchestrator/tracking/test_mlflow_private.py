@@ -13,16 +13,16 @@ from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
 from orchestrator.tracking.mlflow_private import CHECKED_VERSION, EXPERIMENT_KIND, stored_runs, trial_curves
-from orchestrator.tracking.mlflow_sink import connect
+from tests.orchestrator.tracking.stored import NewDatabase
 
 PAGES = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+def uri(tmp_path_factory: pytest.TempPathFactory, new_mlflow: NewDatabase) -> str:
     """Return the URI of a database with a sweep of one trial, and with a run of another sweep."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
-    client = connect(uri)
+    uri = new_mlflow(tmp_path_factory.mktemp("mlflow"))
+    client = MlflowClient(uri)
     experiment = client.create_experiment("task")
     for created in ("1.25", "2.5"):
         sweep = client.create_run(experiment, tags={"sweep.id": "s", "sweep.created": created})

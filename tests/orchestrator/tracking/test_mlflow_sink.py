@@ -19,13 +19,13 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
-from tests.orchestrator.tracking.stored import deliver
+from tests.orchestrator.tracking.stored import NewDatabase, deliver
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the URI of one migrated database, because a migration takes 1.5 s."""
-    return f"sqlite:///{tmp_path_factory.mktemp('with a blank') / 'mlflow.db'}"
+def store(tmp_path_factory: pytest.TempPathFactory, new_mlflow: NewDatabase) -> str:
+    """Return the URI of one database for all tests, in a folder whose name has a space."""
+    return new_mlflow(tmp_path_factory.mktemp("with a blank"))
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
 from tests.orchestrator.tracking.proxy import Proxy
-from tests.orchestrator.tracking.stored import points_by_run
+from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 pytestmark = pytest.mark.end_to_end
 
@@ -34,10 +33,11 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def server(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+def server(
+    tmp_path: Path, proxy: Proxy, new_mlflow: NewDatabase
+) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Return a function that starts a server behind the proxy; the server is stopped at the end."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    connect(uri)
+    uri = new_mlflow(tmp_path)
     proxy.target = _free_port()
     command = ui.command(uri, tmp_path / "artifacts", proxy.target)
     command[command.index("--allowed-hosts") + 1] = f"127.0.0.1:{proxy.port}"

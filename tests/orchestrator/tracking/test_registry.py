@@ -14,7 +14,7 @@ from orchestrator.tracking import events, registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.registry import succeeds
 from tests import sweeps
-from tests.orchestrator.tracking.stored import deliver
+from tests.orchestrator.tracking.stored import NewDatabase, deliver
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables import checkpoint
 from trainables.data.task import Signature
@@ -41,9 +41,8 @@ def stored(folder: Path) -> checkpoint.Saved:
 
 
 @pytest.fixture(scope="module")
-def destination(folder: Path) -> Destination:
-    uri = f"sqlite:///{folder}/mlflow.db"
-    return Destination(uri, str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
+def destination(folder: Path, new_mlflow: NewDatabase) -> Destination:
+    return Destination(new_mlflow(folder), str(folder / "artifacts"), "listops", sweeps.SWEEP_ID, "1.25")
 
 
 def checkpoint_of(stored: checkpoint.Saved, number: int) -> checkpoint.Saved:

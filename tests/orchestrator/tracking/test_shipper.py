@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import time
@@ -22,26 +21,18 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
-from orchestrator.tracking.mlflow_sink import connect
 from orchestrator.tracking.shipper import Pace, Shipper
 from tests import sweeps
-from tests.orchestrator.tracking.stored import points_by_run
+from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
+_DELIVERS = "orchestrator.tracking.deliver"
 QUICK = Pace(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty MLflow database; creating one takes longer than copying it."""
-    file = tmp_path_factory.mktemp("template") / "mlflow.db"
-    connect(f"sqlite:///{file}")
-    return file
-
-
 @pytest.fixture
-def ledger_url(tmp_path: Path, migrated: Path) -> str:
+def ledger_url(tmp_path: Path, new_mlflow: NewDatabase) -> str:
     """Return a ledger whose outbox holds a sweep of three trials, with an MLflow database beside it."""
-    shutil.copy(migrated, tmp_path / "mlflow.db")
+    new_mlflow(tmp_path)
     url = f"sqlite:///{tmp_path / 'sweeps.db'}"
     ledger = Ledger.open(url)
     sweeps.fill(ledger, tmp_path, [sweeps.trial(number) for number in range(3)])
@@ -73,7 +64,7 @@ def shipper(lease: Lease, tmp_path: Path) -> Iterator[Shipper]:
 
 
 def _children() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if "orchestrator.tracking.deliver" in each.cmdline()]
+    return [process for process in psutil.Process().children() if _DELIVERS in process.cmdline()]
 
 
 def _stored(folder: Path) -> dict[str, int]:
