@@ -143,8 +143,9 @@ def static_choice(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
 
 def several_programs(sweep: SweepConfig) -> bool:
     """Return True if the search varies static choices, each of which is a program of its own."""
-    free = sweep.settings(sweep.largest(), seed=0).free()
-    return not sweep.search.keys() <= {"seed", *free}
+    settings = sweep.settings(sweep.largest(), seed=0)
+    ends = {f"{name}.{end}" for name in settings.model.complete().ranges for end in ("min", "max")}
+    return not sweep.search.keys() <= {"seed", *settings.free(), *ends}
 
 
 def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load
-from orchestrator.session.proposals import pick
+from orchestrator.session.proposals import pick, several_programs
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
 
 CONFIRM = "confirm: {seeds: 2}\n"
@@ -108,3 +108,13 @@ def test_the_commonest_running_program_is_launched_first(
     proposed: list[str], running: list[str], index: int
 ) -> None:
     assert pick(proposed, running) == index
+
+
+def test_a_search_of_initialisation_ranges_is_one_program(sessions: Sessions) -> None:
+    """The ends of a range are traced: proposing ahead of what runs would only keep news from the sampler."""
+    ranges = "  gamma_init.max: {choice: [0.9, 0.99]}\n"
+    file = sessions.sweep(2).source_text.replace("objective:", f"{ranges}objective:")
+    assert ranges in file
+    path = sessions.folder / "ranges.yaml"
+    path.write_text(file)
+    assert not several_programs(load(path, profile=None, gpus=0))
