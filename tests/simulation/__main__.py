@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from tests.simulation.known import is_known
 from tests.simulation.simulation import shrunk, simulate
 
 
@@ -23,8 +24,9 @@ def main() -> int:
     for seed in range(options.seed, options.seed + options.count):
         result = simulate(seed)
         if result.violation is not None:
-            failed += 1
-            print(f"seed {seed}: {result.violation}", flush=True)
+            known = is_known(result.violation)
+            failed += not known
+            print(f"seed {seed}: {'known: ' if known else ''}{result.violation}", flush=True)
     print(f"{options.count} seeds, {failed} failed, {time.process_time() - began:.1f} s of one processor")
     return int(failed > 0)
 

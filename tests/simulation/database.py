@@ -79,11 +79,13 @@ class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, parameters: Any = ()) -> _Cursor:
         self.connection.begin(sql)
         super().execute(sql, parameters)
+        self.connection.note(sql, self.rowcount)
         return self
 
     def executemany(self, sql: str, parameters: Any) -> _Cursor:
         self.connection.begin(sql)
         super().executemany(sql, parameters)
+        self.connection.note(sql, self.rowcount)
         return self
 
 
@@ -109,7 +111,10 @@ class _Connection(sqlite3.Connection):
         self._reach()
         if sql == "BEGIN IMMEDIATE":
             self._lock()
-        elif not sql.startswith(("SELECT", "BEGIN")):
+
+    def note(self, sql: str, rows: int) -> None:
+        """Remember a statement that has changed rows."""
+        if rows > 0:
             self.written.append(_label(sql))
 
     def _reach(self) -> None:

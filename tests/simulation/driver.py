@@ -96,8 +96,8 @@ class Driver:
         run = Run(self.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
         lost = "another driver has taken over"
         with (
-            Departure(ledger.system) as departure,
-            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost)) as lease,
+            Departure(ledger.system, poll_seconds=1.0) as departure,
+            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost), renew_seconds=5.0) as lease,
         ):
             self.kernel.trace("holds the lease")
             self.drives = True

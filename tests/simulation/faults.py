@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-DRIVER_POINTS, WORKER_POINTS = 500, 60
+DRIVER_POINTS, WORKER_POINTS = 300, 40
 """Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
 
 

@@ -15,7 +15,7 @@ from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
 from tests.simulation.database import Database
-from tests.simulation.kernel import Process
+from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import Variant
 from tests.simulation.training import value_of
 
@@ -60,6 +60,29 @@ class Finished:
                 rows.get(key) == row, "finished", f"{key} was {row}, {process.name} makes it {rows.get(key)}"
             )
         self._known = rows
+
+
+class Holders:
+    """Checks that only the process that took the lease last changes the rows of the sweep."""
+
+    def __init__(self, kernel: Kernel, database: Database) -> None:
+        self._kernel, self._database = kernel, database
+        self._number, self._holder = 0, ""
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Note who takes the lease, and compare who changes rows."""
+        if any(label.endswith(" lease") for label in written):
+            ((number,),) = self._database.rows("SELECT number FROM lease")
+            if number != self._number:
+                self._number, before = number, self._holder
+                self._holder = process.name
+                self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
+            return
+        require(
+            process.name == self._holder,
+            "token",
+            f"{process.name} changes rows ({', '.join(written)}) although {self._holder} holds the lease",
+        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -18,7 +19,7 @@ from tests.simulation.database import Database
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
-from tests.simulation.invariants import Finished, Outcome, Violation
+from tests.simulation.invariants import Finished, Holders, Outcome, Violation
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.store import URL, Store
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
@@ -50,6 +51,7 @@ class Result:
         seed: of the run.
         variant: that ran.
         faults: that were planned.
+        error: traceback of the exception that ended a process.
         trace: what happened.
         violation: of an invariant, or None.
         outcome: what the sweep has come to.
@@ -58,6 +60,7 @@ class Result:
     seed: int
     variant: Variant
     faults: Sequence[Fault]
+    error: str = ""
     trace: list[Line] = field(default_factory=list)
     violation: Violation | None = None
     outcome: Outcome | None = None
@@ -65,7 +68,13 @@ class Result:
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
         lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
-        return "\n".join([*lines, f"violated: {self.violation}" if self.violation else "all invariants hold"])
+        return "\n".join(
+            [
+                *lines,
+                *self.error.splitlines(),
+                f"violated: {self.violation}" if self.violation else "all invariants hold",
+            ]
+        )
 
 
 def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
@@ -127,7 +136,13 @@ class _Simulation:
         nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
         self._store = Store(kernel)
         self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
-        self._database.on_commit = Finished(self._database).check
+        checks = (Finished(self._database), Holders(kernel, self._database))
+
+        def check(process: Process, written: list[str]) -> None:
+            for invariant in checks:
+                invariant.check(process, written)
+
+        self._database.on_commit = check
         supervisor = kernel.process("supervisor")
         kernel.start(supervisor, self._supervise)
         try:
@@ -153,7 +168,7 @@ class _Simulation:
             process = self._start_driver()
             while process.alive:
                 self._kernel.sleep(5.0)
-            if process.code == 0:
+            if process.code == 0 or self._kernel.errors:
                 return
 
     def _start_driver(self) -> Process:
@@ -218,6 +233,7 @@ class _Simulation:
         for process, error in self._kernel.errors:
             if isinstance(error, Violation):
                 raise error
+            self._result.error = "".join(traceback.format_exception(error))
             raise Violation("crash", f"{process.name} ended with {error!r}") from error
         ledger = Ledger.open(f"sqlite:///{self._database.file}")
         try:

@@ -31,8 +31,8 @@ resources: {{cpu: 1, concurrent: {concurrent}}}
 SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
 SCHEDULERS = (
     "{none: {}}",
-    "{asha: {reduction: 2, grace: 0.3}}",
-    "{median: {grace: 0.3, trials: 1}}",
+    "{asha: {reduction: 2, grace: 0.5}}",
+    "{median: {grace: 0.5, trials: 1}}",
 )
 
 
@@ -73,7 +73,7 @@ def config(variant: Variant) -> SweepConfig:
     """Return the specification of a variant."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "space.yaml"
-        values = {"steps": 30, "trials": 4, "budget": ""}
+        values = {"steps": 20, "trials": 3, "budget": ""}
         file.write_text(SPACE.format(**vars(variant), **values))
         return load(file, profile=None, gpus=0)
 

@@ -164,10 +164,9 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
 def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is renewed while it is held; a driver whose number was raised by another one notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
-    monkeypatch.setattr("orchestrator.ledger.lease.RENEW_SECONDS", 0.2)
     ledger.create_sweep(sweep_record())
     lost = threading.Event()
-    with Lease(ledger, SWEEP_ID, on_lost=lost.set) as lease:
+    with Lease(ledger, SWEEP_ID, on_lost=lost.set, renew_seconds=0.2) as lease:
         time.sleep(1.5)
         assert holder(ledger, SWEEP_ID) is not None
         lease.check()
