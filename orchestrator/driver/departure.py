@@ -88,15 +88,22 @@ class Departure:
         if self.reason is not None:
             raise KeyboardInterrupt(self.reason)
 
-    def interruptible(self, call: Callable[[], Result], look: Callable[[], object] = lambda: None) -> Result:
+    def interruptible(
+        self,
+        call: Callable[[], Result],
+        look: Callable[[], object] = lambda: None,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> Result:
         """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
 
         The thread lives until this context is left, because the kernel ends the processes of a local Ray
         together with the thread that has started them.
 
         Args:
-            call: may block for any time. Ray does not install signal handlers of its own in such a thread.
+            call: may block for any time, and may replace the signal handlers.
             look: called once a second meanwhile.
+            poll_seconds: how soon a replaced handler is installed again.
 
         Raises:
             KeyboardInterrupt: the driver is to leave.
@@ -114,10 +121,12 @@ class Departure:
         looked = time.monotonic()
         while True:
             with suppress(Empty):
-                result, error = answers.get(timeout=POLL_SECONDS)
+                result, error = answers.get(timeout=poll_seconds)
+                self._signals.install()
                 if error is not None:
                     raise error
                 return result  # type: ignore[return-value]
+            self._signals.install()
             self.check()
             if time.monotonic() - looked > 1.0:
                 look()

@@ -36,7 +36,8 @@ def connected(claim: Claim) -> Iterator[None]:
     claim.departure.kill_at_the_end(cluster.kill_local_ray)
     ray = cluster.connected(claim.run.hardware, claim.sweep.resources.gpu)
     with ExitStack() as stack:
-        claim.departure.interruptible(lambda: stack.enter_context(ray))
+        # Python does not let Ray replace a handler in such a thread, but Ray's core replaces that of SIGTERM.
+        claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
         yield
 
 

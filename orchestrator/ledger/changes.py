@@ -22,6 +22,7 @@ from orchestrator.ledger.records import (
     CheckpointRecord,
     EvaluationRecord,
     Event,
+    MlflowRunRecord,
     ReportRecord,
     Segment,
     SweepRecord,
@@ -29,7 +30,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
-from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, REPORTS, SWEEPS, TRIALS
+from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS, REPORTS, SWEEPS, TRIALS
 from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
@@ -265,6 +266,16 @@ def add_evaluation(tx: Transaction, evaluation: EvaluationRecord, events: Sequen
     if tx.find(EVALUATIONS, *key) is None:
         tx.insert(EVALUATIONS, evaluation)
         tx.emit(events)
+
+
+def record_mlflow_runs(tx: Transaction, sweep_id: str, runs: Mapping[str, str], number: int) -> None:
+    """Record MLflow's ids of runs, under the number of a token; they replace ids recorded before."""
+    tx.sweep_id = sweep_id
+    for run, run_id in runs.items():
+        if (old := tx.find(MLFLOW_RUNS, sweep_id, run)) is None:
+            tx.insert(MLFLOW_RUNS, MlflowRunRecord(sweep_id, run, run_id, number))
+        else:
+            tx.change(MLFLOW_RUNS, old, run_id=run_id, number=number)
 
 
 def deliver(tx: Transaction, seqs: Sequence[int]) -> None:

@@ -77,6 +77,11 @@ class Lease:
         """Whether another process is known to have taken the lease, so that this one must leave."""
         return self._lost
 
+    @property
+    def ends_at(self) -> float:
+        """When the lease ends unless it is renewed, in seconds of `System.since_boot`."""
+        return self._renewed_at + LIFE_SECONDS
+
     def check(self) -> None:
         """Return if this process holds the lease; call it right before each effect outside the ledger.
 
@@ -86,7 +91,7 @@ class Lease:
         Raises:
             Busy: another process has taken the lease.
         """
-        if not self._lost and self._now() - self._renewed_at > LIFE_SECONDS:
+        if not self._lost and self._now() > self.ends_at:
             self._ledger.retried(self._renew)
         if self._lost:
             raise busy(self._sweep_id, holder(self._ledger, self._sweep_id))

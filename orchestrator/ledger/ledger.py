@@ -37,6 +37,7 @@ from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
     EVALUATIONS,
+    MLFLOW_RUNS,
     REPORTS,
     SWEEPS,
     TRIALS,
@@ -45,7 +46,16 @@ from orchestrator.ledger.rows import (
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, EVALUATION, OUTBOX, REPORT, SWEEP, TRIAL
+from orchestrator.ledger.tables import (
+    ATTEMPT,
+    CHECKPOINT,
+    EVALUATION,
+    MLFLOW_RUN,
+    OUTBOX,
+    REPORT,
+    SWEEP,
+    TRIAL,
+)
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
 
@@ -182,6 +192,11 @@ class Ledger:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
         query = select(*EVALUATION.columns).where(_owned_by(sweep_id, EVALUATION.c.trial_key))
         return self._all(EVALUATIONS, query.order_by(EVALUATION.c.at))
+
+    def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
+        """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
+        rows = self._all(MLFLOW_RUNS, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id))
+        return {row.run: row.run_id for row in rows}
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
         """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""

@@ -174,6 +174,11 @@ class SweepWriter:
         """Add an evaluation on a held-out split, unless it exists."""
         self._write(lambda tx: changes.add_evaluation(tx, evaluation, events), _always)
 
+    def record_mlflow_runs(self, runs: Mapping[str, str]) -> None:
+        """Record MLflow's ids of runs, by sweep id or trial key; they replace ids recorded before."""
+        sweep_id, number = self.token.sweep_id, self.token.number
+        self._write(lambda tx: changes.record_mlflow_runs(tx, sweep_id, runs, number))
+
     def delivered(self, seqs: Sequence[int]) -> None:
         """Mark events of the outbox as delivered."""
         self._write(lambda tx: changes.deliver(tx, seqs))

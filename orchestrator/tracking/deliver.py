@@ -4,13 +4,17 @@ One JSON document a line. The first line is the destination; each further line i
 when all of it is written. It is a process of its own because MLflow's clients block for minutes when a server
 does, and because importing MLflow takes longer than the first report of most trials.
 
-    in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "sweep_created": ...}
-    out  {"ready": true}
-    in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...]}
+    in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "runs": {...}, "until": ...}
+    out  {"created": {run: run id, ...}}
+    in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...], "until": ...}
+    out  {"created": {run: run id, ...}}
+    in   {"recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Any error ends the process; the shipper starts another one and sends the batch again. The end of stdin ends
-the process too.
+Runs that the ledger does not know are created first, and deleted again if the ledger refuses to record them,
+because another driver has taken the lease. `until` is the end of the lease, by a clock that goes on while the
+machine is suspended: after it nothing is written. Any error ends the process; the shipper starts another one
+and sends the batch again. The end of stdin ends the process too.
 
 It also records the load of its machine, which is the driver's: processor, memory, disk, network and GPUs
 become `system/...` metrics of the sweep's run, one point in half a minute.
@@ -24,7 +28,8 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +38,7 @@ from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from orchestrator.ledger.records import Event
+from orchestrator.system import System
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
 _SAMPLE_SECONDS = 10.0
@@ -42,17 +48,68 @@ _SAMPLES_A_POINT = 3
 def main() -> None:
     """Serve one sweep until stdin ends."""
     answers = _own_stdout()
-    destination = Destination(**json.loads(sys.stdin.readline()))
+    first = json.loads(sys.stdin.readline())
+    until = Deadline(first.pop("until"), System())
+    destination = Destination(**first)
     # A child that outlived an earlier driver finishes its batch first.
     with FileLock(_lock_of(destination), mode=0o600):
-        sink, machine = MlflowSink(destination), MachineWatch(destination.uri)
-        _answer(answers, {"ready": True})
-        for line in sys.stdin:
-            batch = json.loads(line)
-            refused = sink.apply([Event(**event) for event in batch["events"]])
-            _answer(answers, {"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
+        sink, machine = MlflowSink(destination, until.check), MachineWatch(destination.uri)
+        for _ in serve(sink, until, _read, lambda document: _answer(answers, document)):
             machine.begin(sink.sweep_run)
         machine.end()
+
+
+@dataclass
+class Deadline:
+    """The end of the driver's lease.
+
+    Attributes:
+        at: seconds by the clock of the system that goes on while the machine is suspended.
+        system: of the delivering process.
+    """
+
+    at: float
+    system: System
+
+    def check(self) -> None:
+        """Raise TimeoutError if the lease may have ended."""
+        if self.system.since_boot() > self.at:
+            raise TimeoutError("the lease of the driver may have ended")
+
+
+def serve(
+    sink: MlflowSink,
+    until: Deadline,
+    read: Callable[[], dict[str, Any] | None],
+    answer: Callable[[dict[str, Any]], object],
+) -> Iterator[int]:
+    """Deliver batches until none comes any more; yield the number of each batch that is written.
+
+    Args:
+        sink: of the sweep.
+        until: end of the lease, which each batch prolongs.
+        read: returns the next document of the driver, or None at the end.
+        answer: sends a document to the driver.
+    """
+    answer({"created": sink.adopted})
+    while (batch := read()) is not None:
+        until.at = batch["until"]
+        events = [Event(**event) for event in batch["events"]]
+        created = sink.create(events)
+        answer({"created": created})
+        if (verdict := read()) is None:
+            return  # the ledger may have recorded the runs
+        if not verdict["recorded"]:
+            sink.delete(created)
+            return
+        refused = sink.apply(events)
+        answer({"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
+        yield batch["batch"]
+
+
+def _read() -> dict[str, Any] | None:
+    line = sys.stdin.readline()
+    return dict(json.loads(line)) if line else None
 
 
 class MachineWatch:

@@ -32,6 +32,7 @@ JOIN tags AS trial ON trial.run_uuid = runs.run_uuid AND trial.key = 'trial.key'
 JOIN tags AS parent ON parent.run_uuid = runs.run_uuid AND parent.key = 'mlflow.parentRunId'
 JOIN tags AS sweep ON sweep.run_uuid = parent.value AND sweep.key = 'sweep.id' AND sweep.value = ?
 JOIN tags AS began ON began.run_uuid = parent.value AND began.key = 'sweep.created' AND began.value = ?
+WHERE runs.lifecycle_stage = 'active'
 """
 _POINTS = "SELECT key, step, value FROM metrics WHERE run_uuid = ?"
 

@@ -1,7 +1,8 @@
 """Applies events to MLflow so that applying them again changes nothing.
 
-- A run is looked up before it is created: the parent by the sweep's id and time of creation, a child by the
-  tag `trial.key` among the parent's children. MLflow itself would silently create a second run.
+- The ledger decides which run gets the events of a sweep or of a trial: events are written only to a run that
+  the ledger has recorded. MLflow itself would silently create a second one. A run that is unknown to the
+  ledger was left by a driver that died, or lost its lease, before it could record the run; it is deleted.
 - A point has the time fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
   value), so a point that is sent again stays one point.
 - Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
@@ -14,14 +15,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.records import Event
 from orchestrator.tracking.database import connect
@@ -34,6 +36,10 @@ _log = logging.getLogger(__name__)
 _REFUSALS = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "INVALID_STATE"})
 """Error codes that MLflow answers however often the same event is sent."""
 
+_NO_EVENT = (KeyError, TypeError, ValueError)
+"""Errors of `fold` for something that is not an event."""
+
+_TOKEN = "sweep.token"
 _PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
 
@@ -49,6 +55,8 @@ class Destination:
         sweep_id: tag `sweep.id` of the parent run.
         sweep_created: tag `sweep.created`; two ledgers may have a sweep of the same id on one shared server.
         minimize: whether the best trial is the one with the smallest value.
+        number: of the driver's token, tag `sweep.token` of each run that it creates.
+        runs: MLflow's run ids that the ledger has recorded, by sweep id and trial key.
     """
 
     uri: str
@@ -57,6 +65,8 @@ class Destination:
     sweep_id: str
     sweep_created: str
     minimize: bool = False
+    number: int = 0
+    runs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,22 +79,56 @@ class Refused:
 
 
 class MlflowSink:
-    """Writes one sweep's events to MLflow, as the only writer of that sweep."""
+    """Writes one sweep's events to MLflow.
 
-    def __init__(self, destination: Destination) -> None:
-        self._to = destination
-        self._client = connect(destination.uri)
+    Args:
+        destination: of the sweep.
+        may_write: called before each write; raises once this process may no longer write.
+        client: of MLflow; by default that of the destination.
+
+    Attributes:
+        adopted: run ids, by sweep id and trial key, that a version without records in the ledger created;
+            they are to be recorded.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        may_write: Callable[[], None] = lambda: None,
+        client: MlflowClient | None = None,
+    ) -> None:
+        self._to, self._may_write = destination, may_write
+        self._client = client or connect(destination.uri)
         self._experiment = self._experiment_id()
         self._runs: dict[str, str] = {}
-        self._find_runs()
+        self._fresh: set[str] = set()
+        self.adopted: dict[str, str] = {}
+        self._reconcile()
 
     @property
     def sweep_run(self) -> str | None:
         """MLflow's id of the sweep's own run, or None before it exists."""
         return self._runs.get(self._to.sweep_id)
 
+    def create(self, events: Sequence[Event]) -> dict[str, str]:
+        """Create the runs that the events need and that do not exist yet; return their ids.
+
+        They are to be recorded in the ledger before the events are applied.
+        """
+        before = dict(self._runs)
+        for run, of_run in by_run(events).items():
+            if run not in self._runs and (whole := [event for event in of_run if _is_event(event)]):
+                self._create(self._folded(run, whole))
+        return {run: run_id for run, run_id in self._runs.items() if run not in before}
+
+    def delete(self, runs: Mapping[str, str]) -> None:
+        """Delete runs that the ledger refused to record."""
+        for run, run_id in runs.items():
+            self._client.delete_run(run_id)
+            self._runs.pop(run, None)
+
     def apply(self, events: Sequence[Event]) -> list[Refused]:
-        """Write a batch; return the events that MLflow rejects for good.
+        """Write a batch to runs that exist; return the events that MLflow rejects for good.
 
         Raises:
             MlflowException: MLflow cannot be reached or written to now; apply the batch again later.
@@ -101,8 +145,8 @@ class MlflowSink:
     def _refusal(self, run: str, events: Sequence[Event]) -> str | None:
         """Write events of one run together; return why MLflow rejects them, or None if they are written."""
         try:
-            change = fold(run, events)
-        except (KeyError, TypeError, ValueError) as error:
+            change = self._folded(run, events)
+        except _NO_EVENT as error:
             return f"not an event: {error!r}"
         try:
             self._write(change)
@@ -112,11 +156,16 @@ class MlflowSink:
             return str(error.message)
         return None
 
-    def _write(self, change: Change) -> None:
-        if _NOTE in change.tags and change.run == self._to.sweep_id:
+    def _folded(self, run: str, events: Sequence[Event]) -> Change:
+        change = fold(run, events)
+        if _NOTE in change.tags and run == self._to.sweep_id:
             change.tags[_NOTE] += self._links()
-        known = change.run in self._runs
-        run_id = self._runs[change.run] if known else self._create(change)
+        return change
+
+    def _write(self, change: Change) -> None:
+        self._may_write()
+        run_id, known = self._runs[change.run], change.run not in self._fresh
+        self._fresh.discard(change.run)
         self._write_values(run_id, change, tags=change.tags if known else {})
         if change.dataset:
             self._client.log_inputs(run_id, [_dataset(change.dataset)])
@@ -159,7 +208,8 @@ class MlflowSink:
 
     def _create(self, change: Change) -> str:
         """Create the run of a change, with its tags; create its parent first if it does not exist."""
-        tags = dict(change.tags)
+        self._may_write()
+        tags = {**change.tags, _TOKEN: str(self._to.number)}
         if change.run == self._to.sweep_id:
             tags |= {"sweep.id": change.run, "sweep.created": self._to.sweep_created}
         else:
@@ -168,19 +218,33 @@ class MlflowSink:
             self._experiment, start_time=change.started_ms, tags=tags, run_name=change.name or change.run
         )
         self._runs[change.run] = run.info.run_id
+        self._fresh.add(change.run)
         return str(run.info.run_id)
 
     def _parent(self) -> str:
         sweep_id = self._to.sweep_id
         return self._runs.get(sweep_id) or self._create(Change(sweep_id))
 
-    def _find_runs(self) -> None:
-        """Look up the runs that an earlier delivery created."""
+    def _reconcile(self) -> None:
+        """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others."""
+        for run, stored in self._stored():
+            run_id = str(stored.info.run_id)
+            if self._to.runs.get(run) == run_id:
+                self._runs[run] = run_id
+            elif _TOKEN in stored.data.tags or run in self._to.runs or run in self.adopted:
+                self._may_write()
+                self._client.delete_run(run_id)
+            else:
+                self.adopted[run] = run_id
+        self._runs |= self.adopted
+
+    def _stored(self) -> Iterator[tuple[str, Run]]:
+        """Yield every run of the sweep in MLflow, the oldest first, with its sweep id or trial key."""
         own = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
-        for parent in self._search(own):
-            self._runs[self._to.sweep_id] = parent.info.run_id
-            for child in self._search({_PARENT: parent.info.run_id}):
-                self._runs[child.data.tags["trial.key"]] = child.info.run_id
+        for parent in reversed([*self._search(own)]):
+            for child in reversed([*self._search({_PARENT: parent.info.run_id})]):
+                yield child.data.tags["trial.key"], child
+            yield self._to.sweep_id, parent
 
     def _search(self, tags: dict[str, str]) -> Iterator[Run]:
         condition = " and ".join(f"tags.`{name}` = '{_quotable(value)}'" for name, value in tags.items())
@@ -207,6 +271,14 @@ class MlflowSink:
             _log.warning("Restored the deleted experiment %s for %s", name, self._to.sweep_id)
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
+
+
+def _is_event(event: Event) -> bool:
+    try:
+        fold(event.run, [event])
+    except _NO_EVENT:
+        return False
+    return True
 
 
 def _experiment_tags(task: str) -> dict[str, str]:

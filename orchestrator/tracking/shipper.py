@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.redaction import redacted
@@ -88,7 +89,8 @@ class Shipper:
         batch: int = 500,
         begin: Callable[[Mapping[str, Any]], Delivery] = Child,
     ) -> None:
-        self._writer, self._ledger, self._sweep_id = lease.writer, lease.writer.ledger, lease.token.sweep_id
+        self._lease, self._writer, self._ledger = lease, lease.writer, lease.writer.ledger
+        self._sweep_id = lease.token.sweep_id
         self._system, self._begin = self._ledger.system, begin
         self._destination = {
             "uri": tracking_uri,
@@ -163,9 +165,13 @@ class Shipper:
     def _serve(self) -> None:
         """Ship through one child until the shipper is closed."""
         self._lag = self._ledger.backlog(self._sweep_id)
-        self._child = child = self._begin({**self._destination, **_identity(self._ledger, self._sweep_id)})
+        self._lease.check()
+        known = {"runs": self._ledger.mlflow_runs(self._sweep_id), "number": self._lease.token.number}
+        identity = {**_identity(self._ledger, self._sweep_id), **known, "until": self._lease.ends_at}
+        self._child = child = self._begin({**self._destination, **identity})
         try:
-            child.ask(None, self._pace.awake, lambda: self._closing)
+            adopted = child.ask(None, self._pace.awake, lambda: self._closing)["created"]
+            self._writer.record_mlflow_runs(adopted)
             while not self._closing:
                 self._ship(child)
         finally:
@@ -178,8 +184,12 @@ class Shipper:
         began = self._system.monotonic()
         rows = self._ledger.pending(self._sweep_id, self._batch)
         if rows:
-            batch = {"batch": rows[-1].seq, "events": [asdict(row.event) for row in rows]}
-            answer = child.ask(batch, self._pace.silence, lambda: self._closing)
+            self._lease.check()
+            events = [asdict(row.event) for row in rows]
+            batch = {"batch": rows[-1].seq, "events": events, "until": self._lease.ends_at}
+            created = child.ask(batch, self._pace.silence, lambda: self._closing)["created"]
+            recorded = {"recorded": self._recorded(created)}
+            answer = child.ask(recorded, self._pace.silence, lambda: self._closing)
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
@@ -189,6 +199,14 @@ class Shipper:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:
             self._sleep(self._pace.gather - (self._system.monotonic() - began))
+
+    def _recorded(self, created: Mapping[str, str]) -> bool:
+        """Record the runs that a child has created; return False if another driver has taken the lease."""
+        try:
+            self._writer.record_mlflow_runs(created)
+        except Busy:
+            return False
+        return True
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1

@@ -26,11 +26,12 @@ from orchestrator.report.figures.curves import layers
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import LeaderboardRow, Summary, summarise
 from orchestrator.storage.paths import Paths
-from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+from orchestrator.tracking.mlflow_sink import Destination
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.browser import picture, until
 from tests.end_to_end.commands import Commands
+from tests.orchestrator.tracking.stored import deliver
 
 pytestmark = pytest.mark.end_to_end
 
@@ -90,7 +91,7 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
     sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=told)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
     to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
-    refused = MlflowSink(to).apply([row.event for row in pending])
+    refused = deliver(to, [row.event for row in pending])
     # The sample's checkpoint holds no weights, so that it becomes no model.
     assert [each.kind for each in refused] == ["model"]
     ledger.close()

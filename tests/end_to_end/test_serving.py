@@ -20,7 +20,8 @@ import pytest
 from orchestrator.ledger.records import CheckpointRecord
 from orchestrator.tracking import events
 from orchestrator.tracking.address import environment
-from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
+from orchestrator.tracking.mlflow_sink import Destination
+from tests.orchestrator.tracking.stored import deliver
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables.inference import Predictor
 
@@ -49,7 +50,7 @@ def predictor(place: Path) -> Predictor:
     record = CheckpointRecord("s-0", 20, "best", str(written.folder), written.digest, written.bytes, {})
     facts = {"data.digest": "", "data.comparable": False, "metric": "", "direction": "maximize", "value": 0.5}
     destination = Destination(f"sqlite:///{place}/mlflow.db", str(place / "artifacts"), "listops", "s", "1")
-    MlflowSink(destination).apply([events.model("s-0", "rotrnn-listops", record, "", facts, 1)])
+    deliver(destination, [events.model("s-0", "rotrnn-listops", record, "", facts, 1)])
     return Predictor(written.folder, written.digest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 
 from tests.simulation.known import is_known
@@ -16,6 +17,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1, help="number of seeds")
     parser.add_argument("--whole", action="store_true", help="keep every fault of a failing seed")
     options = parser.parse_args()
+    logging.disable()  # a trace says what happened
     if options.count == 1:
         result = simulate(options.seed)
         print(result if options.whole or result.violation is None else shrunk(result))

@@ -48,7 +48,7 @@ def drawn(rng: random.Random) -> list[Fault]:
         faults.append(Fault(kind, f"worker-{number}", rng.randrange(WORKER_POINTS), seconds))
     if rng.random() < 0.3:
         faults.append(Fault("another driver", "world", rng.randrange(60)))
-    for kind, share in (("store vanishes", 0.1), ("database vanishes", 0.1)):
+    for kind, share in (("store vanishes", 0.1), ("database vanishes", 0.1), ("MLflow vanishes", 0.2)):
         if rng.random() < share:
             faults.append(Fault(kind, "world", rng.randrange(20), rng.choice(OUTAGES)))
     if rng.random() < 0.2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ray.tune.schedulers import TrialScheduler
@@ -14,9 +14,11 @@ from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
+from orchestrator.tracking import events
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import Variant
+from tests.simulation.tracking import Run
 from tests.simulation.training import value_of
 
 
@@ -148,6 +150,30 @@ def check_work(sweep: SweepConfig, outcome: Outcome, kills: int) -> None:
         require(
             trained <= most, "work", f"{trial.key} trained {trained} steps, {most} at most with {kills} kills"
         )
+
+
+def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> None:
+    """Check that MLflow has one run a trial, each point of its curves once, and its last status."""
+    of_trial: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.deleted:
+            of_trial.setdefault(run.tags.get("trial.key", sweep.id), []).append(run)
+    expected: dict[str, list[tuple[str, float, int]]] = {sweep.id: []}
+    expected |= {trial.key: [] for trial in outcome.trials}
+    for report in outcome.reports:
+        curves = events.curves(report.metrics)
+        expected[report.trial_key] += [(name, value, report.step) for name, value in curves.items()]
+    for trial in outcome.trials:
+        expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
+    for key, points in expected.items():
+        found = of_trial.pop(key, [])
+        require(len(found) == 1, "MLflow", f"{key} has {len(found)} runs")
+        got = sorted((name, value, step) for name, value, _, step in found[0].points)
+        require(
+            got == sorted(points), "MLflow", f"{key} has the points {got}, reported were {sorted(points)}"
+        )
+        require(found[0].status == "FINISHED", "MLflow", f"{key} is {found[0].status} in MLflow")
+    require(not of_trial, "MLflow", f"runs of nothing: {sorted(of_trial)}")
 
 
 def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:

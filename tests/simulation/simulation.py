@@ -24,6 +24,7 @@ from tests.simulation.kernel import Kernel, Process
 from tests.simulation.store import URL, Store
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
 from tests.simulation.system import Machine
+from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -134,7 +135,7 @@ class _Simulation:
             (machine.root / "mlruns").mkdir(parents=True)
         self._database = self._new_database(folder / "m1" / "mlruns")
         nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
-        self._store = Store(kernel)
+        self._store, self._mlflow = Store(kernel), Mlflow(kernel)
         self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
         checks = (Finished(self._database), Holders(kernel, self._database))
 
@@ -168,8 +169,13 @@ class _Simulation:
             process = self._start_driver()
             while process.alive:
                 self._kernel.sleep(5.0)
-            if process.code == 0 or self._kernel.errors:
+            if self._kernel.errors or (process.code == 0 and not self._pending()):
                 return
+
+    def _pending(self) -> int:
+        """Return how many events wait for MLflow."""
+        ((count,),) = self._database.rows("SELECT count(*) FROM outbox WHERE NOT delivered")
+        return int(count)
 
     def _start_driver(self) -> Process:
         """Start a driver on any machine."""
@@ -178,7 +184,9 @@ class _Simulation:
         process = kernel.process(f"driver-{self._drivers}")
         self._plan(process)
         store = URL if self._result.variant.is_server else None
-        driver = Driver(kernel, process, self._sweep, self._database, self._cluster, machine, store)
+        driver = Driver(
+            kernel, process, self._sweep, self._database, self._cluster, machine, store, self._mlflow
+        )
         kernel.start(process, driver.main)
         return process
 
@@ -191,11 +199,13 @@ class _Simulation:
             for machine in self._machines:
                 machine.skew += fault.seconds
         else:
-            what = self._store if fault.kind == "store vanishes" else self._database
+            what = {"store": self._store, "database": self._database, "MLflow": self._mlflow}[
+                fault.kind.split()[0]
+            ]
             what.down = True
             self._kernel.after(fault.seconds, partial(self._return, what))
 
-    def _return(self, what: Store | Database) -> None:
+    def _return(self, what: Store | Database | Mlflow) -> None:
         """End an outage."""
         self._kernel.trace(f"the {type(what).__name__.lower()} is back")
         what.down = False
@@ -250,6 +260,7 @@ class _Simulation:
         invariants.check_completeness(self._sweep, outcome)
         invariants.check_values(self._sweep, outcome)
         invariants.check_work(self._sweep, outcome, self._kills)
+        invariants.check_mlflow(self._sweep, outcome, list(self._mlflow.runs.values()))
         invariants.check_charges(outcome, self._killed)
         expected = undisturbed(self._result.variant) if self._result.faults else outcome
         invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)

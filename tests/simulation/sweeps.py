@@ -12,6 +12,7 @@ from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.tracking import events
 from tests.simulation.system import EPOCH
 
 SPACE = """
@@ -85,22 +86,21 @@ def template(variant: Variant) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweeps.db"
         ledger = Ledger.open(f"sqlite:///{file}")
-        ledger.create_sweep(
-            SweepRecord(
-                id=sweep.id,
-                name=sweep.name,
-                profile=None,
-                task=sweep.task,
-                document=sweep.document(),
-                digest=sweep.digest,
-                state="RUNNING",
-                reason=None,
-                data_source="simulated",
-                data_digest="",
-                facts={"direction": sweep.direction, "metric": sweep.metric},
-                created_at=EPOCH,
-            )
+        record = SweepRecord(
+            id=sweep.id,
+            name=sweep.name,
+            profile=None,
+            task=sweep.task,
+            document=sweep.document(),
+            digest=sweep.digest,
+            state="RUNNING",
+            reason=None,
+            data_source="simulated",
+            data_digest="",
+            facts={"direction": sweep.direction, "metric": sweep.metric},
+            created_at=EPOCH,
         )
+        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
         ledger.close()
         files = [path for path in Path(folder).rglob("*") if path.is_file()]
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sqlite3
@@ -57,10 +58,14 @@ def test_a_call_without_an_end_is_abandoned() -> None:
         assert looks
 
 
-def test_a_library_cannot_install_handlers_in_an_interruptible_call() -> None:
-    """Ray installs a handler that would end the driver with another code, but only in a main thread."""
+def test_a_handler_that_a_library_installs_is_replaced() -> None:
+    """Ray's core handles SIGTERM by itself, and would end the driver with another code."""
+    default = ctypes.c_void_p(signal.SIG_DFL)
     with Departure() as departure:
-        assert not departure.interruptible(lambda: threading.current_thread() is threading.main_thread())
+        departure.interruptible(lambda: ctypes.CDLL(None).signal(signal.SIGTERM, default))
+        os.kill(os.getpid(), signal.SIGTERM)
+        _wait_until_asked(departure)
+        assert departure.reason == "SIGTERM"
 
 
 def test_a_thread_that_is_not_the_main_one_leaves_the_handlers_alone() -> None:

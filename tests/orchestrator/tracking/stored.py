@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlflow.tracking import MlflowClient
+
+from orchestrator.ledger.records import Event
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, Refused
 
 
 def points_by_run(uri: str) -> dict[str, int]:
@@ -18,3 +23,19 @@ def points_by_run(uri: str) -> dict[str, int]:
     }
     assert len(points) == len(runs)
     return points
+
+
+def deliver(
+    destination: Destination, events: Sequence[Event], sink: MlflowSink | None = None
+) -> list[Refused]:
+    """Apply events as the shipper does; the ids of the runs are recorded in the destination.
+
+    Args:
+        destination: of the events; its `runs` stand for the ledger's.
+        events: to apply.
+        sink: to use; a new one by default, as after a restart.
+    """
+    sink = sink or MlflowSink(destination)
+    assert isinstance(destination.runs, dict)
+    destination.runs.update({**sink.adopted, **sink.create(events)})
+    return sink.apply(events)

@@ -19,6 +19,7 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests import sweeps
+from tests.orchestrator.tracking.stored import deliver
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def expected_points() -> list[tuple[str, str, int, float, int]]:
 
 
 def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Destination) -> None:
-    assert sink.apply(whole_sweep()) == []
+    assert deliver(destination, whole_sweep(), sink) == []
     runs = runs_of(destination)
     parent = runs[sweeps.SWEEP_ID]
     assert parent.info.status == "FINISHED"
@@ -116,7 +117,7 @@ def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Dest
 
 
 def test_the_note_leads_to_the_curves_of_the_trials(sink: MlflowSink, destination: Destination) -> None:
-    sink.apply(whole_sweep())
+    deliver(destination, whole_sweep(), sink)
     parent = runs_of(destination)[sweeps.SWEEP_ID]
     link = trial_curves(parent.info.experiment_id, sweeps.SWEEP_ID, minimize=False)
     assert parent.data.tags["mlflow.note.content"].endswith(f"[Curves of its trials]({link})")
@@ -130,9 +131,9 @@ def test_applying_events_again_in_another_process_changes_nothing(
     sink: MlflowSink, destination: Destination
 ) -> None:
     batch = whole_sweep()
-    sink.apply(batch)
+    deliver(destination, batch, sink)
     for part in (batch, batch[3:9], batch[-4:]):
-        MlflowSink(destination).apply(part)
+        deliver(destination, part)
     assert len(runs_of(destination)) == 9
     assert points_of(destination) == expected_points()
     assert len(runs_of(destination)[sweeps.SWEEP_ID].inputs.dataset_inputs) == 1
@@ -141,19 +142,80 @@ def test_applying_events_again_in_another_process_changes_nothing(
 def test_events_that_are_interrupted_anywhere_and_applied_again_count_once(destination: Destination) -> None:
     batch = whole_sweep()
     for end in range(0, len(batch), 7):
-        MlflowSink(destination).apply(batch[max(0, end - 5) : end + 7])
-    MlflowSink(destination).apply(batch[-8:])
+        deliver(destination, batch[max(0, end - 5) : end + 7])
+    deliver(destination, batch[-8:])
     assert points_of(destination) == expected_points()
     assert {run.info.status for run in runs_of(destination).values()} == {"FINISHED", "FAILED"}
+
+
+def test_a_run_that_the_ledger_does_not_know_is_deleted(destination: Destination) -> None:
+    """A driver that lost its lease created it; its id was never recorded."""
+    batch = whole_sweep()
+    MlflowSink(replace(destination, number=1)).create(batch[:3])
+    following = replace(destination, number=2)
+    assert deliver(following, batch) == []
+    assert MlflowSink(following).adopted == {}
+    assert points_of(destination) == expected_points()
+    assert {run.data.tags["sweep.token"] for run in runs_of(destination).values()} == {"2"}
+
+
+def test_a_run_whose_recording_was_refused_is_deleted_by_its_creator(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    sink.delete(sink.create(whole_sweep()))
+    assert runs_of(destination) == {}
+
+
+def test_the_runs_of_an_earlier_version_are_adopted(sink: MlflowSink, destination: Destination) -> None:
+    """Its ledger had no record of runs, and its runs no token."""
+    batch = whole_sweep()
+    deliver(destination, batch, sink)
+    client = MlflowClient(destination.uri)
+    before = {name: run.info.run_id for name, run in runs_of(destination).items()}
+    for run_id in before.values():
+        client.delete_tag(run_id, "sweep.token")
+    destination.runs.clear()  # type: ignore[attr-defined]
+    assert deliver(destination, batch) == []
+    assert {name: run.info.run_id for name, run in runs_of(destination).items()} == before
+    assert sorted(destination.runs.values()) == sorted(before.values())
+
+
+def test_a_run_that_mlflow_has_lost_is_created_again(sink: MlflowSink, destination: Destination) -> None:
+    batch = whole_sweep()
+    deliver(destination, batch, sink)
+    client = MlflowClient(destination.uri)
+    lost = runs_of(destination)
+    for run in lost.values():
+        client.delete_run(run.info.run_id)
+    assert deliver(destination, batch) == []
+    again = runs_of(destination)
+    assert {name: run.data.metrics for name, run in again.items()} == {
+        name: run.data.metrics for name, run in lost.items()
+    }
+    assert sorted(destination.runs.values()) == sorted(run.info.run_id for run in again.values())
+
+
+def test_nothing_is_written_after_the_lease_has_ended(destination: Destination) -> None:
+    def may_write() -> None:
+        raise TimeoutError("the lease may have ended")
+
+    sink = MlflowSink(destination, may_write)
+    with pytest.raises(TimeoutError):
+        sink.create(whole_sweep())
+    assert runs_of(destination) == {}
 
 
 def test_a_resumed_trial_runs_again(sink: MlflowSink, destination: Destination) -> None:
     trial = sweeps.trial(0)
     start = events.trial_started(trial, sweeps.SPECIFICATION)
-    sink.apply([start])
-    sink.apply([events.trial_ended(trial.key, "PREEMPTED", "interrupted", 40, None, 1_790_000_100_000)])
+    deliver(destination, [start], sink)
+    deliver(
+        destination,
+        [events.trial_ended(trial.key, "PREEMPTED", "interrupted", 40, None, 1_790_000_100_000)],
+        sink,
+    )
     assert runs_of(destination)["0000"].info.status == "KILLED"
-    sink.apply([start])
+    deliver(destination, [start], sink)
     assert runs_of(destination)["0000"].info.status == "RUNNING"
 
 
@@ -161,9 +223,9 @@ def test_a_sweep_of_the_same_id_from_another_ledger_keeps_apart(
     sink: MlflowSink, destination: Destination
 ) -> None:
     batch = whole_sweep()
-    sink.apply(batch)
-    other = Destination(**{**vars(destination), "sweep_created": "2.5"})
-    MlflowSink(other).apply(batch[:2])
+    deliver(destination, batch, sink)
+    other = Destination(**{**vars(destination), "sweep_created": "2.5", "runs": {}})
+    deliver(other, batch[:2])
     experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
     assert len(MlflowClient(destination.uri).search_runs([experiment.experiment_id])) == 11
 
@@ -174,7 +236,7 @@ def test_values_beyond_the_limits_are_written(sink: MlflowSink, destination: Des
         sweeps.SPECIFICATION,
     )
     values = {f"m{n}": 1.0 for n in range(1100)} | {"loss": float("inf"), "50%": 0.5}
-    assert sink.apply([start, events.metrics(start.run, 1, values, 7)]) == []
+    assert deliver(destination, [start, events.metrics(start.run, 1, values, 7)], sink) == []
     run = runs_of(destination)["0000"]
     assert len(run.data.params) == 154
     assert len(run.data.params["long"]) == 6000
@@ -194,7 +256,7 @@ def test_artifacts_are_stored_with_their_run(
         events.artifact(sweeps.SWEEP_ID, folder / "manifest.json", "", 1),
         events.text(sweeps.SWEEP_ID, "hello", "notes.md", 1),
     ]
-    assert sink.apply(batch) == []
+    assert deliver(destination, batch, sink) == []
     root = Path(runs_of(destination)[sweeps.SWEEP_ID].info.artifact_uri.removeprefix("file://"))
     assert root.is_relative_to(tmp_path / "artifacts")
     found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
@@ -206,14 +268,16 @@ def test_a_rejected_event_is_reported_and_delays_no_other(
 ) -> None:
     first, second = sweeps.trial(0), sweeps.trial(1)
     changed = events.trial_started(sweeps.trial(0, params={"learning_rate": 0.5}), sweeps.SPECIFICATION)
-    sink.apply([events.trial_started(first, sweeps.SPECIFICATION)])
-    refused = sink.apply(
+    deliver(destination, [events.trial_started(first, sweeps.SPECIFICATION)], sink)
+    refused = deliver(
+        destination,
         [
             changed,
             events.metrics(first.key, 40, {"val/loss": 0.5}, 9),
             events.artifact(first.key, tmp_path / "gone", "", 1),
             events.trial_started(second, sweeps.SPECIFICATION),
-        ]
+        ],
+        sink,
     )
     assert [(row.run, row.kind) for row in refused] == [(first.key, "start"), (first.key, "artifact")]
     assert "Changing param values" in refused[0].reason
@@ -226,7 +290,7 @@ def test_a_rejected_event_is_reported_and_delays_no_other(
 def test_a_malformed_event_is_rejected(sink: MlflowSink, destination: Destination) -> None:
     start = events.trial_started(sweeps.trial(0), sweeps.SPECIFICATION)
     odd = [Event("explode", start.run, {}, 1), Event("metrics", start.run, {"step": 1}, 1)]
-    refused = sink.apply([odd[0], start, odd[1]])
+    refused = deliver(destination, [odd[0], start, odd[1]], sink)
     assert [row.kind for row in refused] == ["explode", "metrics"]
     assert runs_of(destination)["0000"].info.status == "RUNNING"
 
@@ -247,9 +311,9 @@ def test_an_unfinished_trial_is_killed_until_it_is_resumed(
     """No run is RUNNING in MLflow without a trial that trains."""
     trials = [replace(trial, state="PREEMPTED") for trial in sweeps.trials()[:2]]
     started = [events.trial_started(trial, sweeps.SPECIFICATION) for trial in trials]
-    sink.apply([*started, *events.trials_left(trials, 5)])
+    deliver(destination, [*started, *events.trials_left(trials, 5)], sink)
     assert {run.info.status for run in runs_of(destination).values()} == {"RUNNING", "KILLED"}
     left = [run for run in runs_of(destination).values() if run.info.status == "KILLED"]
     assert len(left) == len(trials)
-    sink.apply(events.trials_resumed(trials, 6))
+    deliver(destination, events.trials_resumed(trials, 6), sink)
     assert {run.info.status for run in runs_of(destination).values()} == {"RUNNING"}

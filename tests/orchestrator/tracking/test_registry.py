@@ -14,6 +14,7 @@ from orchestrator.tracking import events, registry
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.registry import succeeds
 from tests import sweeps
+from tests.orchestrator.tracking.stored import deliver
 from tests.trainables.checkpoints import LISTOPS, saved, settings
 from trainables import checkpoint
 from trainables.data.task import Signature
@@ -63,8 +64,8 @@ def model_event(stored: checkpoint.Saved, number: int, value: float, at_ms: int 
 def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: Destination) -> None:
     """Applied twice, by two writers, it is one version with one set of files; the better one is champion."""
     first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)
-    assert MlflowSink(destination).apply([first, first]) == []
-    assert MlflowSink(destination).apply([second, first]) == []
+    assert deliver(destination, [first, first]) == []
+    assert deliver(destination, [second, first]) == []
     client = MlflowClient(destination.uri)
     versions = client.search_model_versions(f"name = '{NAME}'")
     assert sorted(version.tags["value"] for version in versions) == ["0.4", "0.5"]
@@ -75,7 +76,7 @@ def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: 
     assert champion.description == "# A card"
     run = client.get_run(champion.run_id)
     assert run.data.tags["trial.key"] == f"{sweeps.SWEEP_ID}-1"
-    MlflowSink(destination).apply([model_event(stored, 3, 0.6, at_ms=3)])
+    deliver(destination, [model_event(stored, 3, 0.6, at_ms=3)])
     assert client.get_model_version_by_alias(NAME, registry.ALIAS).tags["value"] == "0.6"
 
 
@@ -83,7 +84,7 @@ def test_a_version_needs_no_service_and_holds_no_pickle(
     stored: checkpoint.Saved, destination: Destination
 ) -> None:
     """It holds the unchanged checkpoint, the code that reads it, and pinned requirements."""
-    MlflowSink(destination).apply([model_event(stored, 1, 0.5)])
+    deliver(destination, [model_event(stored, 1, 0.5)])
     versions = MlflowClient(destination.uri).search_model_versions(f"name = '{NAME}'")
     (source,) = (version.source for version in versions if version.tags["value"] == "0.5")
     place = Path(source.removeprefix("file://"))
@@ -103,7 +104,7 @@ def test_a_missing_checkpoint_is_rejected_for_good(
     """The other events of the sweep are delivered."""
     lost = model_event(stored, 7, 0.9)
     shutil.rmtree(lost.payload["checkpoint"])
-    (refusal,) = MlflowSink(destination).apply([lost])
+    (refusal,) = deliver(destination, [lost])
     assert (refusal.kind, "must exist" in refusal.reason) == ("model", True)
 
 
@@ -171,8 +172,8 @@ def test_an_outage_is_no_rejection(
     with monkeypatch.context() as patched:
         patched.setattr(MlflowClient, "log_model_artifacts", down)
         with pytest.raises(MlflowException, match="gone"):
-            sink.apply([event])
-    assert sink.apply([event]) == []
+            deliver(destination, [event], sink)
+    assert deliver(destination, [event], sink) == []
     client = MlflowClient(destination.uri)
     wanted = f"tags.`checkpoint.digest` = '{event.payload['digest']}'"
     experiment = client.get_experiment_by_name("listops").experiment_id

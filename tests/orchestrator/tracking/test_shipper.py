@@ -15,8 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.writer import SweepWriter
+from orchestrator.system import System
 from orchestrator.tracking import child
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.shipper import Pace, Shipper
@@ -127,6 +131,28 @@ def test_undelivered_events_wait_for_the_next_driver(
     following.start()
     assert following.drain(60) == 0
     following.close()
+    assert _stored(tmp_path) == EVERYTHING
+
+
+def test_a_shipper_whose_lease_is_lost_delivers_nothing(
+    lease: Lease, ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers ship the same outbox at the same time: only the one with the newest token delivers."""
+    monkeypatch.setattr(lease, "check", lambda: None)  # it does not know yet that it has lost its lease
+    former = _shipper(lease, tmp_path)
+    with closing(Ledger.open(ledger_url)) as ledger:
+        token = next_token(ledger.writer, sweeps.SWEEP_ID, Holder.here())
+        former.start()
+        assert former.drain(20) == 23
+        following = Lease(ledger, sweeps.SWEEP_ID)
+        following.token, following.writer = token, SweepWriter(ledger, token)
+        newest = _shipper(following, tmp_path)
+        monkeypatch.setattr(following, "check", lambda: None)
+        monkeypatch.setattr(type(following), "ends_at", property(lambda _: System().since_boot() + 60.0))
+        newest.start()
+        assert newest.drain(60) == 0
+        newest.close()
+    former.close()
     assert _stored(tmp_path) == EVERYTHING
 
 
