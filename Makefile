@@ -33,7 +33,7 @@ ui: $(STAMP)  ## Serve MLflow on 127.0.0.1:5000
 up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small group, on this machine alone
 	@cluster/stores.sh up
 
-down:  ## Stop them; what they hold stays in stores/
+down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
 test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most on 2 cores)
@@ -43,7 +43,7 @@ test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
 
-test-faults: $(STAMP) packages  ## Hurt real sweeps in every way of docs/faults.md (an hour; FAULTS="kills mlflow" for some)
+test-faults: $(STAMP) packages  ## Inject every fault of docs/faults.md into real sweeps (an hour; FAULTS="kills mlflow" for some)
 	@$(BIN)/python -m pytest -m slow tests/orchestrator/config/test_fuzz.py
 	@$(BIN)/python -m benchmarks.faults $(FAULTS)
 
@@ -55,15 +55,15 @@ check: $(STAMP)  ## Lint, formatting and types
 docs: $(STAMP)  ## Build the site into build/site; a broken link is an error
 	@$(BIN)/python -m sphinx -W -q docs build/site
 
-tour: $(STAMP)  ## Execute docs/tour.ipynb anew
+tour: $(STAMP)  ## Execute docs/tour.ipynb again
 	@$(BIN)/python docs/execute.py
 
-format: $(STAMP)  ## Mend formatting and import order
+format: $(STAMP)  ## Correct formatting and import order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-# Each of Debian's packages that a test needs, by what it brings. RUNLEVEL=1: no server of theirs is started.
-packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compiler), where apt-get is to be had
+# Debian's packages that tests need, by the program that each provides. RUNLEVEL=1 keeps apt from starting their servers.
+packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compiler), if apt-get is available
 	@missing=; \
 	command -v chromium >/dev/null && command -v chromedriver >/dev/null || missing="$$missing chromium chromium-driver"; \
 	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
@@ -77,7 +77,7 @@ packages:  ## Install what some tests need (browser, PostgreSQL, sshd, a C compi
 	     apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	  || echo "Not installed, so their tests are skipped:$$missing"
 
-lock:  ## Resolve requirements/*.txt anew (needs uv)
+lock:  ## Resolve requirements/*.txt again (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header -q -o requirements/locked.txt
 	uv pip compile pyproject.toml --extra cuda13 --universal --python-version 3.11 --generate-hashes \

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from trainables.data.parallel import cores
 from trainables.tasks.listops_rule import Rule
 from trainables.tasks.listops_rule import generated as expressions
-from trainables.tasks.pathfinder.generator import Work
-from trainables.tasks.pathfinder.generator import generated as images
+from trainables.tasks.pathfinder.snakes import Work
+from trainables.tasks.pathfinder.snakes import generated as images
 
 
 def listops(number: int, processes: int) -> Iterator[int]:

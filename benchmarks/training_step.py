@@ -23,8 +23,7 @@ from jax import numpy as jnp
 from benchmarks.printed import PrintedRotRNN
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
 from trainables.data.task import Signature
-from trainables.engine.examples import Examples
-from trainables.engine.program import Program
+from trainables.engine.program import Examples, Program
 from trainables.engine.state import free_of
 from trainables.layers.rotrnn import RotRNN
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
@@ -56,8 +55,7 @@ def training_steps(implementation: str, length: int) -> Callable[[], Any]:
     tokens = jax.random.randint(jax.random.key(0), (EXAMPLES, length), 0, 100).astype(jnp.uint8)
     train = Examples(tokens, jnp.full(EXAMPLES, length), tokens[:, 0].astype(jnp.int32) % 2)
     with mock.patch("trainables.model.LAYERS", {"rotrnn": IMPLEMENTATIONS[implementation]}):
-        slots = jax.tree.map(lambda leaf: leaf[None], program.initialise(free_of(SETTINGS)))
-        arguments = (slots, jnp.zeros(1, jnp.int32), jnp.ones(1, bool), jnp.int32(STEPS), train)
+        arguments = (program.initialise(free_of(SETTINGS)), jnp.int32(STEPS), train)
         advance = jax.jit(program.advance).lower(*arguments).compile()
     return lambda: advance(*arguments)
 

@@ -56,15 +56,15 @@ def keys(document: Mapping[str, Any]) -> str:
 
 
 def _described(section: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    told = [str(section.get("description") or _resolved(section, document).get("description", ""))]
+    parts = [str(section.get("description") or _resolved(section, document).get("description", ""))]
     if section.get("examples"):
-        told.append(f"For example `{json.dumps(section['examples'][0])}`.")
-    return " ".join(told)
+        parts.append(f"For example `{json.dumps(section['examples'][0])}`.")
+    return " ".join(parts)
 
 
 def _choices(section: Mapping[str, Any]) -> str:
     choices = section.get("enum")
-    return f" One of {', '.join(f'`{each}`' for each in choices)}." if choices else ""
+    return f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
 
 
 def _table(section: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
@@ -82,8 +82,8 @@ def _resolved(entry: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[
     if "$ref" in entry:
         return dict(document["$defs"][entry["$ref"].rpartition("/")[2]])
     for other in entry.get("anyOf", []):
-        if (found := _resolved(other, document)).get("properties"):
-            return found
+        if (target := _resolved(other, document)).get("properties"):
+            return target
     return entry
 
 
@@ -99,7 +99,7 @@ def _kinds(entry: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[st
     elif "$ref" in entry:
         yield "expression" if entry["$ref"].endswith("Expression") else "mapping"
     elif "enum" in entry:
-        yield "one of " + ", ".join(f"`{each}`" for each in entry["enum"])
+        yield "one of " + ", ".join(f"`{choice}`" for choice in entry["enum"])
     elif isinstance(entry.get("type"), str):
         yield {"object": "mapping", "array": "list", "string": "text"}.get(entry["type"], entry["type"])
 
@@ -122,7 +122,7 @@ def tour(notebook: Path) -> str:
             parts.append(source)
         else:
             parts.append(f"```python\n{source}\n```")
-            parts += [_output(each, f"figure-{number}") for each in cell["outputs"]]
+            parts += [_output(output, f"figure-{number}") for output in cell["outputs"]]
     # Behind the title, which must stand first.
     return "\n\n".join([parts[0], _raw('<script src="../plotly.js"></script>'), *parts[1:]]) + "\n"
 

@@ -25,6 +25,9 @@ class Assignment:
         log: file to which the attempt appends its events.
         compilations: folder of JAX's persistent compilation cache.
         store: URL of this trial's checkpoints in the shared store, or None without one.
+        engine: name of the engine that the attempt shares, or None if it has its own.
+        alone: whether the shared engine must train nothing else until the attempt's first report: the trial
+            was in an engine that died, and is tested for it.
     """
 
     attempt_id: str
@@ -38,6 +41,8 @@ class Assignment:
     log: str
     compilations: str
     store: str | None = None
+    engine: str | None = None
+    alone: bool = False
 
     @property
     def sweep_id(self) -> str:
@@ -92,9 +97,11 @@ class Outcome:
         interrupted: True if the attempt ended because a stop was requested.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
         message: one line about the failure.
-        engine: name of the shared engine that trained the interval, if any.
+        engine: name of the shared engine that answered, if any.
         node: name of the machine that the attempt runs on.
-        queued: True if the shared engine has no slot for the attempt yet: a sign of life, not a report.
+        queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
+            None: a sign of life, not a report.
+        alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
     """
 
     step: int
@@ -107,6 +114,7 @@ class Outcome:
     engine: str | None = None
     node: str | None = None
     queued: bool = False
+    alone: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""

@@ -17,5 +17,5 @@ def shared_file(name: str) -> Path:
     """
     path = Path(os.environ.get("SWEEP_TEST_DATA", _BESIDE_THE_REPOSITORY)) / name
     if not path.exists():
-        pytest.skip(f"{path} is not there: real data is optional, SWEEP_TEST_DATA names its folder")
+        pytest.skip(f"{path} is missing: real data is optional, SWEEP_TEST_DATA names its folder")
     return path

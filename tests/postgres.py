@@ -20,8 +20,8 @@ START_SECONDS = 30.0
 
 def binaries() -> Path | None:
     """Return the folder of the newest installed server, or None."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return programs[-1].parent if programs else None
 
 
 def unprivileged_user() -> str | None:

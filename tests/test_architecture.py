@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,16 @@ DOORS = {
     "optax": ("trainables/",),
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
+HIDDEN = {
+    "orchestrator/api/sweep.py",
+    "orchestrator/api/trial.py",
+    "orchestrator/driver/preflight.py",
+    "orchestrator/driver/run.py",
+    "orchestrator/tracking/served.py",
+    "orchestrator/training/engine_cache.py",
+}
+"""Modules with an own import inside a function, each because of the vendor that comes with it."""
+
 WITHOUT_JAX = (
     "trainables/settings.py",
     "trainables/trial.py",
@@ -59,17 +71,17 @@ def _name(path: Path) -> str:
 
 def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     tree = ast.parse(path.read_text())
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in tree.body:
         names = list(_imports(node)) if isinstance(node, ast.Import | ast.ImportFrom) else []
         submodules = {name for name in names[1:] if name in modules}
         # `from package import module` needs the module; the package only if a name of its own is meant.
-        found |= (
+        imported |= (
             submodules
             if len(submodules) == len(names) - 1 > 0
             else {name for name in names if name in modules}
         )
-    return found - {_name(path)}
+    return imported - {_name(path)}
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -101,12 +113,33 @@ def test_science_does_not_know_the_service() -> None:
         )
 
 
+def test_own_imports_stand_at_the_top() -> None:
+    """The modules that import one of ours inside a function are listed, and do so once."""
+    hidden = [
+        str(path.relative_to(ROOT))
+        for path in _files()
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        if any(name.split(".")[0] in PACKAGES for name in _imports(statement))
+    ]
+    assert sorted(hidden) == sorted(HIDDEN)
+
+
+def test_a_driver_imports_no_jax() -> None:
+    """Only a process that trains or evaluates does; a driver would take memory of its trials' GPU."""
+    code = "import sys; import orchestrator.driver.execution; print({'jax', 'flax'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def _table() -> dict[str, set[str]]:
     """Return which folders each folder of the service imports, as the page of the architecture says."""
-    rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
+    rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
     table: dict[str, set[str]] = {}
-    for folder, said in rows:
-        named = set(re.findall(r"\w+", said)) - {"nothing"}
+    for folder, cell in rows:
+        named = set(re.findall(r"\w+", cell)) - {"nothing"}
         table[folder] = set(table) if named == {"all", "above"} else named
     return table
 
@@ -122,8 +155,8 @@ def _folders_imported(folder: str) -> set[str]:
 def test_every_folder_has_its_row() -> None:
     """The page names all folders of the service, each below those that it imports."""
     table = _table()
-    there = {path.name for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists()}
-    assert set(table) == there
+    folders = {path.name for path in (ROOT / "orchestrator").iterdir() if (path / "__init__.py").exists()}
+    assert set(table) == folders
     order = list(table)
     for folder, imported in table.items():
         assert imported <= set(order[: order.index(folder)]), f"{folder} imports what stands below it"
@@ -132,9 +165,9 @@ def test_every_folder_has_its_row() -> None:
 @pytest.mark.parametrize("folder", _table())
 def test_folders_import_what_their_row_says(folder: str) -> None:
     """No folder imports another that its row does not name, nor does a row name one in vain."""
-    said, found = _table()[folder], _folders_imported(folder)
-    assert found <= said
-    assert said == found or folder in {"driver", "api"}
+    allowed, imported = _table()[folder], _folders_imported(folder)
+    assert imported <= allowed
+    assert allowed == imported or folder in {"driver", "api"}
 
 
 def test_no_import_cycles() -> None:

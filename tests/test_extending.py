@@ -51,11 +51,12 @@ def run(bits: Path, *words: str) -> str:
 def test_the_package_passes_the_contract_tests(bits: Path) -> None:
     out = run(
         bits,
-        *("-m", "pytest", "tests/contracts/test_tasks.py", "tests/trainables/layers/test_contract.py"),
-        *("-k", "parity or (fading and not long_sequences)"),
+        *("-m", "pytest", "-vv", "tests/contracts", "tests/trainables/layers/test_contract.py"),
+        *("tests/orchestrator/config/test_declarations.py", "-k"),
+        "parity or (fading and not long_sequences) or inherit or threshold",
     )
-    passed = int(re.search(r"(\d+) passed", out)[1])  # type: ignore[index]
-    assert passed >= 11
+    for name in ("parity", "fading", "inherit", "threshold"):
+        assert len(re.findall(rf"\[[^]]*\b{name}\b[^]]*\] PASSED", out)) >= 4, name
 
 
 def test_the_file_of_the_page_is_valid(bits: Path, tmp_path: Path) -> None:
@@ -64,3 +65,4 @@ def test_the_file_of_the_page_is_valid(bits: Path, tmp_path: Path) -> None:
     out = run(bits, "-m", "orchestrator.sweep", "validate", str(space), "--data", str(tmp_path))
     assert "random rows of 16 bits" in out
     assert "decay_init.min" in out
+    assert "sampler: inherit; scheduler: threshold" in out

@@ -83,6 +83,6 @@ def test_what_is_cheap_is_run(root: Path, tmp_path: Path, verb: str) -> None:
 
 def test_the_doctests_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    found = doctest.testmod(orchestrator, optionflags=doctest.ELLIPSIS)
-    assert found.attempted
-    assert not found.failed
+    results = doctest.testmod(orchestrator, optionflags=doctest.ELLIPSIS)
+    assert results.attempted
+    assert not results.failed

@@ -183,7 +183,7 @@ def _manifest(path: Path, content: bytes, digest: str) -> dict[str, Any]:
         claims = document["files"][ARRAYS]
         whole = set(claims) == {"bytes", "sha256"} and isinstance(document["facts"], dict)
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, "must be a checkpoint's manifest", f"what cannot be read ({error!r})") from error
+        raise _damaged(path, "must be a checkpoint's manifest", f"an unreadable file ({error!r})") from error
     if not whole:
         raise _damaged(path, "must give sizes, digests and facts", f"{claims}")
     return document

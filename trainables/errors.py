@@ -1,6 +1,6 @@
-"""What is refused, told so that a person can act on it.
+"""Errors that a user can act on.
 
-Refusal                    root: where - what must hold - what we got - what would be right
+Refusal                    root: where - what must hold - what was found - what would be right
 +-- BadData                a data set is missing, truncated or not in its published format
 +-- DamagedCheckpoint      a checkpoint does not match its manifest
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """Root of what is raised for a user to read, in one line and without a traceback.
+    """Root of the errors that are shown to a user, in one line and without a traceback.
 
     Args:
         where: file and line, key, path or option.

@@ -1,23 +1,30 @@
-"""A checkpoint that answers: raw examples in, classes or numbers out; whole, or one step at a time."""
+"""Inference from a checkpoint: raw examples in, classes or numbers out.
+
+`Reader` turns raw examples into the sequences that the network reads. `Predictor` answers whole sequences.
+`Stream` runs the network as an RNN, one step at a time, for networks that only look back and read one
+sequence: normalisation uses its running statistics, and the mean over time is a sum and a count.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
+from jax import numpy as jnp
 
-from trainables import checkpoint, streaming
-from trainables.data.task import Signature
-from trainables.engine.engine import bucket
-from trainables.engine.names import Names
+from trainables import checkpoint
+from trainables.data.task import Signature, Task
 from trainables.engine.program import Program
-from trainables.engine.state import Trained
+from trainables.engine.slots import bucket
+from trainables.engine.state import Names, Trained
+from trainables.errors import Refusal
+from trainables.layers.layer import only_looks_back
 from trainables.model import Model
-from trainables.reading import Reader
-from trainables.streaming import Carried
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -28,11 +35,99 @@ Answers = dict[str, list[Any]]
 """`answer`: a class, a number, or the classes of all steps; `probabilities` (C,) for one class a sequence."""
 
 
+@dataclass(frozen=True)
+class Reader:
+    """Reads raw examples as the task's own data was read.
+
+    Attributes:
+        task: the task.
+        signature: of its arrays.
+        characters: the characters of its tokens; '' if tokens are not characters.
+    """
+
+    task: Task
+    signature: Signature
+    characters: str
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """Return the shape of a step: () for a token, (F,) for numbers."""
+        return () if self.signature.vocabulary else (self.signature.features,)
+
+    def read(self, example: Any) -> tuple[np.ndarray, ...]:
+        """Return the sequences of an example, one a tower: int32 (at most L,) or float32 (at most L, F).
+
+        Args:
+            example: a text, a pair of texts, or an array as the task stores it.
+
+        Raises:
+            Refusal: the example is not one of the task.
+        """
+        if not self.task.texts:
+            return (self._numbers(example),)
+        texts = tuple(example) if isinstance(example, list | tuple) else (example,)
+        if len(texts) != self.signature.towers or not all(isinstance(text, str) for text in texts):
+            must = "must be a text" if self.signature.towers == 1 else "must be a pair of texts"
+            raise Refusal("example", must, repr(example)[:60], f"For example: {self.task.texts}")
+        return tuple(self.task.tokens(text, self.signature.length, self.characters) for text in texts)
+
+    def padded(self, examples: Sequence[tuple[np.ndarray, ...]], rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs and lengths of `rows` examples; examples that fill up are one step of zeros.
+
+        Args:
+            examples: as `read` returns them.
+            rows: number of rows; at least the number of examples.
+
+        Returns:
+            (rows, L), (rows, L, F) or (rows, 2, L), and true lengths (rows,) or (rows, 2).
+        """
+        signature = self.signature
+        inputs = np.zeros((rows, signature.towers, signature.length, *self.width), self._type)
+        lengths = np.ones((rows, signature.towers), np.int32)
+        for row, sequences in enumerate(examples):
+            for tower, sequence in enumerate(sequences):
+                inputs[row, tower, : len(sequence)] = sequence
+                lengths[row, tower] = len(sequence)
+        return (inputs, lengths) if signature.towers > 1 else (inputs[:, 0], lengths[:, 0])
+
+    @property
+    def _type(self) -> type[np.int32] | type[np.float32]:
+        return np.int32 if self.signature.vocabulary else np.float32
+
+    def _numbers(self, example: Any) -> np.ndarray:
+        longest, tokens = self.signature.length, self.signature.vocabulary
+        shape = f"({', '.join(map(str, ('steps', *self.width)))})"
+        try:
+            values = np.asarray(example, np.float64)
+        except (TypeError, ValueError) as error:
+            must = f"must be an array of numbers {shape}"
+            raise Refusal("example", must, repr(example)[:60], "Write its numbers.") from error
+        if (
+            values.ndim != 1 + len(self.width)
+            or values.shape[1:] != self.width
+            or not 0 < len(values) <= longest
+        ):
+            must = f"must be an array {shape} of 1 to {longest} steps"
+            raise Refusal(
+                "example", must, f"shape {values.shape}", "Give every example as an array of its own."
+            )
+        if not np.isfinite(values).all() or (tokens and not _whole(values, tokens)):
+            must = f"must hold tokens 0 to {tokens - 1}" if tokens else "must hold finite numbers"
+            raise Refusal(
+                "example", must, str(values.ravel()[:6].tolist()), "Give numbers as the task stores them."
+            )
+        return values.astype(self._type)
+
+
+def _whole(values: np.ndarray, below: int) -> bool:
+    return bool(np.all((values == np.floor(values)) & (values >= 0) & (values < below)))
+
+
 class Predictor:
     """The network of a checkpoint.
 
     Attributes:
-        settings: what was trained.
+        settings: of the trial that was trained.
         signature: of its task's arrays.
         reader: turns raw examples into sequences.
     """
@@ -53,15 +148,15 @@ class Predictor:
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])
         self._layout = Program(self.settings, self.signature, padded=True, evaluated=1).layout
         self._trained = Names(self._layout.params, self._layout.stats).together(arrays)
-        # The arrays are arguments: XLA would spend minutes on folding constants.
+        # The arrays are arguments: as constants, XLA would fold them for minutes.
         self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths)[0])
-        self._step = jax.jit(lambda trained, carried, now: streaming.step(self._model(trained), carried, now))
+        self._step = jax.jit(lambda trained, carried, now: step(self._model(trained), carried, now))
 
     def predict(self, examples: Sequence[Any]) -> Answers:
         """Answer raw examples: texts, pairs of texts, or arrays as the task stores them.
 
         Raises:
-            Refusal: if one of them is none that the task asks about.
+            Refusal: one of them is not an example of the task.
         """
         return self._answers(self.logits([self.reader.read(example) for example in examples]))
 
@@ -78,9 +173,9 @@ class Predictor:
         """Return the network before the first step of a sequence.
 
         Raises:
-            Refusal: if it reads the sequence backwards too, or compares two.
+            Refusal: the network also reads the sequence backwards, or compares two sequences.
         """
-        return Stream(self._trained, self._step, streaming.initial_state(self._model(self._trained)))
+        return Stream(self._trained, self._step, initial_state(self._model(self._trained)))
 
     def steps(self, example: Any) -> Iterator[Answers]:
         """Yield the answer after each step of a raw example, read one step at a time."""
@@ -102,7 +197,7 @@ class Predictor:
 
 
 class Stream:
-    """One sequence, read step by step; all that is remembered of it is the carried state."""
+    """One sequence, read step by step; the carried state is all that is remembered of it."""
 
     def __init__(self, trained: Trained, step: Any, carried: Carried) -> None:
         self._trained, self._step, self._carried = trained, step, carried
@@ -111,3 +206,55 @@ class Stream:
         """Read one step, a token or numbers (F,); return the logits (C,) after it."""
         self._carried, logits = self._step(self._trained, self._carried, np.asarray(now))
         return np.asarray(logits)
+
+
+class Carried(NamedTuple):
+    """The memory of a network after the steps so far.
+
+    Attributes:
+        layers: the state of each block's layer.
+        total: (D,), sum of the last block's outputs.
+        steps: number of steps, a float scalar.
+    """
+
+    layers: tuple[Any, ...]
+    total: Array
+    steps: Array
+
+
+def initial_state(model: Model) -> Carried:
+    """Return the memory before the first step.
+
+    Raises:
+        Refusal: the network also reads the sequence backwards, or compares two sequences.
+    """
+    if model.signature.towers != 1:
+        must, remedy = "the network must read one sequence", "Call `predict` with both documents."
+        raise Refusal("streaming", must, f"{model.signature.towers} sequences", remedy)
+    for block in model.blocks:
+        only_looks_back(block.layer)
+    layers = tuple(block.layer.initial_state() for block in model.blocks)
+    return Carried(layers, jnp.zeros(model.encoder.bias.shape), jnp.float32(0))
+
+
+def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
+    """Advance by one step.
+
+    Args:
+        model: the network.
+        carried: returned by `initial_state` or by the step before.
+        now: the step's token, a scalar, or its numbers (F,), as stored.
+
+    Returns:
+        The next memory, and logits (C,): of the sequence so far, or of this step for an output by step.
+    """
+    x = model.encoder(now[None, None])
+    states = []
+    for block, state in zip(model.blocks, carried.layers, strict=True):
+        normal = block.norm(x, None, jnp.float32(1), training=False)
+        state, out = block.layer.step(state, normal[0, 0])
+        x = x + block.mixed(jax.nn.gelu(out))
+        states.append(state)
+    moved = Carried(tuple(states), carried.total + x[0, 0], carried.steps + 1)
+    pooled = x[0, 0] if model.signature.output == "steps" else moved.total / moved.steps
+    return moved, model.head(pooled)

@@ -24,16 +24,16 @@ Curve = dict[int, dict[str, float]]
 def replayed(
     settings: TrialSettings, data_digest: str, folder: Path
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Train a trial from its seed; yield each step that it reports at, and the points of its curves there.
+    """Train a trial from its seed; yield each step that it reports at, and the metrics of that step.
 
     Raises:
-        BadData: if the data in `folder` is not what the trial was trained on.
+        BadData: the data in `folder` is not the data that the trial was trained on.
     """
     data = TASKS[settings.task].load(settings.task_options, folder)
     if data.digest != data_digest:
         must = f"must be the data of the trial, SHA-256 {data_digest[:12]}..."
         raise BadData(
-            str(folder), must, f"{data.source}, {data.digest[:12]}...", "Fetch what the trial read."
+            str(folder), must, f"{data.source}, {data.digest[:12]}...", "Fetch the data that the trial read."
         )
     engine, training = Engine(settings, data), settings.training
     engine.admit(0, settings)
@@ -47,46 +47,45 @@ def replayed(
 
 
 def differences(recorded: Mapping[str, float], again: Mapping[str, float]) -> list[str]:
-    """Return the metrics of one step that are not the same to the last digit."""
+    """Return the names of the metrics of one step that are not equal to the last digit."""
     return [name for name, value in recorded.items() if name in again and again[name] != value]
 
 
 def main(arguments: list[str]) -> int:
-    """Replay the trial of a file; return 0 if every point of its recorded curve came out again, else 1."""
+    """Replay the trial of a file; return 0 if every point of its recorded curve is reproduced, else 1."""
     parser = argparse.ArgumentParser(prog="replay", description="Train an exported trial again.")
     parser.add_argument("trial", type=Path)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
-    given = parser.parse_args(arguments)
-    trial: dict[str, Any] = json.loads(given.trial.read_text())
+    options = parser.parse_args(arguments)
+    trial: dict[str, Any] = json.loads(options.trial.read_text())
     settings = TrialSettings.from_document(trial["settings"])
     recorded: Curve = {int(step): metrics for step, metrics in trial["curve"].items()}
     try:
-        different = _compared(recorded, replayed(settings, trial["data"]["digest"], given.data))
+        different = _compared(recorded, replayed(settings, trial["data"]["digest"], options.data))
     except Refusal as refusal:
         sys.exit(str(refusal))
     missed = len(recorded) - len(different)
     equal = missed == 0 and not any(different.values())
-    _say("equal to the last digit" if equal else f"NOT equal; {missed} steps were not reached")
+    _print("equal to the last digit" if equal else f"NOT equal; {missed} steps were not reached")
     return 0 if equal else 1
 
 
 def _compared(recorded: Curve, again: Iterator[tuple[int, dict[str, float]]]) -> dict[int, list[str]]:
-    """Print each recorded step as it comes out again; return what differs at it."""
-    found: dict[int, list[str]] = {}
+    """Print each recorded step when it is reproduced; return the metrics that differ, by step."""
+    different: dict[int, list[str]] = {}
     last = max(recorded, default=0)
     for step, metrics in again:
         if step in recorded:
-            found[step] = differences(recorded[step], metrics)
-            shown = ", ".join(
-                f"{name} {value:.6g}" for name, value in metrics.items() if name.startswith("val/")
-            )
-            _say(f"step {step}: {shown}" + (f"; differs: {', '.join(found[step])}" if found[step] else ""))
+            different[step] = differences(recorded[step], metrics)
+            scores = (f"{name} {value:.6g}" for name, value in metrics.items() if name.startswith("val/"))
+            note = f"; differs: {', '.join(different[step])}" if different[step] else ""
+            _print(f"step {step}: {', '.join(scores)}{note}")
         if step >= last:
             break
-    return found
+    return different
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the answer of this process
 
 

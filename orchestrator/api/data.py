@@ -13,12 +13,11 @@ from orchestrator.data.fetching import Fetched
 from orchestrator.data.fetching import fetch as fetch_file
 from orchestrator.data.inventory import Holding, State, holdings, state
 from orchestrator.errors import BadInput
-from trainables.data.remote import Remote
-from trainables.data.task import Progress, Source, Task, TaskData
+from trainables.data.task import Progress, Remote, Source, Task, TaskData
 from trainables.tasks import TASKS
 
 __all__ = [
-    "Checked",
+    "CheckedData",
     "Fetched",
     "Progress",
     "Remote",
@@ -32,7 +31,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedData:
     """The data that a task would use.
 
     Attributes:
@@ -96,7 +95,9 @@ def fetch(
         yield wanted, fetch_file(wanted, folder, progress, given=given, open_url=urllib.request.urlopen)
 
 
-def check(task: Task, folder: Path, options: Mapping[str, Any], progress: Progress | None = None) -> Checked:
+def check(
+    task: Task, folder: Path, options: Mapping[str, Any], progress: Progress | None = None
+) -> CheckedData:
     """Return the data that a task would use.
 
     Args:
@@ -111,7 +112,7 @@ def check(task: Task, folder: Path, options: Mapping[str, Any], progress: Progre
     """
     source = task.check(options, folder)
     loaded = task.load(options, folder, progress) if progress else None
-    return Checked(source, holdings(source), loaded)
+    return CheckedData(source, holdings(source), loaded)
 
 
 def _vouched(remote: Remote, given: Path | None, sha256: str | None) -> Remote:

@@ -56,7 +56,7 @@ class TrialHistory:
 
 
 @dataclass(frozen=True)
-class TrialLog:
+class WorkerLogs:
     """What the workers of a trial have written.
 
     Attributes:
@@ -186,7 +186,7 @@ class Trial:
                 ledger.checkpoints(self.key),
             )
 
-    def log(self) -> TrialLog:
+    def log(self) -> WorkerLogs:
         """Return what the workers of this trial have written.
 
         Raises:
@@ -200,7 +200,7 @@ class Trial:
             raise BadInput(
                 self.key, "must have run to have a log", f"no file {file}", "`show` shows its state."
             )
-        return TrialLog(
+        return WorkerLogs(
             text,
             [line for attempt in elsewhere for line in _lines(attempt, history.reports)],
             sorted({attempt.node for attempt in elsewhere if attempt.node}),
@@ -216,7 +216,10 @@ class Trial:
         return saved
 
     def _at_hand(self, saved: CheckpointRecord) -> Path:
-        return store.at_hand(self.workspace.paths, self.record.sweep_id, self.key, saved.path, saved.digest)
+        with self.workspace.ledger() as ledger:
+            ledger_id = ledger.id
+        paths, sweep_id = self.workspace.paths, self.record.sweep_id
+        return store.at_hand(paths, ledger_id, sweep_id, self.key, saved.path, saved.digest)
 
     def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths

@@ -86,12 +86,12 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
         records = [sweep_named(ledger, name)] if name else ledger.sweeps()
-        findings = [found for record in records for found in _findings(ledger, record, workspace.paths)]
+        findings = [finding for record in records for finding in _findings(ledger, record, workspace.paths)]
     return Checked([record.id for record in records], findings)
 
 
 def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:
-    at_hand = partial(store.at_hand, paths, record.id)
+    at_hand = partial(store.at_hand, paths, ledger.id, record.id)
     yield from check_ledger(ledger, record.id, paths.checkpoints(record.id), at_hand)
     if database := sqlite_path(paths.tracking_uri):
         yield from disagreements(ledger, record, Path(database))
@@ -100,7 +100,7 @@ def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Fin
 def collect_garbage(
     *, delete: bool = False, caches: bool = False, root: str | Path | None = None
 ) -> Collected:
-    """Find the files that no row of the ledger refers to.
+    """Find the files that no row of the ledger refers to, on this machine and in the store.
 
     Args:
         delete: whether to delete them.
@@ -109,27 +109,28 @@ def collect_garbage(
 
     Raises:
         BadInput: there is no ledger.
+        NoStore: the shared store does not answer.
     """
     paths = Workspace.at(root).paths
-    found: list[Garbage] = []
+    garbage: list[Garbage] = []
     busy: list[Busy] = []
     with Workspace.at(root).ledger() as ledger:
         for record in ledger.sweeps():
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.
                 with Lease(ledger, record.id):
-                    found += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
+                    garbage += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
             except Busy as refusal:
                 busy.append(refusal)
         if caches:
-            found += _deleted(orphans.compiled_programs(paths), delete)
-        return Collected(found, busy, orphans.unknown_sweeps(ledger, paths))
+            garbage += _deleted(orphans.compiled_programs(paths), delete)
+        return Collected(garbage, busy, orphans.unknown_sweeps(ledger, paths))
 
 
-def _deleted(found: list[Garbage], delete: bool) -> list[Garbage]:
-    for each in found if delete else ():
-        orphans.delete(each.path)
-    return found
+def _deleted(garbage: list[Garbage], delete: bool) -> list[Garbage]:
+    for entry in garbage if delete else ():
+        orphans.collect(entry)
+    return garbage
 
 
 def recover(*, root: str | Path | None = None) -> Recovery:

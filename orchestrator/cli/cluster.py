@@ -25,7 +25,7 @@ cluster_app = typer.Typer(
 def check(
     file: Annotated[Path, typer.Argument(help="A cluster file, such as cluster/own-machines.yaml.")],
 ) -> int:
-    """Check that a cluster file holds no secret and opens the cluster to nobody else.
+    """Check that a cluster file holds no secret and opens the cluster to no other user.
 
     Exit codes: 0 nothing is wrong, 2 something is, a line each.
 
@@ -46,7 +46,9 @@ def check(
 def make_token(root: Root = DEFAULT_ROOT) -> None:
     """Create the token of your clusters unless it exists; cluster files copy it to every node.
 
-    sweep cluster token
+    Example:
+
+        sweep cluster token
     """
     print_line(str(cluster.make_token(root=root)))
 
@@ -57,7 +59,9 @@ def leave(
 ) -> None:
     """Leave this machine before it is taken away: nothing new starts on it, and its trials are saved.
 
-    sweep cluster leave --seconds 60
+    Example:
+
+        sweep cluster leave --seconds 60
     """
     leaving = cluster.leave(seconds)
     print_line(leaving.answer)

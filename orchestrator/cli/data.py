@@ -88,11 +88,11 @@ def fetch(
 
         sweep data fetch text
     """
-    found = api.task_named(task)
-    if not found.remotes:
+    named = api.task_named(task)
+    if not named.remotes:
         print_line(f"{task}: generated, there is nothing to fetch")
     with _bar(Console(soft_wrap=True, highlight=False)) as report:
-        for remote, result in api.fetch(found, data, report, given=given, sha256=sha256):
+        for remote, result in api.fetch(named, data, report, given=given, sha256=sha256):
             print_line(_fetched(remote, result))
 
 
@@ -117,17 +117,17 @@ def check(
 
         sweep data check listops --set length=512 --encode
     """
-    found = api.task_named(task)
-    chosen = dict(_option(found, text) for text in options or ())
+    named = api.task_named(task)
+    chosen = dict(_option(named, text) for text in options or ())
     if encode:
         with _bar(Console(stderr=True, highlight=False)) as report:
-            checked = api.check(found, data, chosen, report)
+            checked = api.check(named, data, chosen, report)
     else:
-        checked = api.check(found, data, chosen)
+        checked = api.check(named, data, chosen)
     if as_json:
         print_json(_checked(checked))
         return
-    for line in _lines(found, checked):
+    for line in _lines(named, checked):
         print_line(line)
 
 
@@ -180,7 +180,7 @@ def _fetched(remote: api.Remote, result: api.Fetched) -> str:
     return f"{result.place}: fetched {remote.name}, SHA-256 {result.sha256} ({origin})"
 
 
-def _checked(checked: api.Checked) -> dict[str, Any]:
+def _checked(checked: api.CheckedData) -> dict[str, Any]:
     source, loaded = checked.source, checked.loaded
     about: dict[str, Any] = {
         "source": source.phrase,
@@ -204,7 +204,7 @@ def _checked(checked: api.Checked) -> dict[str, Any]:
     }
 
 
-def _lines(task: api.Task, checked: api.Checked) -> Iterator[str]:
+def _lines(task: api.Task, checked: api.CheckedData) -> Iterator[str]:
     source, loaded = checked.source, checked.loaded
     yield f"{task.name}: {source.phrase}"
     for file in checked.files:

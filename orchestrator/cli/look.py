@@ -21,17 +21,19 @@ _LOOK_SECONDS = 2.0
 def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """List every sweep with its state, its task and its trials by state.
 
-    sweep list
+    Example:
+
+        sweep list
     """
-    found = sweeps(root=root)
+    listed = sweeps(root=root)
     if as_json:
-        print_json([each.document() for each in found])
+        print_json([entry.document() for entry in listed])
         return
     table = Table(Column("sweep", no_wrap=True), "state", "task", "trials", "started", box=None)
-    for each in found:
-        trials = ", ".join(f"{count} {state.lower()}" for state, count in each.trials.items())
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
-        table.add_row(each.id, each.state, each.task, trials, started)
+    for entry in listed:
+        trials = ", ".join(f"{count} {state.lower()}" for state, count in entry.trials.items())
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.created_at))
+        table.add_row(entry.id, entry.state, entry.task, trials, started)
     Console(soft_wrap=True).print(table)
 
 
@@ -48,7 +50,9 @@ def status(
 ) -> None:
     """Show the state of a sweep: its driver, its trials by state, the best trial so far.
 
-    sweep status retrieval --watch
+    Example:
+
+        sweep status retrieval --watch
     """
     while True:
         now = status_of(sweep, root=root)

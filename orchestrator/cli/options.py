@@ -7,15 +7,27 @@ from typing import Annotated
 
 import typer
 
+_FOLDERS = "Folders"
+EXECUTION = "Execution"
+"""Heading in `--help` of the options that change how a sweep is run, not what it computes."""
+
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of a sweep, or its beginning.")]
 TrialKey = Annotated[
     str, typer.Argument(metavar="TRIAL", help="Key of a trial, as the leaderboard shows it.")
 ]
 Root = Annotated[
     Path,
-    typer.Option("--root", envvar="SWEEP_ROOT", help="Folder of everything that sweeps write."),
+    typer.Option(
+        "--root",
+        envvar="SWEEP_ROOT",
+        help="Folder of everything that sweeps write.",
+        rich_help_panel=_FOLDERS,
+    ),
 ]
-Data = Annotated[Path, typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.")]
+Data = Annotated[
+    Path,
+    typer.Option("--data", envvar="SWEEP_DATA", help="Folder of the data sets.", rich_help_panel=_FOLDERS),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 TrackingPatience = Annotated[
     float,
@@ -24,5 +36,6 @@ TrackingPatience = Annotated[
         metavar="SECONDS",
         envvar="SWEEP_TRACKING_PATIENCE",
         help="How long to wait for MLflow at the end. Records that it has not taken stay in the ledger.",
+        rich_help_panel=EXECUTION,
     ),
 ]

@@ -21,11 +21,13 @@ _COMMAND = "python -m orchestrator.sweep"
 def report(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
     """Write the report of a sweep as it stands, also while it runs, and print its leaderboard.
 
-    sweep report retrieval
+    Example:
+
+        sweep report retrieval
     """
-    found = Sweep.find(sweep, root=root)
-    found.report()
-    show_result(found, Console(soft_wrap=True))
+    selected = Sweep.find(sweep, root=root)
+    selected.report()
+    show_result(selected, Console(soft_wrap=True))
 
 
 def compare(
@@ -36,7 +38,9 @@ def compare(
 ) -> None:
     """Print sweeps side by side as Markdown, beside the published results of their layers and tasks.
 
-    sweep compare retrieval listops
+    Example:
+
+        sweep compare retrieval listops
     """
     first, *others = [Sweep.find(name, root=root) for name in sweeps]
     Console(soft_wrap=True).print(first.compare(*others), markup=False, highlight=False)
@@ -49,7 +53,9 @@ def export_study(
 ) -> None:
     """Write the study of a sweep as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens.
 
-    sweep export-study retrieval study.db
+    Example:
+
+        sweep export-study retrieval study.db
     """
     count = Sweep.find(sweep, root=root).export_study(file)
     name = near(file.absolute())
@@ -63,7 +69,9 @@ def export_tensorboard(
 ) -> None:
     """Write the curves and hyperparameters of a sweep for `tensorboard --logdir FOLDER`.
 
-    sweep export-tensorboard retrieval curves/
+    Example:
+
+        sweep export-tensorboard retrieval curves/
     """
     count = Sweep.find(sweep, root=root).export_tensorboard(folder)
     name = near(folder.absolute())
@@ -75,7 +83,9 @@ def ui(
 ) -> int:
     """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
 
-    sweep ui --port 5001
+    Example:
+
+        sweep ui --port 5001
     """
     return Workspace.at(root).serve_mlflow(port)
 

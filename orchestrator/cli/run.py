@@ -20,17 +20,18 @@ from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Plan, Swe
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier
-from orchestrator.cli.options import Data, Json, Root, SweepId, TrackingPatience
+from orchestrator.cli.options import EXECUTION, Data, Json, Root, SweepId, TrackingPatience
 from orchestrator.cli.results import show_result
 from orchestrator.errors import BadInput, Exit
 
-File = Annotated[Path, typer.Argument(help="A search-space file, such as search_spaces/retrieval.yaml.")]
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A search-space file, such as search_spaces/retrieval.yaml."),
+]
 Extend = Annotated[
     str | None,
     typer.Option("--extend", metavar="KEY=VALUE", help="Change the budget, such as `trials=128`."),
 ]
-
-
 Profile = Annotated[
     str | None,
     typer.Option(help="A profile of the file; `full` for none. If left out, `laptop` where there is no GPU."),
@@ -57,6 +58,7 @@ class RunOptions:
             "--deadline",
             metavar="SECONDS",
             help="How long a running trial may stay silent before it is killed and retried.",
+            rich_help_panel=EXECUTION,
         ),
     ] = DEADLINE_SECONDS
     tracking_patience: TrackingPatience = TRACKING_SECONDS
@@ -67,9 +69,12 @@ class RunOptions:
             metavar="SECONDS",
             envvar="SWEEP_WAIT",
             help="How long to wait while no node has room for a trial. If left out, 10, on a cluster 3600.",
+            rich_help_panel=EXECUTION,
         ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result alone.")] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the result alone.", rich_help_panel=EXECUTION)
+    ] = False
     notify: Annotated[
         str | None,
         typer.Option(
@@ -78,6 +83,7 @@ class RunOptions:
             metavar="COMMAND|URL",
             help="Receives JSON at a new best trial, at a failure and at the end: a command on its standard"
             " input, a URL by POST.",
+            rich_help_panel=EXECUTION,
         ),
     ] = None
     detach: Annotated[
@@ -87,6 +93,7 @@ class RunOptions:
             envvar=DETACH,
             help="Run the sweep in a process of its own and follow it: closing the terminal ends only the"
             " following.",
+            rich_help_panel=EXECUTION,
         ),
     ] = False
 
@@ -96,7 +103,8 @@ def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
 
     Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
     """
-    own = [each for each in signature(verb, eval_str=True).parameters.values() if each.name != "options"]
+    given_to_verb = signature(verb, eval_str=True).parameters
+    own = [parameter for name, parameter in given_to_verb.items() if name != "options"]
     kinds = get_type_hints(RunOptions, include_extras=True)
     shared = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
@@ -105,12 +113,12 @@ def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
 
     @wraps(verb)
     def command(**given: Any) -> int:
-        options = RunOptions(**{each.name: given.pop(each.name) for each in shared})
+        options = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in shared})
         return verb(**given, options=options)
 
     parameters = [*own, *shared]
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
@@ -148,17 +156,21 @@ def run(
 def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int:
     """Resume a sweep from the ledger, without its file.
 
-    sweep resume retrieval --extend trials=128
+    Example:
+
+        sweep resume retrieval --extend trials=128
     """
-    found = Sweep.find(sweep, root=options.root, data=options.data)
-    return _run(_extended(found, extend), options, Sweep.run)
+    selected = Sweep.find(sweep, root=options.root, data=options.data)
+    return _run(_extended(selected, extend), options, Sweep.run)
 
 
 @with_run_options
 def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
     """Run the failed trials of a sweep again, each from its last checkpoint.
 
-    sweep retry-failed retrieval
+    Example:
+
+        sweep retry-failed retrieval
     """
     return _run(Sweep.find(sweep, root=options.root, data=options.data), options, Sweep.retry_failed)
 
@@ -166,10 +178,12 @@ def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
 def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
     """Ask a running sweep to save every trial and end, from any machine that reaches its ledger.
 
-    sweep stop retrieval
+    Example:
+
+        sweep stop retrieval
     """
-    found = Sweep.find(sweep, root=root)
-    print_line(f"{found.id}: {found.stop()} saves its trials and ends.")
+    selected = Sweep.find(sweep, root=root)
+    print_line(f"{selected.id}: {selected.stop()} saves its trials and ends.")
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
@@ -194,7 +208,9 @@ def validate(
 ) -> None:
     """Check a search-space file and print what would run; nothing is started or written.
 
-    sweep validate search_spaces/retrieval.yaml --profile laptop
+    Example:
+
+        sweep validate search_spaces/retrieval.yaml --profile laptop
     """
     sweep = Sweep.load(
         file,

@@ -19,7 +19,9 @@ from orchestrator.report.words import near
 def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """Show everything that the ledger knows of a trial: hyperparameters, attempts, reports, checkpoints.
 
-    sweep show retrieval-laptop-1a2b3c4d-7
+    Example:
+
+        sweep show retrieval-laptop-1a2b3c4d-7
     """
     history = Trial.find(trial, root=root).history()
     if as_json:
@@ -45,7 +47,9 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
 def logs(trial: TrialKey, root: Root = DEFAULT_ROOT) -> None:
     """Print the log of a trial's workers, tracebacks included; for other machines, what the ledger knows.
 
-    sweep logs retrieval-laptop-1a2b3c4d-7
+    Example:
+
+        sweep logs retrieval-laptop-1a2b3c4d-7
     """
     log = Trial.find(trial, root=root).log()
     console = Console(soft_wrap=True, highlight=False)
@@ -89,10 +93,12 @@ def export(
 ) -> None:
     """Write a folder from which another machine trains a trial again: the same curve on the same hardware.
 
-    sweep export retrieval-laptop-1a2b3c4d-7
+    Example:
+
+        sweep export retrieval-laptop-1a2b3c4d-7
     """
-    found = Trial.find(trial, root=root)
-    folder = (to or Path("exports") / found.key).absolute()
-    for note in found.export(folder):
+    selected = Trial.find(trial, root=root)
+    folder = (to or Path("exports") / selected.key).absolute()
+    for note in selected.export(folder):
         print_line(note)
     print_line(f"{near(folder)}: train it again with ./run.sh --data DATA")

@@ -55,7 +55,9 @@ def gc(
 ) -> None:
     """List the files that no row of the ledger refers to, with their sizes, or delete them.
 
-    sweep gc --delete
+    Example:
+
+        sweep gc --delete
     """
     collected = upkeep.collect_garbage(delete=delete, caches=caches, root=root)
     for busy in collected.busy:
@@ -63,15 +65,15 @@ def gc(
     console = Console(soft_wrap=True, highlight=False)
     garbage = collected.garbage
     if as_json:
-        rows = [{"path": str(each.path), "why": each.why, "bytes": each.bytes} for each in garbage]
+        rows = [{"path": entry.path, "why": entry.why, "bytes": entry.bytes} for entry in garbage]
         print_json({"deleted": delete, "found": rows})
         return
-    for each in garbage:
-        console.print(f"{each.path}: {each.why}, {each.bytes:,} bytes", markup=False)
+    for entry in garbage:
+        console.print(f"{entry.path}: {entry.why}, {entry.bytes:,} bytes", markup=False)
     for path in collected.unknown:
         console.print(f"{path}: of no sweep in this ledger; left alone", markup=False)
     action = ", deleted" if delete else "; `gc --delete` deletes them" if garbage else ""
-    console.print(f"{len(garbage)} found, {sum(each.bytes for each in garbage):,} bytes{action}")
+    console.print(f"{len(garbage)} found, {sum(entry.bytes for entry in garbage):,} bytes{action}")
 
 
 def recover(

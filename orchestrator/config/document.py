@@ -22,7 +22,7 @@ MOST_NODES = 5_000
 
 
 class Violation(Exception):
-    """Raised by the rules of the format; `Node.pointing` turns it into a refusal that names a line.
+    """Raised by the rules of the format; `LocatedValue.pointing` turns it into a refusal that names a line.
 
     Args:
         path: keys and indices that lead to the value.
@@ -37,7 +37,7 @@ class Violation(Exception):
 
 
 @dataclass(frozen=True)
-class Node:
+class LocatedValue:
     """A value of the file.
 
     Attributes:
@@ -46,12 +46,12 @@ class Node:
         text: the characters of a scalar as written.
     """
 
-    value: Scalar | tuple[Node, ...] | dict[str, Node]
+    value: Scalar | tuple[LocatedValue, ...] | dict[str, LocatedValue]
     where: str
     text: str = field(default="", compare=False)
 
     @property
-    def entries(self) -> dict[str, Node]:
+    def entries(self) -> dict[str, LocatedValue]:
         """Return the nodes of a mapping by key."""
         assert isinstance(self.value, dict), self.where
         return self.value
@@ -64,7 +64,7 @@ class Node:
             return [node.plain() for node in self.value]
         return self.value
 
-    def at(self, path: Path) -> Node:
+    def at(self, path: Path) -> LocatedValue:
         """Return the deepest node on `path` that exists: the place to point an error at."""
         below = self._below(path[0]) if path else None
         return self if below is None else below.at(path[1:])
@@ -90,7 +90,7 @@ class Node:
             got = node.shown() if violation.got is None else violation.got
             raise BadInput(where, violation.must, got, violation.remedy) from None
 
-    def _below(self, key: str | int) -> Node | None:
+    def _below(self, key: str | int) -> LocatedValue | None:
         if isinstance(self.value, dict):
             return self.value.get(key) if isinstance(key, str) else None
         if isinstance(self.value, tuple) and isinstance(key, int) and key < len(self.value):
@@ -136,7 +136,7 @@ def flow(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def tree_of(document: Any, where: str = "") -> Node:
+def tree_of(document: Any, where: str = "") -> LocatedValue:
     """Return mappings, lists and scalars as a tree, under the same limits as a file.
 
     Args:
@@ -146,8 +146,8 @@ def tree_of(document: Any, where: str = "") -> Node:
     Raises:
         BadInput: the document is no mapping, or holds something that a file cannot hold.
     """
-    node = Node(None, where)
-    with Node({}, where).pointing():
+    node = LocatedValue(None, where)
+    with LocatedValue({}, where).pointing():
         node = _Converter(where).node(document, ())
     if not isinstance(node.value, dict):
         raise BadInput(where or "document", "must be a mapping", node.shown(), "Give `task` and the rest.")
@@ -160,7 +160,7 @@ class _Converter:
     def __init__(self, where: str) -> None:
         self._where, self._nodes = where, 0
 
-    def node(self, value: Any, path: Path) -> Node:
+    def node(self, value: Any, path: Path) -> LocatedValue:
         self._nodes += 1
         if len(path) >= DEEPEST:
             raise Violation(path, f"must have at most {DEEPEST} levels", "Flatten it.", "a deeper nesting")
@@ -169,11 +169,13 @@ class _Converter:
             raise Violation(path, must, "Shorten the document.", "more")
         if isinstance(value, Mapping):
             items = {self._key(key, path): item for key, item in value.items()}
-            return Node({key: self.node(item, (*path, key)) for key, item in items.items()}, self._where)
+            return LocatedValue(
+                {key: self.node(item, (*path, key)) for key, item in items.items()}, self._where
+            )
         if isinstance(value, list | tuple):
             nodes = (self.node(item, (*path, index)) for index, item in enumerate(value))
-            return Node(tuple(nodes), self._where)
-        return Node(self._scalar(value, path), self._where, str(value))
+            return LocatedValue(tuple(nodes), self._where)
+        return LocatedValue(self._scalar(value, path), self._where, str(value))
 
     def _key(self, key: Any, path: Path) -> str:
         if not isinstance(key, str) or not key.isprintable():

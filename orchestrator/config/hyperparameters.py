@@ -59,7 +59,7 @@ class Hyperparameter:
         kind: the type of its values.
         mutable: whether a running trial can take another value: free, and not spent at its start.
         must: its type and bounds in words.
-        allows: tells whether a value of the right type is within its bounds.
+        allows: returns True if a value of the right type is within its bounds.
         sample: a legal value, for errors.
     """
 
@@ -75,7 +75,7 @@ class Hyperparameter:
         return _DISTRIBUTIONS[self.kind]
 
     def holds(self, value: Any) -> bool:
-        """Tell whether `value` has the right type and is within the bounds."""
+        """Return True if `value` has the right type and is within the bounds."""
         return _is(self.kind, value) and self.allows(value)
 
     def cast(self, value: Any) -> Any:
@@ -95,14 +95,14 @@ _SEED = Hyperparameter("whole", False, "a whole number from 0 to 2147483647", ra
 def searchable(layer: str) -> dict[str, Hyperparameter]:
     """Return every hyperparameter of a trial with this layer, by its name in `search`."""
     declared = LAYERS.settings(layer)
-    found = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
-    found["seed"] = _SEED
-    found["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYERS)))
-    found |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
+    known = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
+    known["seed"] = _SEED
+    known["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYERS)))
+    known |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
         for end, default in zip(("min", "max"), spec.default, strict=True):
-            found[f"{name}.{end}"] = _range_end(spec, default)
-    return found
+            known[f"{name}.{end}"] = _range_end(spec, default)
+    return known
 
 
 def option_hyperparameter(option: Option) -> Hyperparameter:

@@ -129,9 +129,9 @@ def _published() -> dict[str, Any]:
 
 def _task_options(name: str, options: Mapping[str, Option]) -> dict[str, Any]:
     """Return the rule for `data`, of the file and of its profiles, where the task is `name`."""
-    known = {each: _option(option) for each, option in options.items()}
+    known = {key: _option(option) for key, option in options.items()}
     data = {
-        "properties": {each: _or_null(part) for each, part in known.items()},
+        "properties": {key: _or_null(part) for key, part in known.items()},
         "additionalProperties": False,
     }
     profiles = {"additionalProperties": {"properties": {"data": {"anyOf": [data, {"type": "null"}]}}}}
@@ -157,7 +157,7 @@ def _in_part(name: str, part: Mapping[str, Any], sections: dict[str, Any]) -> An
     if name == "search":
         return {**part, "minProperties": 0, "additionalProperties": _or_null(part["additionalProperties"])}
     whole = sections[part["$ref"].removeprefix("#/$defs/")]
-    fields = {each: _or_null(kept) for each, kept in whole["properties"].items()}
+    fields = {key: _or_null(kept) for key, kept in whole["properties"].items()}
     return {"type": "object", "properties": fields, "additionalProperties": False}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import objectives, rules
-from orchestrator.config.document import Node, Violation, nearest, tree_of
+from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
 from orchestrator.config.sections import SLUG, SpaceFile, validated
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, read_strategy
@@ -80,7 +80,7 @@ def from_document(
 
 
 def _resolved(
-    root: Node, name: str, profile: str | None, overrides: Sequence[str], gpus: int, text: str
+    root: LocatedValue, name: str, profile: str | None, overrides: Sequence[str], gpus: int, text: str
 ) -> SweepConfig:
     with root.pointing():
         chosen = _profile(root, profile, gpus)
@@ -99,7 +99,7 @@ def _check_name(name: str, where: str, what: str, remedy: str) -> None:
         raise BadInput(where, must, f"`{shown(Path(name))[:80]}`", remedy)
 
 
-def _profile(root: Node, wanted: str | None, gpus: int) -> str | None:
+def _profile(root: LocatedValue, wanted: str | None, gpus: int) -> str | None:
     """Return the name of the profile to apply, or None for the file as it stands."""
     names = _profile_names(root.entries.get("profiles"))
     if wanted == "auto":
@@ -112,7 +112,7 @@ def _profile(root: Node, wanted: str | None, gpus: int) -> str | None:
     return wanted
 
 
-def _profile_names(declared: Node | None) -> list[str]:
+def _profile_names(declared: LocatedValue | None) -> list[str]:
     if declared is None:
         return []
     if not isinstance(declared.value, dict):
@@ -122,7 +122,7 @@ def _profile_names(declared: Node | None) -> list[str]:
     return list(declared.entries)
 
 
-def _check_profile(name: str, node: Node) -> None:
+def _check_profile(name: str, node: LocatedValue) -> None:
     path = ("profiles", name)
     if not re.fullmatch(SLUG, name) or name in {"full", "auto"}:
         must = "a profile's name must be letters, digits, - and _, and neither full nor auto"
@@ -135,15 +135,15 @@ def _check_profile(name: str, node: Node) -> None:
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
 
 
-def _with_profile(root: Node, name: str | None) -> Node:
+def _with_profile(root: LocatedValue, name: str | None) -> LocatedValue:
     sections = {key: node for key, node in root.entries.items() if key != "profiles"}
     if name is not None:
         for key, node in root.at(("profiles", name)).entries.items():
             _apply(sections, key, node)
-    return Node(sections, root.where)
+    return LocatedValue(sections, root.where)
 
 
-def _apply(sections: dict[str, Node], key: str, node: Node) -> None:
+def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> None:
     """Apply one section of a profile to the file's; `null` removes what it stands for."""
     base = sections.get(key)
     if node.value is None:
@@ -152,12 +152,12 @@ def _apply(sections: dict[str, Node], key: str, node: Node) -> None:
         entries = {**base.entries, **node.entries}
         removed = {name for name, item in node.entries.items() if item.value is None}
         kept = {name: item for name, item in entries.items() if name not in removed}
-        sections[key] = Node(kept, base.where)
+        sections[key] = LocatedValue(kept, base.where)
     else:
         sections[key] = node
 
 
-def _overridden(root: Node, override: str, option: str) -> Node:
+def _overridden(root: LocatedValue, override: str, option: str) -> LocatedValue:
     """Return the tree with one override applied.
 
     Args:
@@ -172,10 +172,10 @@ def _overridden(root: Node, override: str, option: str) -> Node:
         raise BadInput("--set", "must be key=value", repr(override)[:80], remedy)
     where = f"{option}{key[:80]}"
     value = parse_fragment(text, where)
-    return _replaced(root, key, Node(value.value, where if option else "", value.text), where)
+    return _replaced(root, key, LocatedValue(value.value, where if option else "", value.text), where)
 
 
-def _replaced(node: Node, key: str, value: Node, where: str) -> Node:
+def _replaced(node: LocatedValue, key: str, value: LocatedValue, where: str) -> LocatedValue:
     """Return the tree with `value` at a dotted key; an existing name that holds dots is preferred."""
     if not isinstance(node.value, dict):
         remedy = "For example --set training.steps=1000."
@@ -185,15 +185,17 @@ def _replaced(node: Node, key: str, value: Node, where: str) -> Node:
     section = key.partition(".")[0]
     name = max(known, key=len) if known else section if section in SpaceFile.model_fields else key
     if name != key:
-        entries[name] = _replaced(entries.get(name, Node({}, where)), key[len(name) + 1 :], value, where)
+        entries[name] = _replaced(
+            entries.get(name, LocatedValue({}, where)), key[len(name) + 1 :], value, where
+        )
     elif value.value is None:
         entries.pop(name, None)
     else:
         entries[name] = value
-    return Node(entries, node.where)
+    return LocatedValue(entries, node.where)
 
 
-def _validated(root: Node, name: str, profile: str | None, text: str) -> SweepConfig:
+def _validated(root: LocatedValue, name: str, profile: str | None, text: str) -> SweepConfig:
     with root.pointing():
         file = validated(SpaceFile, root.plain())
         task_options = rules.read_task_options(file)

@@ -286,7 +286,7 @@ def validated(model: type[Model], value: Any, path: Path = ()) -> Model:
         return model.model_validate(value)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        first = min(errors, key=lambda found: found["type"] != "extra_forbidden")
+        first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
         raise _violation(first, model, path) from None
 
 

@@ -164,7 +164,8 @@ def _check_finite(space: Space, sampler: str) -> None:
 
 
 def _check_ranges(space: Space, sampler: str, least: int) -> None:
-    ranges = [each for each in space.values() if each.kind != "choice" and each.low != each.high]
+    numbers = [distribution for distribution in space.values() if distribution.kind != "choice"]
+    ranges = [distribution for distribution in numbers if distribution.low != distribution.high]
     if len(ranges) < least:
         must = f"{sampler} needs at least {least} ranges of numbers"
         raise Violation(("sampler",), must, "Write sampler: tpe.", f"{len(ranges)}")
@@ -178,7 +179,8 @@ def _check_mutations(
         must = f"must be left out: {scheduler.name} changes trials while they run, so no sampler can learn"
         raise Violation(("sampler",), must, "Leave it out.", f"`{sampler.name}`")
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
-    mutable = {name for layer in layers for name, each in searchable(str(layer)).items() if each.mutable}
+    known = [known for layer in layers for known in searchable(str(layer)).items()]
+    mutable = {name for name, hyperparameter in known if hyperparameter.mutable}
     path = ("scheduler", scheduler.name, option)
     for name in scheduler.options[option]:
         if name not in space:

@@ -186,7 +186,7 @@ class SweepConfig:
             "evaluate": self.evaluate.model_dump(mode="json", exclude_none=True),
             "search": {name: distribution.document() for name, distribution in self.search.items()},
             "objective": _objective_document(self.objectives),
-            "constraints": {each.metric: _bounds_document(each) for each in self.constraints},
+            "constraints": {bound.metric: _bounds_document(bound) for bound in self.constraints},
             "sampler": {self.sampler.name: _given(self.sampler.options)},
             "scheduler": {self.scheduler.name: _given(self.scheduler.options)},
             "budget": self.budget.model_dump(mode="json", exclude_none=True),
@@ -281,10 +281,10 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _objective_document(objectives: tuple[Objective, ...]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for each in objectives:
-        found.setdefault(each.direction, []).append(each.metric)
-    return found
+    document: dict[str, list[str]] = {}
+    for objective in objectives:
+        document.setdefault(objective.direction, []).append(objective.metric)
+    return document
 
 
 def _bounds_document(constraint: Constraint) -> dict[str, float]:

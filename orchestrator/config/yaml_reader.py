@@ -30,7 +30,7 @@ from ruamel.yaml.events import (
     StreamStartEvent,
 )
 
-from orchestrator.config.document import DEEPEST, MOST_NODES, Node, Scalar
+from orchestrator.config.document import DEEPEST, MOST_NODES, LocatedValue, Scalar
 from orchestrator.errors import BadInput
 
 BIGGEST = 256_000
@@ -54,7 +54,7 @@ _ZERO_LED = re.compile(r"0[0-9_]+")
 _LONGEST = 64
 
 
-def read_document(path: Path) -> tuple[Node, str]:
+def read_document(path: Path) -> tuple[LocatedValue, str]:
     """Read a file into its tree and its text.
 
     Raises:
@@ -64,7 +64,7 @@ def read_document(path: Path) -> tuple[Node, str]:
     return parse_document(text, shown(path)), text
 
 
-def parse_document(text: str, name: str) -> Node:
+def parse_document(text: str, name: str) -> LocatedValue:
     """Parse the text of a whole file; errors name lines as `name:line`.
 
     Raises:
@@ -76,7 +76,7 @@ def parse_document(text: str, name: str) -> Node:
     return node
 
 
-def parse_fragment(text: str, where: str) -> Node:
+def parse_fragment(text: str, where: str) -> LocatedValue:
     """Parse one value given on the command line; errors name `where`.
 
     Raises:
@@ -117,21 +117,21 @@ def read_text(path: Path) -> str:
 
 
 def _refuse_found(pattern: re.Pattern[str], text: str, where: str, must: str, remedy: str) -> None:
-    if found := pattern.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise BadInput(f"{where}:{line}", must, repr(found[0][-1]), remedy)
+    if match := pattern.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise BadInput(f"{where}:{line}", must, repr(match[0][-1]), remedy)
 
 
 def _bytes(path: Path) -> bytes:
     where = shown(path)
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise BadInput(where, "must be a file", "a directory", _REMEDY)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise BadInput(where, "must be a regular file", "a device or a pipe", _REMEDY)
-        if found.st_size > BIGGEST:
-            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{found.st_size:,}", _REMEDY)
+        if status.st_size > BIGGEST:
+            raise BadInput(where, f"must be at most {BIGGEST:,} bytes", f"{status.st_size:,}", _REMEDY)
         return path.read_bytes()
     except FileNotFoundError:
         raise BadInput(where, "must exist", "no such file", _REMEDY) from None
@@ -218,7 +218,7 @@ class _Builder:
         self._nodes = 0
         self._path: list[str] = []
 
-    def build(self, text: str) -> Node:
+    def build(self, text: str) -> LocatedValue:
         try:
             return self._document(YAML(typ="safe", pure=True).parse(text))
         except MarkedYAMLError as error:
@@ -237,8 +237,8 @@ class _Builder:
         line = self._line(event.start_mark)
         return BadInput(f"{line}: {'.'.join(self._path)}" if self._path else line, must, got, remedy)
 
-    def _document(self, events: Iterator[Any]) -> Node:
-        root: Node | None = None
+    def _document(self, events: Iterator[Any]) -> LocatedValue:
+        root: LocatedValue | None = None
         for event in events:
             if isinstance(event, StreamStartEvent | StreamEndEvent | DocumentEndEvent):
                 continue
@@ -256,7 +256,7 @@ class _Builder:
         if event.version or event.tags:
             raise self._refusal(event, "must have no directives", "a line that begins with %", "Remove it.")
 
-    def _node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+    def _node(self, event: Any, events: Iterator[Any], depth: int) -> LocatedValue:
         self._check_event(event, depth)
         where = self._line(event.start_mark)
         if isinstance(event, ScalarEvent):
@@ -284,14 +284,14 @@ class _Builder:
             must = f"must have at most {MOST_NODES:,} keys and values"
             raise self._refusal(event, must, "more", "Shorten the file.")
 
-    def _sequence(self, events: Iterator[Any], where: str, depth: int) -> Node:
-        items: list[Node] = []
+    def _sequence(self, events: Iterator[Any], where: str, depth: int) -> LocatedValue:
+        items: list[LocatedValue] = []
         while not isinstance(event := next(events), SequenceEndEvent):
             items.append(self._node(event, events, depth + 1))
-        return Node(tuple(items), where)
+        return LocatedValue(tuple(items), where)
 
-    def _mapping(self, events: Iterator[Any], where: str, depth: int) -> Node:
-        entries: dict[str, Node] = {}
+    def _mapping(self, events: Iterator[Any], where: str, depth: int) -> LocatedValue:
+        entries: dict[str, LocatedValue] = {}
         while not isinstance(event := next(events), MappingEndEvent):
             key = self._key(event, depth + 1)
             self._path.append(key[:60])
@@ -300,9 +300,9 @@ class _Builder:
                 raise self._refusal(event, "keys must be unique", got, "Keep one.")
             value = self._node(next(events), events, depth + 1)
             # An error points at the line of the key: an empty value has none of its own.
-            entries[key] = Node(value.value, self._line(event.start_mark), value.text)
+            entries[key] = LocatedValue(value.value, self._line(event.start_mark), value.text)
             self._path.pop()
-        return Node(entries, where)
+        return LocatedValue(entries, where)
 
     def _key(self, event: Any, depth: int) -> str:
         self._check_event(event, depth)
@@ -319,15 +319,15 @@ class _Builder:
             raise self._refusal(event, "must be plain text", ascii(strange), "Take the character out.")
         return text
 
-    def _scalar(self, event: Any, where: str) -> Node:
+    def _scalar(self, event: Any, where: str) -> LocatedValue:
         text = self._clean(event)
         if not event.implicit[0]:
-            return Node(text, where, text)
+            return LocatedValue(text, where, text)
         if text in _WORDS:
-            return Node(_WORDS[text], where, text)
+            return LocatedValue(_WORDS[text], where, text)
         try:
             number = parse_number(text)
         except NotFiniteError:
             remedy = "Write a finite number."
             raise self._refusal(event, "must be a finite number of 64 bits", text[:60], remedy) from None
-        return Node(text if number is None else number, where, text)
+        return LocatedValue(text if number is None else number, where, text)

@@ -20,8 +20,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from orchestrator.data.unpacking import unpack
-from trainables.data.remote import Remote
-from trainables.data.task import Progress
+from trainables.data.task import Progress, Remote
 from trainables.errors import BadData
 
 DOWNLOADS = "downloads"

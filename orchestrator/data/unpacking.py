@@ -75,7 +75,8 @@ def _unpack(
 def _members(archive: Path, progress: Progress) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield each member while the archive is positioned at it."""
     size = archive.stat().st_size
-    # As a stream, in one pass, so that no list of millions of members is kept.
+    # As a stream, in one pass. `TarFile` would keep a list of millions of members: before the argument
+    # `stream` of Python 3.13, emptying that list is the only way to prevent it.
     with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as source:
         number = 0
         while (member := source.next()) is not None:

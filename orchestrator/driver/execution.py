@@ -24,6 +24,7 @@ from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
+from orchestrator.upkeep.deletions import deleting
 
 
 @contextmanager
@@ -81,9 +82,12 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
         session.check_limits()
         observer.show(session.progress())
         nudge()
+        if run.paths.store:
+            delete()
 
     observer.show(session.progress())
-    tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
+    with deleting(claim.lease) as delete:
+        tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
     observer.show(session.progress())
     return session.stopped
 
@@ -101,9 +105,9 @@ def evaluate_test(claim: Claim) -> None:
     sweep, run = claim.sweep, claim.run
     for trial, row in sweep_rows.without_test(claim):
         folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-        url, data = run.paths.stored(sweep.id, trial.key), str(run.data.absolute())
+        url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
         compilations = str(run.paths.compilations)
-        request = cluster.Evaluation(str(folder), row.digest, data, "test", compilations, url)
+        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
         answer = claim.departure.interruptible(
             partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
             lambda: _heed_stop_request(claim),

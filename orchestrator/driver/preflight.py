@@ -175,7 +175,7 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
     """
     unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
-    if rows and not any(store.holds(paths, sweep_id, row.trial_key, row.path) for row in rows):
+    if rows and not any(store.holds(paths, ledger.id, sweep_id, row.trial_key, row.path) for row in rows):
         raise BadInput(
             f"checkpoints of {sweep_id}",
             "must be on this machine or in the shared store",

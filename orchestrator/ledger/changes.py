@@ -6,12 +6,12 @@ Each change is idempotent: run twice, it changes nothing more and emits no event
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, insert, select, update
 
 from orchestrator.ledger.keys import attempt_id
 from orchestrator.ledger.records import (
@@ -31,7 +31,7 @@ from orchestrator.ledger.records import (
     TrialState,
 )
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS, REPORTS, SWEEPS, TRIALS
-from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, OUTBOX, REPORT, TRIAL
+from orchestrator.ledger.tables import ATTEMPT, CHECKPOINT, DELETION, OUTBOX, REPORT, TRIAL
 from orchestrator.ledger.transaction import Transaction
 
 # The state of a trial that will be started again; a lost attempt is not charged to the trial.
@@ -152,8 +152,12 @@ def record_report(
     checkpoints: Sequence[CheckpointRecord],
     events: Sequence[Event],
     node: str | None,
+    stored: Callable[[Path], str] | None = None,
 ) -> tuple[Path, ...]:
-    """Add the first report of a step, and its checkpoints; return the folders that no row refers to now."""
+    """Add the first report of a step, and its checkpoints; return the folders that no row refers to now.
+
+    With a store, `stored` returns the URL of a folder in it; what no row refers to is to be deleted there.
+    """
     trial = trial_of(tx, report.trial_key)
     attempt = tx.find(ATTEMPTS, report.attempt_id)
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
@@ -165,7 +169,25 @@ def record_report(
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
         tx.emit(events)
-    return keep_checkpoints(tx, report.trial_key, checkpoints)
+    unused = keep_checkpoints(tx, report.trial_key, checkpoints)
+    if stored is not None and unused:
+        delete_later(tx, trial.sweep_id, [stored(folder) for folder in unused], report.at)
+    return unused
+
+
+def delete_later(tx: Transaction, sweep_id: str, targets: Sequence[str], now: float) -> None:
+    """Note what is to be deleted outside the ledger once this transaction is committed."""
+    rows = [{"target": target, "sweep_id": sweep_id, "since": now, "tries": 0} for target in targets]
+    tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(targets)))
+    tx.connection.execute(insert(DELETION), rows)
+
+
+def end_deletions(tx: Transaction, sweep_id: str, done: Sequence[str], failed: Sequence[str]) -> None:
+    """Forget deletions that are done, and count another try of those that failed."""
+    tx.sweep_id = sweep_id
+    tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(done)))
+    more = update(DELETION).where(DELETION.c.target.in_(failed)).values(tries=DELETION.c.tries + 1)
+    tx.connection.execute(more)
 
 
 def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:

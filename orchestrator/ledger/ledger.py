@@ -49,6 +49,7 @@ from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
+    DELETION,
     EVALUATION,
     MLFLOW_RUN,
     OUTBOX,
@@ -102,8 +103,12 @@ class Ledger:
         if is_file(address):
             _prepare_folder(database_file(address), create)
         ledger = cls(address, connect(address), system)
-        with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
-        ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
+        try:
+            with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+            ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     def __repr__(self) -> str:
@@ -149,11 +154,11 @@ class Ledger:
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         query = (
-            select(TRIAL.c.state, func.count())
+            select(TRIAL.c.state, func.count().label("trials"))
             .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
             .group_by(TRIAL.c.state)
         )
-        return dict(row._tuple() for row in self._read(query))
+        return {row.state: row.trials for row in self._read(query)}
 
     def attempts(self, owner: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep, or of one trial, by trial and number."""
@@ -164,6 +169,12 @@ class Ledger:
         """Return the reports of a sweep, or of one trial, by trial and step."""
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
+
+    def deletions(self, sweep_id: str, limit: int) -> list[str]:
+        """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
+        query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
+        order = (DELETION.c.tries, DELETION.c.since)
+        return [row.target for row in self._read(query.order_by(*order).limit(limit))]
 
     def reporters(self, trial_key: str) -> frozenset[str]:
         """Return the ids of the attempts of a trial that were the first to report some step."""

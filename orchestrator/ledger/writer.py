@@ -100,6 +100,7 @@ class SweepWriter:
         checkpoints: Sequence[CheckpointRecord] = (),
         events: Sequence[Event] = (),
         node: str | None = None,
+        stored: Callable[[Path], str] | None = None,
     ) -> tuple[Path, ...]:
         """Add the first report of a step, and any checkpoints; ignore an attempt that is not the current one.
 
@@ -110,12 +111,21 @@ class SweepWriter:
             checkpoints: saved at that step.
             events: put in the outbox by the same commit.
             node: name of the machine that the attempt runs on.
+            stored: returns the URL of a folder in the store, or None without a store. The same commit notes
+                that the returned folders are to be deleted there.
 
         Returns:
             The checkpoint folders that no row refers to since this commit: safe to delete now, not before.
         """
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._time_of_report())
-        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node), bool)
+        return self._write(
+            lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored), bool
+        )
+
+    def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
+        """Forget deletions that are done, and count another try of those that failed."""
+        sweep_id = self.token.sweep_id
+        self._write(lambda tx: changes.end_deletions(tx, sweep_id, done, failed))
 
     def end_attempt(
         self,

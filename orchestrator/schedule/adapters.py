@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ TICK_SECONDS = 0.5
 """Shortest time between two ticks."""
 
 _SESSIONS: dict[str, Session] = {}
+_ENGINES: dict[str, Engines] = {}
 _TICKERS: dict[str, Ticker] = {}
 
 
@@ -54,19 +56,23 @@ class Ticker:
 
 
 @contextmanager
-def registered(session: Session, tick: Callable[[Session], None] = lambda _: None) -> Iterator[None]:
-    """Make a session reachable for the search algorithm, the stopper and the callback of its sweep.
+def registered(
+    session: Session, engines: Engines, tick: Callable[[Session], None] = lambda _: None
+) -> Iterator[None]:
+    """Make a session and its engines reachable for the search algorithm, the stopper and the callback.
 
     Args:
         session: of the sweep.
+        engines: of the sweep.
         tick: called with the session every `TICK_SECONDS`, or less often if Tune is busy.
     """
     sweep_id = session.sweep.id
-    _SESSIONS[sweep_id], _TICKERS[sweep_id] = session, Ticker(tick, session)
+    _SESSIONS[sweep_id], _ENGINES[sweep_id] = session, engines
+    _TICKERS[sweep_id] = Ticker(tick, session)
     try:
         yield
     finally:
-        del _SESSIONS[sweep_id], _TICKERS[sweep_id]
+        del _SESSIONS[sweep_id], _ENGINES[sweep_id], _TICKERS[sweep_id]
 
 
 def session_of(sweep_id: str) -> Session:
@@ -106,7 +112,7 @@ class SessionSearch(SearchAlgorithm):
             return None
         return Trial(
             experiment.run_identifier,
-            config=assignment.to_config(),
+            config=_ENGINES[self._sweep_id].seat(assignment).to_config(),
             trial_id=assignment.attempt_id,
             experiment_tag=assignment.attempt_id,
             storage=experiment.storage,
@@ -156,24 +162,31 @@ class SessionCallback(Callback):
 
     def __init__(self, sweep_id: str, deadline: float) -> None:
         self._sweep_id = sweep_id
-        self._engines = Engines()
         self._deadline = deadline
 
     def __getstate__(self) -> dict[str, Any]:
         return {"sweep_id": self._sweep_id}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Report that a worker has taken an attempt."""
-        session_of(self._sweep_id).started(trial.trial_id)
+        """Report that a worker has taken an attempt, unless its engine must get a device first."""
+        if not self._engines.ensure(trial.trial_id):
+            session_of(self._sweep_id).started(trial.trial_id)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         """Report an outcome."""
-        outcome = Outcome.from_result(result)
-        if outcome.engine is not None:
-            self._engines.note(trial.trial_id, outcome.engine)
-        session_of(self._sweep_id).reported(trial.trial_id, outcome)
+        outcome, session = Outcome.from_result(result), session_of(self._sweep_id)
+        if outcome.queued and outcome.engine is None:
+            self._engines.ensure(trial.trial_id)
+            return
+        if outcome.queued:
+            self._engines.entered(trial.trial_id)
+            session.started(trial.trial_id)
+        if outcome.alone or outcome.metrics:
+            self._engines.tested(trial.trial_id, alone=outcome.alone)
+        cause = self._engines.cause_of(trial.trial_id, outcome.failure)
+        session.reported(trial.trial_id, replace(outcome, failure=cause))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Report the end of an attempt whose process lives."""
@@ -200,9 +213,12 @@ class SessionCallback(Callback):
         """Let the engines end: evaluation of the best trial needs their devices."""
         self._engines.retire()
 
+    @property
+    def _engines(self) -> Engines:
+        return _ENGINES[self._sweep_id]
+
     def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
-        session.condemn(attempt_id, "hung")
-        self._engines.kill(attempt_id)
+        session.condemn(attempt_id, self._engines.kill(attempt_id))
         for trial in trials:
             if trial.trial_id == attempt_id and (actor := ray_private.actor_of(trial)) is not None:
                 ray.kill(actor)

@@ -16,8 +16,9 @@ import ray
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
+from orchestrator.training import evaluation
+from orchestrator.training.engine_cache import best_slots
 from orchestrator.training.process import worker_environment
-from trainables.trial import TrialSettings
 
 
 @contextmanager
@@ -95,17 +96,11 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     if slots != "auto":
         return replace(sweep, resources=sweep.resources.shared_by(slots))
     settings = sweep.settings(sweep.largest(), seed=0)
-    best: int = ray.get(ray.remote(num_gpus=1)(_best_slots).remote(settings, data, compilations))
+    best: int = ray.get(ray.remote(num_gpus=1)(best_slots).remote(settings, data, compilations))
     return replace(sweep, resources=sweep.resources.shared_by(best))
 
 
-def _best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    from orchestrator.training import engine_cache  # it imports JAX, which only the task's process may do
-
-    return engine_cache.best_slots(settings, data, compilations)
-
-
-class Evaluation(NamedTuple):
+class EvaluationRequest(NamedTuple):
     """The arguments of `orchestrator.training.evaluation.evaluate`."""
 
     folder: str
@@ -116,7 +111,7 @@ class Evaluation(NamedTuple):
     stored: str | None = None
 
 
-def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
+def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
     """Evaluate a checkpoint in a Ray task; return its step and metrics.
 
     Args:
@@ -124,12 +119,6 @@ def evaluate(request: Evaluation, cpu: float, gpu: float) -> dict[str, Any]:
         cpu: processors of the task.
         gpu: share of a GPU of the task.
     """
-    task = ray.remote(num_cpus=cpu, num_gpus=gpu)(_evaluate)
-    answer: dict[str, Any] = ray.get(task.remote(request))
+    task = ray.remote(num_cpus=cpu, num_gpus=gpu)(evaluation.evaluate)
+    answer: dict[str, Any] = ray.get(task.remote(*request))
     return answer
-
-
-def _evaluate(request: Evaluation) -> dict[str, Any]:
-    from orchestrator.training import evaluation  # it imports JAX, which only the task's process may do
-
-    return evaluation.evaluate(*request)

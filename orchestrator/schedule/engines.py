@@ -1,28 +1,35 @@
 """Shared engines: one Ray actor a device, the workers' side of it, and the driver's.
 
-The actor is detached, because an actor ends with its creator, which is a trial's worker. It is bound to the
-trial's node by a scheduling strategy of its own, because it would otherwise end with the trial's placement
-group. It reserves no share of the device: the trials' own shares keep Ray's accounts. It ends itself when
-idle.
+The driver creates the actors, so an engine belongs to one sweep, ledger, user and code version, and ends with
+its driver at the latest. An engine holds a whole device in Ray's accounts as long as its process lives; the
+workers of its trials hold processors only.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule.ray_private import stop_published
 from orchestrator.training import process
+from orchestrator.training.engine_server import EngineServer
 
-NAMESPACE = "engines"
+SIGN_OF_LIFE = 30.0
+"""Seconds after which a worker whose engine has no device yet reports that it lives."""
+
+STOP_POLL = 0.5
+"""Seconds between two looks for a stop request while an engine has no device yet."""
 
 
 class EngineActor:
@@ -30,13 +37,11 @@ class EngineActor:
 
     Args:
         slots: K.
-        environment: variables that JAX and XLA read when they are imported.
+        environment: variables that JAX and XLA read when they are imported, with the server's engine cache.
     """
 
     def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
-        from orchestrator.training.engine_server import EngineServer  # it imports JAX: after the line above
-
         self._server = EngineServer(slots)
         self._self = ray.get_runtime_context().current_actor
         threading.Thread(target=self._run, name="engine", daemon=True).start()
@@ -47,120 +52,189 @@ class EngineActor:
         finally:
             ray.kill(self._self)
 
+    async def ready(self) -> None:
+        """Return once the process has its device."""
+
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
         process.watch(assignment.sweep_id, stop_published)
-        return await self._server.advance(assignment, worker, first=first)
+        outcome = await self._server.advance(assignment, worker, first=first)
+        return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
 
     async def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it has one."""
         self._server.release(attempt_id)
 
     async def retire(self) -> None:
-        """End this process unless an attempt still holds a slot or is queued for one."""
-        if self._server.empty:
-            ray.kill(self._self)
-
-
-def engine_actor(name: str, node: str, device: str, slots: int) -> Any:
-    """Return the handle of a device's engine; start the engine if there is none.
-
-    Args:
-        name: of the actor, the same for every worker of the device.
-        node: Ray's id of the node.
-        device: id of the device on its node.
-        slots: K.
-    """
-    # A trial has a share of the device's memory; their engine has all of it.
-    environment = {**process.worker_environment(1.0), "CUDA_VISIBLE_DEVICES": device}
-    actor = ray.remote(EngineActor).options(
-        name=name,
-        namespace=NAMESPACE,
-        get_if_exists=True,
-        lifetime="detached",
-        num_cpus=0,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-    )
-    return actor.remote(slots, environment)
+        """End this process as soon as no attempt holds a slot or is queued for one."""
+        self._server.retire()
 
 
 class SharedEngine:
-    """A worker's access to the shared engine of its device.
+    """A worker's access to the shared engine that the driver has chosen for its attempt."""
 
-    Args:
-        slots: K.
-    """
-
-    def __init__(self, slots: int) -> None:
-        context = ray.get_runtime_context()
-        self._slots, self._node, self._worker = slots, context.get_node_id(), context.get_actor_id()
-        (self._device,) = context.get_accelerator_ids()["GPU"]
-        self._name = f"{self._node}-{self._device}-{slots}"
+    def __init__(self) -> None:
+        self._worker = ray.get_runtime_context().get_actor_id()
         self._actor: Any = None
         self._attempt: str | None = None
+        self._held = False
+        self._missed = False
 
     def advance(self, assignment: Assignment) -> Outcome:
-        """Train to the next report; the death of the engine is an outcome with a cause."""
-        first = self._attempt != assignment.attempt_id
-        try:
-            outcome = self._request(assignment, first=first)
-        except RayActorError as error:
-            self._actor, self._attempt = None, None
-            message = str(error).splitlines()[0]
-            return Outcome(0, done=True, metrics={}, failure="engine lost", message=message)
-        self._attempt = None if outcome.queued else assignment.attempt_id
-        return replace(outcome, engine=self._name)
+        """Train to the next report; the death of the engine is an outcome with a cause.
 
-    def _request(self, assignment: Assignment, *, first: bool) -> Outcome:
-        if self._actor is None:
-            self._actor = engine_actor(self._name, self._node, self._device, self._slots)
-        call = self._actor.advance.remote
-        outcome: Outcome = ray.get(call(assignment, self._worker, first))
+        The first outcome of an attempt is `queued`, and names the engine once that has a device.
+        """
+        if self._attempt != assignment.attempt_id:
+            self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, False
+        try:
+            if self._actor is None:
+                return self._entered(assignment)
+            outcome: Outcome = ray.get(self._actor.advance.remote(assignment, self._worker, not self._held))
+        except (RayActorError, ValueError) as error:
+            return self._lost(error)
+        self._held = self._held or not outcome.queued
         return outcome
+
+    def _entered(self, assignment: Assignment) -> Outcome:
+        """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
+        assert assignment.engine is not None, "the driver seats every attempt that shares a device"
+        actor: Any = ray.get_actor(assignment.engine)
+        ready, began = actor.ready.remote(), time.monotonic()
+        waiting = Outcome(0, done=False, metrics={}, queued=True)
+        while not ray.wait([ready], timeout=STOP_POLL)[0]:
+            if time.monotonic() - began > SIGN_OF_LIFE or process.stop_requested(assignment.sweep_id):
+                return waiting
+        ray.get(ready)
+        self._actor = actor
+        return replace(waiting, engine=assignment.engine)
+
+    def _lost(self, error: Exception) -> Outcome:
+        """Return the outcome of a dead engine; one that ended before it had the attempt is replaced once."""
+        self._actor = None
+        if not self._held and not self._missed:
+            self._missed = True
+            return Outcome(0, done=False, metrics={}, queued=True)
+        self._attempt = None
+        message = str(error).splitlines()[0]
+        return Outcome(0, done=True, metrics={}, failure="engine lost", message=message)
 
     def release(self) -> None:
         """Free the slot."""
         if self._actor is not None and self._attempt is not None:
             self._actor.release.remote(self._attempt)
-            self._attempt = None
+        self._actor, self._attempt = None, None
 
 
 class Engines:
-    """The driver's record of shared engines; it frees the slots of attempts that have ended.
+    """The driver's shared engines: it chooses one for every attempt, creates it, frees slots and kills.
 
     The worker of a stopped trial is not called again before it gets the next trial, and a dead worker frees
     nothing.
+
+    Args:
+        devices: returns how many devices the cluster has.
     """
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+    def __init__(self, devices: Callable[[], int]) -> None:
+        self._devices = devices
+        self._seats: dict[str, Assignment] = {}
+        self._entered: set[str] = set()
+        self._tested: set[str] = set()
+        self._victims: set[str] = set()
         self._handles: dict[str, Any] = {}
 
-    def note(self, attempt_id: str, name: str) -> None:
-        """Note in which engine an attempt runs."""
-        self._names[attempt_id] = name
-        if name not in self._handles:
-            try:
-                self._handles[name] = ray.get_actor(name, namespace=NAMESPACE)
-            except ValueError:
-                self._names.pop(attempt_id)  # the engine has died since
+    def seat(self, assignment: Assignment) -> Assignment:
+        """Return the assignment with the name of the engine that its attempt is to share, if it shares one.
+
+        Engines that run the attempt's program are filled first, then devices without an engine; an attempt of
+        another program waits in the queue of the engine with the fewest attempts.
+        """
+        if assignment.slots == 1:
+            return assignment
+        seated = replace(assignment, engine=self._choose(assignment))
+        self._seats[assignment.attempt_id] = seated
+        return seated
+
+    def _choose(self, assignment: Assignment) -> str:
+        engines = [f"{assignment.sweep_id}-engine-{index}" for index in range(max(1, self._devices()))]
+        used = Counter(seated.engine for seated in self._seats.values())
+        program = assignment.settings.static()
+        same = {one.engine for one in self._seats.values() if one.settings.static() == program}
+        free = [name for name in engines if used[name] < assignment.slots] or engines
+
+        def preference(name: str) -> tuple[bool, bool, int]:
+            return name not in same, used[name] > 0, used[name]
+
+        return min(free, key=preference)
+
+    def ensure(self, attempt_id: str) -> bool:
+        """Create the engine of an attempt unless it lives; return False if the attempt shares none."""
+        if (seated := self._seats.get(attempt_id)) is None:
+            return False
+        assert seated.engine is not None, "a seated attempt has an engine"
+        if self._living(seated.engine) is None:
+            # A trial has a share of the device's memory; their engine has all of it.
+            options = {"name": seated.engine, "num_cpus": 0, "num_gpus": 1}
+            actor = ray.remote(EngineActor).options(**options)
+            self._handles[seated.engine] = actor.remote(seated.slots, process.worker_environment(1.0))
+        return True
+
+    def entered(self, attempt_id: str) -> None:
+        """Note that an attempt's engine has a device, and that its next interval runs there."""
+        self._entered.add(attempt_id)
+
+    def tested(self, attempt_id: str, *, alone: bool) -> None:
+        """Note whether an attempt's engine trains nothing else now."""
+        (self._tested.add if alone else self._tested.discard)(attempt_id)
+
+    def cause_of(self, attempt_id: str, failure: str | None) -> str | None:
+        """Return the cause of a failure: `engine crash` if it is this attempt that an engine has died of.
+
+        That is known if no other attempt was in the engine, or the attempt was the one that it trained.
+        """
+        if failure != "engine lost":
+            return failure
+        others = self._others(attempt_id)
+        self._victims |= others - self._tested
+        innocent = attempt_id not in self._tested and (others or attempt_id in self._victims)
+        return "engine lost" if innocent else "engine crash"
+
+    def kill(self, attempt_id: str) -> str:
+        """Kill the engine in which an attempt is silent; return the cause of that attempt's end.
+
+        It is `hung` if no other attempt is in the engine. Otherwise any of them may hang: the cause of all is
+        `engine lost`, and each resumes from its checkpoint.
+        """
+        seated = self._seats.get(attempt_id)
+        if seated is not None and (actor := self._living(seated.engine)) is not None:
+            ray.kill(actor)
+        return "hung" if self.cause_of(attempt_id, "engine lost") == "engine crash" else "engine lost"
 
     def release(self, attempt_id: str) -> None:
-        """Free the slot of an attempt; if its engine is not known, ask every engine to."""
-        for handle in self._handles_of(attempt_id):
-            handle.release.remote(attempt_id)
-        self._names.pop(attempt_id, None)
+        """Free the slot of an attempt, if it shares an engine."""
+        seated = self._seats.pop(attempt_id, None)
+        for attempts in (self._entered, self._tested, self._victims):
+            attempts.discard(attempt_id)
+        if seated is not None and (actor := self._living(seated.engine)) is not None:
+            actor.release.remote(attempt_id)
 
-    def kill(self, attempt_id: str) -> None:
-        """Kill the engine in which an attempt hangs; its other trials resume from their checkpoints."""
-        if name := self._names.get(attempt_id):
-            ray.kill(self._handles.pop(name))
+    def _others(self, attempt_id: str) -> set[str]:
+        """Return the other attempts that have entered the engine of an attempt."""
+        engine = self._seats[attempt_id].engine if attempt_id in self._seats else None
+        sharing = {name for name, seated in self._seats.items() if seated.engine == engine}
+        return (sharing & self._entered) - {attempt_id}
 
     def retire(self) -> None:
-        """Ask every engine without trials to end."""
-        for handle in self._handles.values():
-            handle.retire.remote()
+        """Ask every engine to end as soon as it has no attempt."""
+        for name in self._handles:
+            if (actor := self._living(name)) is not None:
+                actor.retire.remote()
 
-    def _handles_of(self, attempt_id: str) -> Iterable[Any]:
-        name = self._names.get(attempt_id)
-        return [self._handles[name]] if name in self._handles else list(self._handles.values())
+    def _living(self, name: str | None) -> Any:
+        """Return the handle of an engine, or None if it has not been created or has died."""
+        if name not in self._handles:
+            return None
+        with suppress(ValueError):
+            return ray.get_actor(name)
+        return None

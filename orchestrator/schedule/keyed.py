@@ -37,7 +37,7 @@ NO_CONTROLLER: Any = _NoController()
 
 
 @dataclass(frozen=True)
-class History:
+class TrialReports:
     """Consecutive reports of one trial, from the ledger.
 
     Attributes:
@@ -49,10 +49,10 @@ class History:
     results: tuple[Mapping[str, Any], ...]
 
 
-def histories(reports: Iterable[ReportRecord]) -> list[History]:
+def histories(reports: Iterable[ReportRecord]) -> list[TrialReports]:
     """Return the search's reports in the order of arrival, on which the decisions of a rule depend."""
     return [
-        History(report.trial_key, ({"step": report.step, **report.metrics},))
+        TrialReports(report.trial_key, ({"step": report.step, **report.metrics},))
         for report in sorted(reports, key=lambda report: report.at)
         if not is_confirmation(report.trial_key)
     ]
@@ -69,7 +69,7 @@ class KeyedScheduler(TrialScheduler):
         stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
-    def __init__(self, rule: TrialScheduler, histories: Iterable[History] = ()) -> None:
+    def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReports] = ()) -> None:
         super().__init__()
         self._rule = rule
         self._seen: set[str] = set()
@@ -77,7 +77,7 @@ class KeyedScheduler(TrialScheduler):
         for history in histories:
             self._replay(history)
 
-    def _replay(self, history: History) -> None:
+    def _replay(self, history: TrialReports) -> None:
         trial = self._keyed(history.key)
         for result in history.results:
             decision = self._rule.on_trial_result(NO_CONTROLLER, trial, dict(result))

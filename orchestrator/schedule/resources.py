@@ -44,6 +44,10 @@ class AvailableResources:
         """Return how many attempts fit on the nodes that are alive and not drained."""
         return fitting(self._read(), self._cpu, self._gpu)
 
+    def devices(self) -> int:
+        """Return how many GPUs the nodes have that are alive and not drained."""
+        return sum(int(node.gpus) for node in self._read())
+
     def shortage(self) -> str:
         """Return why no attempt can start now."""
         return why_none(self._read(), self._cpu, self._gpu)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
+from zlib import crc32
 
+import numpy as np
 from ray.tune.schedulers import (
     AsyncHyperBandScheduler,
     FIFOScheduler,
@@ -16,7 +18,7 @@ from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.schedule.adapters import session_of
-from orchestrator.schedule.keyed import History, KeyedScheduler
+from orchestrator.schedule.keyed import KeyedScheduler, TrialReports
 from orchestrator.session.population import Population
 
 
@@ -72,7 +74,7 @@ class Hyperband(SchedulerAdapter):
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler."""
-        return AsyncHyperBandScheduler(
+        return HyperbandRule(
             time_attr="step",
             metric=sweep.metric,
             mode=_mode(sweep),
@@ -161,7 +163,7 @@ class PopulationBasedTraining(SchedulerAdapter):
         return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
 
 
-def build(sweep: SweepConfig, histories: Iterable[History]) -> KeyedScheduler:
+def build(sweep: SweepConfig, histories: Iterable[TrialReports]) -> KeyedScheduler:
     """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     return KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories)
@@ -175,6 +177,23 @@ def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:
     """Return the steps before the first stop: a share of all steps, and at least one interval."""
     steps, interval = sweep.training.steps, sweep.training.interval
     return min(max(round(options["grace"] * steps), interval, 1), steps)
+
+
+class HyperbandRule(AsyncHyperBandScheduler):
+    """Asynchronous Hyperband whose choice of a trial's bracket depends on the trial's key alone.
+
+    Ray Tune draws the bracket from NumPy's global generator, so a resumed sweep would put its trials into
+    other brackets and stop some that the interrupted one had let continue.
+    """
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Choose the bracket of a trial; leave the global generator as it was."""
+        state = np.random.get_state()
+        np.random.seed(crc32(trial.trial_id.encode()))
+        try:
+            super().on_trial_add(tune_controller, trial)
+        finally:
+            np.random.set_state(state)
 
 
 class PopulationRule(FIFOScheduler):

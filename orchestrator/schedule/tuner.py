@@ -11,6 +11,7 @@ from ray.tune import TuneError
 from orchestrator.ledger.records import ReportRecord
 from orchestrator.schedule import ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
+from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.worker import Worker
@@ -54,7 +55,7 @@ def run(
     scheduler = schedulers.build(session.sweep, histories(reports))
     session.settle_stopped(scheduler.stopped)
     try:
-        with registered(session, tick_and_publish):
+        with registered(session, Engines(resources.devices), tick_and_publish):
             tune.Tuner(
                 trainable,
                 tune_config=tune.TuneConfig(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 
@@ -12,10 +12,7 @@ from orchestrator.assignment import Assignment
 from orchestrator.schedule.engines import SharedEngine
 from orchestrator.schedule.ray_private import stop_published
 from orchestrator.training import process
-
-if TYPE_CHECKING:
-    # It imports JAX, which a worker that shares an engine does not need.
-    from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.attempt import OwnEngine
 
 
 class Worker(tune.Trainable):
@@ -27,9 +24,9 @@ class Worker(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Return the resources that the assignment names."""
+        """Return the resources that the assignment names, less the device that a shared engine holds."""
         assignment = Assignment.from_config(config)
-        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu}
+        resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if assignment.slots == 1 else 0}
         return tune.PlacementGroupFactory([{name: share for name, share in resources.items() if share}])
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -56,7 +53,7 @@ class Worker(tune.Trainable):
             raise RuntimeError("this machine is being preempted")
         self._begun = True
         outcome = self._engine.advance(self._assignment)
-        return replace(outcome, node=socket.gethostname()).to_result()
+        return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
 
     def _release(self) -> None:
         if self._engine is not None:
@@ -74,8 +71,4 @@ class Worker(tune.Trainable):
 
 
 def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine:
-    if assignment.slots > 1:
-        return SharedEngine(assignment.slots)
-    from orchestrator.training import attempt  # it imports JAX, which neither driver nor thin worker does
-
-    return attempt.OwnEngine()
+    return SharedEngine() if assignment.slots > 1 else OwnEngine()

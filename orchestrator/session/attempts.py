@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,13 +97,21 @@ class Attempts:
 
     def launch(self, trial: TrialRecord) -> Assignment:
         """Commit the next attempt of a trial and return its assignment."""
+        past = self._writer.ledger.attempts(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
         rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
         self.running[attempt.id], assignment = launched(
-            attempt.id, trial, rows, sweep=self._sweep, paths=self._paths, data=self._data, now=now
+            attempt.id,
+            trial,
+            rows,
+            sweep=self._sweep,
+            paths=self._paths,
+            ledger_id=self._writer.ledger.id,
+            data=self._data,
+            now=now,
         )
-        return assignment
+        return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""
@@ -122,9 +131,9 @@ class Attempts:
             return
         best = bool(outcome.metrics) and self._improves(run, outcome)
         run.step = outcome.step
-        url = self._paths.stored(self._sweep.id, run.trial.key)
-        for folder in _commit(self._writer, attempt_id, outcome, best=best):
-            store.discard(folder, url)
+        url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
+        for folder in _commit(self._writer, attempt_id, outcome, best=best, url=url):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _take(self, attempt_id: str, run: Running) -> None:
         """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
@@ -202,6 +211,7 @@ def launched(
     *,
     sweep: SweepConfig,
     paths: Paths,
+    ledger_id: str,
     data: Path,
     now: float,
 ) -> tuple[Running, Assignment]:
@@ -213,6 +223,7 @@ def launched(
         checkpoints: of the trial.
         sweep: of the trial.
         paths: where files are written.
+        ledger_id: of the ledger of the sweep.
         data: folder of the data sets.
         now: time of the launch, by the session's clock.
     """
@@ -237,7 +248,7 @@ def launched(
         resume=_resume(last, paths.at_hand(sweep.id, trial.key, last.path)) if last else None,
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
-        store=paths.stored(sweep.id, trial.key),
+        store=paths.stored(ledger_id, sweep.id, trial.key),
     )
     return run, assignment
 
@@ -263,7 +274,9 @@ def finite_or_failed(outcome: Outcome, metric: str) -> Outcome:
     return replace(outcome, done=True, metrics={}, failure="non-finite", message=message)
 
 
-def _commit(writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool) -> Sequence[Path]:
+def _commit(
+    writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: bool, url: str | None
+) -> Sequence[Path]:
     """Commit a report and its checkpoint; return the folders of the superseded checkpoints.
 
     Args:
@@ -271,6 +284,7 @@ def _commit(writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: boo
         attempt_id: of the attempt.
         outcome: without a failure.
         best: whether the value is the best of its trial so far.
+        url: of the trial's folder in the store, or None without a store.
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
@@ -282,6 +296,7 @@ def _commit(writer: SweepWriter, attempt_id: str, outcome: Outcome, *, best: boo
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
         events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
         node=outcome.node,
+        stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
     )
 
 

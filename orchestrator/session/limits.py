@@ -13,12 +13,14 @@ from orchestrator.ledger.writer import SweepWriter
 HOPELESS_AFTER = 8
 """A sweep stops when all its settled trials, at least so many, have failed: the next would fail too."""
 
-UNCHARGED = frozenset({"interrupted", "node lost", "driver lost", "disk full", "store lost"})
+UNCHARGED = frozenset(
+    {"interrupted", "node lost", "driver lost", "disk full", "store lost", "engine lost", "slot lost"}
+)
 """Causes that say nothing about the trial: retried at once and without limit."""
 
 ALLOWED_RETRIES = {
     "worker lost": 3,
-    "engine lost": 3,
+    "engine crash": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,

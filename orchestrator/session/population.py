@@ -177,7 +177,8 @@ class Exploits:
         paths, sweep_id, key = self._paths, self._sweep.id, trial_key_of(attempt_id)
         source = paths.at_hand(sweep_id, row.trial_key, row.path)
         name = checkpoint_stem(row.step, attempt_number(attempt_id))
-        urls = paths.stored(sweep_id, row.trial_key), paths.stored(sweep_id, key)
+        ledger_id = self._ledger.id
+        urls = paths.stored(ledger_id, sweep_id, row.trial_key), paths.stored(ledger_id, sweep_id, key)
         return store.copy(source, paths.trial_checkpoints(sweep_id, key) / name, row.digest, urls)
 
 

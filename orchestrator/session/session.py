@@ -245,10 +245,8 @@ class Session:
         """
         if self.stopped is None:
             self.stopped = Stop(reason, state)
-        postponed = self._exploits.pop_postponed()
-        for attempt_id in [
-            name for name, run in self.running.items() if not run.started or name in postponed
-        ]:
+        unstarted = [name for name, run in self.running.items() if not run.started]
+        for attempt_id in (*unstarted, *self._exploits.pop_postponed()):
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
     def check_limits(self) -> None:

@@ -67,9 +67,15 @@ class Paths:
         """Return the folder of one trial's checkpoints."""
         return self.checkpoints(sweep_id) / trial_key
 
-    def stored(self, sweep_id: str, trial_key: str) -> str | None:
-        """Return the URL of one trial's checkpoints in the store, or None without a store."""
-        return f"{self.store.rstrip('/')}/{sweep_id}/{trial_key}" if self.store else None
+    def stored(self, ledger_id: str, sweep_id: str, trial_key: str) -> str | None:
+        """Return the URL of one trial's checkpoints in the store, or None without a store.
+
+        Args:
+            ledger_id: random id of the ledger, which keeps apart the files of ledgers that share a store.
+            sweep_id: of the trial.
+            trial_key: of the trial.
+        """
+        return f"{self.store.rstrip('/')}/{ledger_id}/{sweep_id}/{trial_key}" if self.store else None
 
     def at_hand(self, sweep_id: str, trial_key: str, recorded: str) -> Path:
         """Return the local folder of a recorded checkpoint, which another machine may have written."""

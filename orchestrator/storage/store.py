@@ -1,24 +1,27 @@
 """The checkpoint store, which every node reaches: a folder named by a URL, which mirrors the local one.
 
-    <url>/<sweep>/<trial>/step-000000500-1-0123456789ab/arrays.npz, manifest.json
+    <url>/<ledger>/<sweep>/<trial>/step-000000500-1-0123456789ab/arrays.npz, manifest.json
 
 A worker writes a checkpoint to its own disk first, and uploads it before it reports it, the manifest last.
 Another machine that needs the checkpoint downloads it, compares every byte with the manifest, and the
 manifest with the ledger's digest. A name holds the attempt and the first digits of the digest, so no attempt
-ever overwrites the checkpoint of another. Only this module imports fsspec. Each client finds its own
-credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no URL holds a secret.
+ever overwrites the checkpoint of another, and two ledgers have no folder in common. Only this module imports
+fsspec. Each client finds its own credentials (a role of the machine, ~/.aws, AWS_ENDPOINT_URL), so that no
+URL holds a secret.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
+import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +29,7 @@ from urllib.parse import urlsplit
 import fsspec
 
 from orchestrator.errors import BadInput, NoStore
-from orchestrator.storage.paths import Paths
+from orchestrator.storage.paths import Paths, attempt_of
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
 
@@ -38,8 +41,6 @@ _TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
     "gs": {"timeout": 30},
 }
 """Options of each client that bound how long a store that does not answer may block, in seconds."""
-
-_dropping = ThreadPoolExecutor(4, thread_name_prefix="store")
 
 
 def check(url: str) -> None:
@@ -71,10 +72,10 @@ def keep(folder: Path, url: str) -> None:
     Raises:
         NoStore: the store cannot be written to.
     """
-    with _reached(url) as (files, root):
-        files.makedirs(f"{root}/{folder.name}", exist_ok=True)
+    with _reached(url_of(folder.name, url)) as (files, root):
+        files.makedirs(root, exist_ok=True)
         for name in FILES:
-            files.put_file(str(folder / name), f"{root}/{folder.name}/{name}")
+            files.put_file(str(folder / name), f"{root}/{name}")
 
 
 def fetch(folder: Path, url: str, digest: str) -> None:
@@ -92,40 +93,40 @@ def fetch(folder: Path, url: str, digest: str) -> None:
     if checkpoint.is_whole(folder, digest):
         return
     with (
-        _reached(url) as (files, root),
+        _reached(url_of(folder.name, url)) as (files, root),
         suppress(FileNotFoundError),
         checkpoint.stage_beside(folder) as stage,
     ):
         for name in FILES:
-            files.get_file(f"{root}/{folder.name}/{name}", str(stage / name))
+            files.get_file(f"{root}/{name}", str(stage / name))
         if checkpoint.is_whole(stage, digest):
             checkpoint.publish(stage, folder, digest)
 
 
-def at_hand(where: Paths, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
+def at_hand(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
     """Return the local folder of a recorded checkpoint, after downloading it if need be.
 
     Raises:
         NoStore: the store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
-    if url := where.stored(sweep_id, trial_key):
+    if url := where.stored(ledger_id, sweep_id, trial_key):
         fetch(folder, url, digest)
     return folder
 
 
-def holds(where: Paths, sweep_id: str, trial_key: str, recorded: str) -> bool:
+def holds(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str) -> bool:
     """Return True if a recorded checkpoint is on this machine or in the store.
 
     Raises:
         NoStore: the store cannot be read.
     """
     folder = where.at_hand(sweep_id, trial_key, recorded)
-    url = where.stored(sweep_id, trial_key)
+    url = where.stored(ledger_id, sweep_id, trial_key)
     if url is None or folder.exists():
         return folder.exists()
-    with _reached(url) as (files, root):
-        return bool(files.exists(f"{root}/{folder.name}/{MANIFEST}"))
+    with _reached(url_of(folder.name, url)) as (files, root):
+        return bool(files.exists(f"{root}/{MANIFEST}"))
 
 
 def copy(source: Path, stem: Path, digest: str, urls: tuple[str | None, str | None]) -> Path:
@@ -148,31 +149,83 @@ def copy(source: Path, stem: Path, digest: str, urls: tuple[str | None, str | No
     if donor is None or heir is None:
         return checkpoint.copy(source, stem, digest)
     folder = checkpoint.named(stem, digest)
-    with _reached(donor) as (files, root), _reached(heir) as (_, target):
-        files.makedirs(f"{target}/{folder.name}", exist_ok=True)
+    with (
+        _reached(url_of(source.name, donor)) as (files, root),
+        _reached(url_of(folder.name, heir)) as (_, target),
+    ):
+        files.makedirs(target, exist_ok=True)
         for name in FILES:
-            files.cp_file(f"{root}/{source.name}/{name}", f"{target}/{folder.name}/{name}")
+            files.cp_file(f"{root}/{name}", f"{target}/{name}")
     return folder
 
 
-def discard(folder: Path, url: str | None) -> None:
-    """Delete a checkpoint that no row refers to any more, on this machine and in the store.
-
-    A background thread deletes it in the store, so that no report waits for the deletion.
+def url_of(name: str, url: str) -> str:
+    """Return the URL of a checkpoint in the store.
 
     Args:
-        folder: of the checkpoint, on this machine.
-        url: of its trial's folder in the store, or None without a store.
+        name: of its folder. A name without a digest is of an earlier version, whose URLs had no ledger's id.
+        url: of its trial's folder in the store.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    if url:
-        _dropping.submit(drop, folder, url)
+    if attempt_of(name):
+        return f"{url}/{name}"
+    base, _, sweep_id, trial_key = url.rsplit("/", 3)
+    return f"{base}/{sweep_id}/{trial_key}/{name}"
 
 
-def drop(folder: Path, url: str) -> None:
-    """Delete a checkpoint in the store. If that fails it stays there: no row refers to it."""
-    with suppress(NoStore), _reached(url) as (files, root), suppress(FileNotFoundError):
-        files.rm(f"{root}/{folder.name}", recursive=True)
+@dataclass(frozen=True)
+class Stored:
+    """A checkpoint in the store.
+
+    Attributes:
+        url: of its folder.
+        bytes: size of its files.
+        age: seconds since its newest file was written.
+    """
+
+    url: str
+    bytes: int
+    age: float
+
+
+def stored(url: str) -> list[Stored]:
+    """Return the checkpoints of a sweep in the store, in the order of their URLs.
+
+    Args:
+        url: of the sweep, `<store>/<ledger>/<sweep>`.
+
+    Raises:
+        NoStore: the store cannot be read.
+    """
+    with _reached(url) as (files, root):
+        if not files.exists(root):
+            return []
+        found = files.find(root, detail=True)
+        folders: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for path, info in found.items():
+            folder = path.rpartition("/")[0].removeprefix(root).strip("/")
+            folders[folder].append((int(info["size"]), _modified(info)))
+    now = time.time()
+    return [
+        Stored(f"{url}/{folder}", sum(size for size, _ in parts), now - max(at for _, at in parts))
+        for folder, parts in sorted(folders.items())
+    ]
+
+
+def _modified(info: Mapping[str, Any]) -> float:
+    """Return when a file was written: S3 answers a time with a zone, a local disk seconds since the epoch."""
+    at = info.get("LastModified") or info.get("mtime") or info.get("updated")
+    return at.timestamp() if isinstance(at, datetime) else float(at or time.time())
+
+
+def delete(url: str) -> None:
+    """Delete a checkpoint in the store, unless it is gone.
+
+    Raises:
+        NoStore: the store cannot be written to.
+    """
+    with _reached(url) as (files, root), suppress(FileNotFoundError):
+        files.rm(root, recursive=True)
+        files.invalidate_cache()
 
 
 def answers(url: str) -> bool:

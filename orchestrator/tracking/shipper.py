@@ -42,7 +42,7 @@ class Delivery(Protocol):
         """Let the process end by itself within `seconds`; after that, kill it."""
 
     def kill(self) -> None:
-        """Kill it at once."""
+        """Kill the process at once."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""An attempt in a slot of an engine, interval by interval. Imports JAX: for workers and engines only."""
+"""An attempt in a slot of an engine, interval by interval."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import NoStore
@@ -20,8 +21,10 @@ from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.engine_cache import EngineCache, configure
 from trainables import checkpoint
-from trainables.engine import Engine, TrainReport
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
+
+if TYPE_CHECKING:
+    from trainables.engine import Engine, TrainReport
 
 
 class Attempt:

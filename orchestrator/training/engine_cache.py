@@ -1,25 +1,31 @@
-"""The engine of a process and its data. Imports JAX: for processes that train or evaluate only.
+"""The engine of a process and its data.
 
 The engine outlives its trial, so that the next trial of the same static choice starts no process and compiles
-nothing.
+nothing. This module alone imports JAX for the service, when the first cache of a process is constructed: a
+driver and a worker that shares an engine construct none.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import jax
+from typing import TYPE_CHECKING
 
 from trainables.data.task import TaskData
-from trainables.engine import Engine, choose_slots
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
+
+if TYPE_CHECKING:
+    from trainables.engine import Engine
 
 
 class EngineCache:
     """The last engine and the last data set of this process; another one replaces it."""
 
     def __init__(self) -> None:
+        # They import JAX, which takes a second and reads environment variables.
+        from trainables.engine import Engine, choose_slots
+
+        self._new_engine, self._choose_slots = Engine, choose_slots
         self._key: object = None
         self._engine: Engine | None = None
         self._data: TaskData | None = None
@@ -37,7 +43,7 @@ class EngineCache:
         if self._engine is None or self._key != key:
             # The old engine's device memory must be free before the new one asks for its own.
             self._engine = None
-            self._engine = Engine(settings, self.data(settings, folder), slots=slots)
+            self._engine = self._new_engine(settings, self.data(settings, folder), slots=slots)
             self._key = key
         return self._engine
 
@@ -54,15 +60,26 @@ class EngineCache:
             self._data_key = key
         return self._data
 
+    def best_slots(self, settings: TrialSettings, folder: str) -> int:
+        """Measure how many trials of these settings train fastest as slots of one engine on this device.
+
+        Args:
+            settings: of the largest trial.
+            folder: of the data sets.
+        """
+        return self._choose_slots(settings, self.data(settings, folder)).slots
+
 
 def configure(compilations: str) -> None:
     """Set JAX's persistent compilation cache to a folder; must run before the first compilation."""
+    import jax
+
     jax.config.update("jax_compilation_cache_dir", compilations)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
-    """Measure how many trials of these settings train fastest as slots of one engine on this device.
+    """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
 
     Args:
         settings: of the largest trial.
@@ -70,4 +87,4 @@ def best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
         compilations: folder of JAX's persistent compilation cache.
     """
     configure(compilations)
-    return choose_slots(settings, EngineCache().data(settings, data)).slots
+    return EngineCache().best_slots(settings, data)

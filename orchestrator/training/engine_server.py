@@ -12,13 +12,16 @@ import queue
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
 from orchestrator.training.attempt import Attempt, failure_outcome
 from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
-from trainables.engine import Engine, TrainReport
+
+if TYPE_CHECKING:
+    from trainables.engine import Engine, TrainReport
 
 WINDOW = 0.5
 """Seconds that requested slots wait for those whose last report the driver still judges."""
@@ -101,10 +104,9 @@ class EngineServer:
         """Free the slot of an attempt, if it has one, or remove its request from the queue."""
         self._inbox.put(attempt_id)
 
-    @property
-    def empty(self) -> bool:
-        """Return True if no attempt holds a slot or is queued for one."""
-        return self._table.empty and self._inbox.empty()
+    def retire(self) -> None:
+        """End as soon as no attempt holds a slot or is queued for one."""
+        self._idle = 0.0
 
     # ---------------------------------------------------------------- called from the engine's thread
 
@@ -134,6 +136,8 @@ class EngineServer:
     def _seconds_to_wait(self) -> float:
         """Return the seconds to wait for more messages: none once all slots served last are requested."""
         now, pending = time.monotonic(), self._table.pending
+        if self._table.tested is not None and not self._table.tested_pending:
+            return 1.0
         if pending:
             return 0.0 if pending >= self._expected else self._ready_at - now
         return 1.0 if not self._table.empty else self._received_at + self._idle - now
@@ -147,9 +151,7 @@ class EngineServer:
             self._table.release(message)
         elif not self._table.receive(message):
             reason = "the engine has given its slot away"
-            message.answer.set_result(
-                Outcome(0, done=True, metrics={}, failure="engine lost", message=reason)
-            )
+            message.answer.set_result(Outcome(0, done=True, metrics={}, failure="slot lost", message=reason))
 
     def _fill(self) -> None:
         while taken := self._table.take():
@@ -182,24 +184,31 @@ class EngineServer:
             return
         began, compiled = time.monotonic(), engine.compiled
         try:
-            done = engine.round()
+            ended = engine.round()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             self._fail(error)
             return
+        for index, failure in ended.failures.items():
+            self._answer(occupied[index], failure_outcome(occupied[index].request.assignment, failure))
+        done = {*ended.reports, *ended.failures}
         stopped = [index for index in serving if index not in done and occupied[index].attempt.must_stop()]
-        for index, report in {**done, **{index: engine.cut(index) for index in stopped}}.items():
+        for index, report in {**ended.reports, **{index: engine.cut(index) for index in stopped}}.items():
             self._report(index, report)
         self.occupancy.add(len(serving), time.monotonic() - began - (engine.compiled - compiled))
         if done:
             self._ready_at = time.monotonic() + self._window
 
     def _start_requested(self, engine: Engine) -> None:
-        """Let the slots with a new request take part in the rounds, unless their attempts must stop."""
+        """Let the slots with a new request take part in the rounds, unless they must stop or wait."""
         for index, slot in list(self._table.occupied.items()):
             if slot.training or not slot.pending:
                 continue
             if interruption := slot.attempt.interruption():
                 self._answer(slot, interruption)
+                continue
+            if not self._table.may_train(slot):
+                if time.monotonic() - slot.request.at > SIGN_OF_LIFE:
+                    self._answer(slot, Outcome(0, done=False, metrics={}, queued=True))
                 continue
             engine.ask(index, slot.attempt.wanted)
             slot.training = True
@@ -213,6 +222,7 @@ class EngineServer:
         if outcome.metrics:
             busy = {"slots/busy": self.occupancy.share}
             outcome = replace(outcome, metrics={**outcome.metrics, **busy})
+        self._table.passed(slot.request.attempt_id)
         self._answer(slot, outcome)
 
     def _answer(self, slot: Slot, outcome: Outcome) -> None:
@@ -223,9 +233,14 @@ class EngineServer:
         slot.request.answer.set_result(outcome)
 
     def _fail(self, error: Exception) -> None:
-        """Fail every attempt and start over with a new engine: the state of all slots is lost."""
-        for slot in self._table.occupied.values():
-            if slot.pending:
-                slot.request.answer.set_result(failure_outcome(slot.request.assignment, error))
+        """End every attempt and start over with a new engine: the state of all slots is lost.
+
+        With several attempts in the engine, any of them may be the reason.
+        """
+        pending = [slot for slot in self._table.occupied.values() if slot.pending]
+        for slot in pending:
+            outcome = failure_outcome(slot.request.assignment, error)
+            alone = len(self._table.occupied) == 1 or self._table.tested == slot.request.attempt_id
+            slot.request.answer.set_result(outcome if alone else replace(outcome, failure="engine lost"))
         self._table.free(lambda _: True)
         self._cache, self._engine = EngineCache(), None

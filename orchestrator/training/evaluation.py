@@ -1,4 +1,4 @@
-"""Evaluate a stored checkpoint. Imports JAX, so it runs in a worker or in a process of its own."""
+"""Evaluate a stored checkpoint, in a Ray task or in a process of its own."""
 
 from __future__ import annotations
 

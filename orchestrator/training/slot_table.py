@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from orchestrator.assignment import Assignment, Outcome
-
-if TYPE_CHECKING:
-    # It imports JAX, which the table does not need.
-    from orchestrator.training.attempt import Attempt
+from orchestrator.training.attempt import Attempt
 
 
 @dataclass(frozen=True)
@@ -23,12 +20,14 @@ class Request:
         worker: id of the worker; a worker has one attempt at a time.
         first: whether the attempt has no slot yet.
         answer: receives the outcome; it can be cancelled while the request is queued.
+        at: time of the request, by the monotonic clock.
     """
 
     assignment: Assignment
     worker: str
     first: bool
     answer: Future[Outcome]
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def attempt_id(self) -> str:
@@ -74,12 +73,14 @@ class SlotTable:
         size: K.
         occupied: the slots that hold an attempt, by index.
         program: key of the program that the occupied slots share.
+        tested: id of the attempt that is trained alone until its next report, or None.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.occupied: dict[int, Slot] = {}
         self.program: object = None
+        self.tested: str | None = None
         self._queue: list[Request] = []
 
     @property
@@ -111,33 +112,68 @@ class SlotTable:
 
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, or remove its request from the queue."""
+        self.passed(attempt_id)
         self.free(lambda slot: slot.request.attempt_id == attempt_id)
         self._queue = [request for request in self._queue if request.attempt_id != attempt_id]
 
     def free(self, condition: Callable[[Slot], bool]) -> None:
         """Free every slot that meets a condition."""
         for index in [index for index, slot in self.occupied.items() if condition(slot)]:
-            self.occupied.pop(index).attempt.release()
+            slot = self.occupied.pop(index)
+            self.passed(slot.request.attempt_id)
+            slot.attempt.release()
 
     def free_silent(self, since: float) -> None:
         """Free the slots that were answered before `since` and have not been requested again."""
         self.free(lambda slot: slot.answered_at is not None and slot.answered_at < since)
 
+    @property
+    def tested_pending(self) -> bool:
+        """Return True if the tested attempt has a slot, and its worker waits for an answer."""
+        return any(slot.pending and slot.request.attempt_id == self.tested for slot in self.occupied.values())
+
+    def passed(self, attempt_id: str) -> None:
+        """Note that an attempt need no longer be trained alone."""
+        if self.tested == attempt_id:
+            self.tested = None
+
+    def may_train(self, slot: Slot) -> bool:
+        """Return True if a slot may begin its next interval: no other attempt is tested or about to be."""
+        if self.tested is not None:
+            return slot.request.attempt_id == self.tested
+        queue = self.queue
+        return not (queue and queue[0].assignment.alone and self._fits(queue[0]))
+
     def take(self) -> tuple[int, Request] | None:
-        """Return a free slot and the queued request that gets it, or None if the oldest one must wait.
+        """Return a free slot and the queued request that gets it, or None if all requests must wait.
 
         A request for another program waits until every slot is free; requests behind it do not overtake it.
+        An attempt that is to be trained alone waits until no slot trains; it is then answered that it is
+        next, so that its worker knows before the attempt can do harm, and gets a slot when it asks again.
         """
         self._queue = self.queue
-        while self._queue and len(self.occupied) < self.size:
-            request = self._queue[0]
-            if self.occupied and request.program != self.program:
-                return None
-            del self._queue[0]
-            if request.answer.set_running_or_notify_cancel():
-                self.program = request.program
-                return next(index for index in range(self.size) if index not in self.occupied), request
+        while self._queue and (request := self._next()) is not None:
+            self._queue.remove(request)
+            if not request.answer.set_running_or_notify_cancel():
+                continue
+            if request.assignment.alone and self.tested is None:
+                self.tested = request.attempt_id
+                request.answer.set_result(Outcome(0, done=False, metrics={}, queued=True, alone=True))
+                continue
+            self.program = request.program
+            return next(index for index in range(self.size) if index not in self.occupied), request
         return None
+
+    def _next(self) -> Request | None:
+        if self.tested is not None:
+            return next((one for one in self._queue if one.attempt_id == self.tested), None)
+        first = self._queue[0]
+        training = any(slot.training for slot in self.occupied.values())
+        return first if self._fits(first) and not (first.assignment.alone and training) else None
+
+    def _fits(self, request: Request) -> bool:
+        """Return True if there is a free slot of a request's program."""
+        return not self.occupied or (len(self.occupied) < self.size and request.program == self.program)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Files that no row of the ledger refers to: orphaned checkpoints, Ray Tune's state, compiled programs.
 
-A driver that dies between a commit and the deletion that the commit allows leaves an orphaned checkpoint.
+A driver that dies between a commit and the deletion that the commit allows leaves an orphaned checkpoint, and
+so does a worker that dies between its upload and its report.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
+
+YOUNG_SECONDS = 3600.0
+"""Age up to which a checkpoint in the store may still be about to be reported."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,12 @@ class Garbage:
     """A file or folder that can be deleted.
 
     Attributes:
-        path: of the file or folder.
+        path: of the file or folder; of a checkpoint in the store, its URL.
         why: why it is not needed, in a few words.
         bytes: total size of its files.
     """
 
-    path: Path
+    path: str
     why: str
     bytes: int
 
@@ -38,14 +43,32 @@ def garbage_of(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
     ]
     if (state := paths.ray / sweep_id).is_dir():
         paths_and_reasons.append((state, "Ray Tune's own state, which is never read"))
-    return [Garbage(path, why, size(path)) for path, why in paths_and_reasons]
+    local = [Garbage(str(path), why, size(path)) for path, why in paths_and_reasons]
+    return [*local, *stored_garbage(ledger, sweep_id, paths)]
+
+
+def stored_garbage(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
+    """Return the checkpoints of a sweep in the store that no row refers to and no worker may be writing.
+
+    Raises:
+        NoStore: the store cannot be read.
+    """
+    if not paths.store:
+        return []
+    url = f"{paths.store.rstrip('/')}/{ledger.id}/{sweep_id}"
+    known = {f"{row.trial_key}/{Path(row.path).name}" for row in ledger.checkpoints(sweep_id)}
+    return [
+        Garbage(found.url, "a checkpoint in the store that no trial refers to", found.bytes)
+        for found in store.stored(url)
+        if found.url.removeprefix(f"{url}/") not in known and found.age > YOUNG_SECONDS
+    ]
 
 
 def compiled_programs(paths: Paths) -> list[Garbage]:
     """Return the compilation cache, if it is under the root; without it the next sweep compiles again."""
     folder = paths.compilations
     is_own = folder.is_dir() and folder.is_relative_to(paths.root)
-    return [Garbage(folder, "compiled programs", size(folder))] if is_own else []
+    return [Garbage(str(folder), "compiled programs", size(folder))] if is_own else []
 
 
 def unknown_sweeps(ledger: Ledger, paths: Paths) -> list[Path]:
@@ -102,6 +125,18 @@ def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
     known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
     for path in _unknown(folder, known):
         delete(path)
+
+
+def collect(garbage: Garbage) -> None:
+    """Delete garbage on this machine or in the store.
+
+    Raises:
+        NoStore: the store cannot be written to.
+    """
+    if "://" in garbage.path:
+        store.delete(garbage.path)
+    else:
+        delete(Path(garbage.path))
 
 
 def delete(path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Every task of the registry keeps the promises of `trainables.data.contract`, and the contract can fail."""
+"""Every task of the registry keeps the contract of tasks, and a task that breaks it is reported."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +30,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_task_of_ours_has_small_options() -> None:
-    ours = {name for name, task in TASKS.items() if type(task).__module__.startswith("trainables.")}
-    assert SMALL.keys() == ours
+def test_every_task_of_this_package_has_small_options() -> None:
+    own_names = {name for name, task in TASKS.items() if type(task).__module__.startswith("trainables.")}
+    assert SMALL.keys() == own_names
+
+
+def test_using_a_task_imports_no_jax() -> None:
+    """A search-space file is validated in milliseconds: its task does not import JAX."""
+    code = (
+        "import sys\n"
+        "from trainables.tasks import TASKS\n"
+        "for name, task in TASKS.items(): assert task.name == name\n"
+        "print([module for module in sys.modules if module.split('.')[0] in {'jax', 'flax', 'optax'}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -52,8 +66,8 @@ def test_progress_is_reported_and_a_cached_load_is_silent(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_test_split_is_read_when_asked_for(name: str, folder: Path) -> None:
-    """A damaged test file stops nobody before test is read, and is then found and built again."""
+def test_the_test_split_is_read_when_it_is_used(name: str, folder: Path) -> None:
+    """A damaged test split is noticed when it is read, and is then built again."""
     TASKS[name].load(SMALL.get(name, {}), folder)
     entries = list((folder / ".cache").glob(f"{name}-*/test.inputs.npy"))
     contents = [path.read_bytes() for path in entries]
@@ -88,7 +102,7 @@ def test_missing_data_is_refused_with_what_to_fetch(name: str, tmp_path: Path) -
 
 
 class Parity(Task):
-    """A whole task of somebody else's: is the number of ones odd?"""
+    """A whole task of another package: is the number of ones odd?"""
 
     name = "parity"
     title = "Parity of a row of bits"
@@ -109,7 +123,7 @@ class Parity(Task):
         return Encoding(Signature("class", 2, 3, 1, 8), {"validation": 0.5, "test": 0.5}, 0.69)
 
 
-def test_a_task_of_somebody_else_passes(tmp_path: Path) -> None:
+def test_a_task_of_another_package_passes(tmp_path: Path) -> None:
     assert violations(Parity(), {"examples": 20}, tmp_path) == []
 
 
@@ -165,7 +179,7 @@ class Loud(Parity):
 
 
 def test_the_contract_sees_manners(tmp_path: Path) -> None:
-    found = violations(Loud(), {}, tmp_path)
-    assert "check must write nothing" in found
-    assert "an unknown option must be refused" in found
-    assert "the test split must not be opened before it is asked for" in found
+    broken_rules = violations(Loud(), {}, tmp_path)
+    assert "check must write nothing" in broken_rules
+    assert "an unknown option must be refused" in broken_rules
+    assert "the test split must not be opened before it is used" in broken_rules

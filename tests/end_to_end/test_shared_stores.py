@@ -138,7 +138,7 @@ def test_the_same_sweep_over_shared_stores(
     assert code == 0, output
     kept = {each["Key"].rpartition("/")[0] for each in client.list_objects_v2(Bucket="sweeps")["Contents"]}
     assert kept == {
-        f"checkpoints/{sweep.id}/{row.trial_key}/{Path(row.path).name}"
+        f"checkpoints/{ledger.id}/{sweep.id}/{row.trial_key}/{Path(row.path).name}"
         for row in ledger.checkpoints(sweep.id)
     }
     database = (stores.folder / "postgres-password").read_text().strip()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import subprocess
+import sys
 
 import pytest
 
-from orchestrator.config import load
-from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import TrialRecord
-from orchestrator.training.engine_cache import EngineCache
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
-from trainables.engine import Engine
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
@@ -42,23 +40,30 @@ def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None
     trials = ledger.trials(record.id)
     assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
     assert len(trials) == 11
-    arguments = [part for part in EIGHT[1:] if part not in ("--set", "--profile", "laptop")]
-    sweep = load(Path(EIGHT[0]), profile="laptop", overrides=arguments, gpus=1)
-    engine = EngineCache().engine(sweep.settings(trials[0].params, 0), str(commands.shared / "data"))
     for trial in trials[:8:3]:
-        _assert_alone(engine, sweep, ledger, trial)
+        _assert_alone(commands, trial)
     busy = [report.metrics["slots/busy"] for report in ledger.reports(record.id)]
     assert all(0 <= share <= 1 for share in busy)
     assert max(busy) > 0.5
 
 
-def _assert_alone(engine: Engine, sweep: SweepConfig, ledger: Ledger, trial: TrialRecord) -> None:
-    engine.admit(0, sweep.settings(trial.params, trial.seed))
-    for report in ledger.reports(trial.key):
-        alone = engine.advance({0: sweep.training.interval})[0]
-        assert alone.step == report.step
-        assert alone.loss == pytest.approx(report.metrics["train/loss"], rel=1e-5)
-    engine.evict(0)
+def _assert_alone(commands: Commands, trial: TrialRecord) -> None:
+    """Export a trial and train it by itself: every recorded value must come out again, to the last digit."""
+    folder = commands.folder / trial.key
+    code, output = commands.run("export", trial.key, "--to", str(folder), **DEVICE)
+    assert code == 0, output
+    done = subprocess.run(
+        [str(folder / "run.sh"), "--data", str(commands.shared / "data")],
+        env={
+            **os.environ,
+            "PYTHON": sys.executable,
+            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands) -> None:

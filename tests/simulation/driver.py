@@ -24,6 +24,7 @@ from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
 from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
 from tests.simulation.kernel import Exited, Kernel, Process
@@ -161,8 +162,10 @@ class Driver:
         def tick() -> None:
             session.check_limits()
             nudge()
+            delete()
             if (reason := claim.departure.reason) and session.stopped is None:
                 session.stop(f"stopped by {reason}", "INTERRUPTED")
 
-        self.tune.run(tick)
+        with deleting(claim.lease) as delete:
+            self.tune.run(tick)
         return session.stopped

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
+from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import Variant
 from tests.simulation.tracking import Run
 from tests.simulation.training import value_of
+from trainables.checkpoint import MANIFEST
 
 
 class Violation(Exception):
@@ -150,6 +154,35 @@ def check_work(sweep: SweepConfig, outcome: Outcome, kills: int) -> None:
         require(
             trained <= most, "work", f"{trial.key} trained {trained} steps, {most} at most with {kills} kills"
         )
+
+
+def check_checkpoints(ledger: Ledger, sweep_id: str, paths: Paths, objects: Mapping[str, bytes]) -> None:
+    """Check that the checkpoints of the ledger exist, each as it was recorded, and that none other does."""
+    rows = ledger.checkpoints(sweep_id)
+    if paths.store is None:
+        found = {str(folder) for folder in paths.checkpoints(sweep_id).glob("*/*")}
+        contents = {row.path: (Path(row.path) / MANIFEST).read_bytes() for row in rows if row.path in found}
+    else:
+        names = {row.path: _object_name(ledger, sweep_id, paths, row) for row in rows}
+        found = {name.rpartition("/")[0] for name in objects}
+        contents = {row.path: objects.get(f"{names[row.path]}/{MANIFEST}", b"") for row in rows}
+        require(not found - set(names.values()), "garbage", f"left: {sorted(found - set(names.values()))}")
+        found = {row.path for row in rows if names[row.path] in found}
+    wanted = {row.path for row in rows}
+    require(
+        not wanted - found,
+        "checkpoints",
+        f"the ledger refers to {sorted(wanted - found)}, which do not exist",
+    )
+    require(not found - wanted, "garbage", f"left: {sorted(found - wanted)}")
+    for row in rows:
+        digest = hashlib.sha256(contents[row.path]).hexdigest()
+        require(digest == row.digest, "checkpoints", f"{row.path} has another content than was recorded")
+
+
+def _object_name(ledger: Ledger, sweep_id: str, paths: Paths, row: CheckpointRecord) -> str:
+    url = str(paths.stored(ledger.id, sweep_id, row.trial_key))
+    return f"{url.removeprefix('simulated://')}/{Path(row.path).name}"
 
 
 def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> None:

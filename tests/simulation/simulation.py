@@ -12,6 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from orchestrator.upkeep.orphans import collect, garbage_of
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.cluster import Actor, Cluster, Node
@@ -23,7 +25,7 @@ from tests.simulation.invariants import Finished, Holders, Outcome, Violation
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.store import URL, Store
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
-from tests.simulation.system import Machine
+from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
@@ -169,8 +171,28 @@ class _Simulation:
             process = self._start_driver()
             while process.alive:
                 self._kernel.sleep(5.0)
-            if self._kernel.errors or (process.code == 0 and not self._pending()):
+            if self._kernel.errors:
                 return
+            if process.code == 0 and not self._pending():
+                self._collect_garbage()
+                return
+
+    def _collect_garbage(self) -> None:
+        """Do what `gc` does, and check that exactly what the ledger refers to is left."""
+        kernel, (machine, *_) = self._kernel, self._machines
+        process = kernel.task.process
+        ledger = self._database.ledger(process, SimulatedSystem(kernel, machine, process))
+        self._calm()
+        paths = Paths(machine.root / "mlruns", store=URL if self._result.variant.is_server else None)
+        for garbage in garbage_of(ledger, self._sweep.id, paths):
+            kernel.trace(f"collects {garbage.path}")
+            collect(garbage)
+        invariants.check_checkpoints(ledger, self._sweep.id, paths, self._store.objects)
+
+    def _calm(self) -> None:
+        """End every outage."""
+        for what in (self._store, self._database, self._mlflow):
+            what.down = False
 
     def _pending(self) -> int:
         """Return how many events wait for MLflow."""

@@ -161,7 +161,7 @@ def test_whole_or_absent_whatever_fails(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
-    """What stands in a manifest is what another program needs to verify the files."""
+    """A manifest holds what another program needs to verify the files."""
     folder = _saved(tmp_path / "a").folder
     document = json.loads((folder / "manifest.json").read_text())
     claim = document["files"]["arrays.npz"]

@@ -1,17 +1,20 @@
-"""A checkpoint answers as the engine that trained it evaluates, whole and step by step."""
+"""A checkpoint answers as the engine that trained it evaluates; what is no example is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.trainables.checkpoints import LISTOPS, saved, settings
-from trainables.data.task import TaskData
+from trainables.data.characters import Characters
+from trainables.data.task import END, UNKNOWN, Signature, TaskData
 from trainables.errors import Refusal
-from trainables.inference import Predictor
+from trainables.inference import Predictor, Reader
 from trainables.tasks import TASKS
+from trainables.tasks.listops import parsed
 from trainables.tasks.listops_rule import CLOSE, CLOSE_TOKEN, FIRST_DIGIT, FIRST_OPERATOR, OPERATORS
 
 
@@ -91,3 +94,85 @@ def test_answers_do_not_depend_on_company(listops: tuple[Predictor, TaskData, di
     together = predictor.predict(texts)["probabilities"]
     apart = [predictor.predict([text])["probabilities"][0] for text in texts]
     np.testing.assert_allclose(together, apart, rtol=1e-5)
+
+
+EXPRESSIONS = Reader(TASKS["listops"], Signature("class", 10, 18, 1, 12), "")
+PAIRS = Reader(TASKS["retrieval"], Signature("class", 2, 6, 1, 5, towers=2), "abc")
+TOKENS = Reader(TASKS["copy"], Signature("steps", 9, 10, 1, 4), "")
+NUMBERS = Reader(TASKS["adding"], Signature("value", 1, None, 2, 3), "")
+
+
+def test_every_task_of_texts_reads_its_own_example() -> None:
+    """The example of a model card is one that the model takes."""
+    for name, task in TASKS.items():
+        if name in TASKS and task.texts:
+            signature = Signature("class", 2, 300, 1, 100, towers=len(task.texts))
+            sequences = Reader(task, signature, "abcdefghij ").read(task.texts)
+            assert [sequence[-1] for sequence in sequences] == [END] * len(task.texts), name
+    assert parsed(TASKS["listops"].texts[0])[1] == 9
+
+
+def test_expressions_read_with_and_without_parentheses() -> None:
+    """Long Range Arena's binary brackets say nothing that the operators do not."""
+    (bare,) = EXPRESSIONS.read("[MAX 2 9 ]")
+    (bracketed,) = EXPRESSIONS.read("( ( ( [MAX 2 ) 9 ) ] )")
+    np.testing.assert_array_equal(bare, bracketed)
+
+
+def test_pairs_read_as_they_are_encoded() -> None:
+    """Characters by their place, strange ones unknown, cut off so that the end fits."""
+    first, second = PAIRS.read(("ab?", "cccccccc"))
+    assert first.tolist() == [3, 4, UNKNOWN, END]
+    assert second.tolist() == [5, 5, 5, 5, END]
+
+
+def test_padding_keeps_the_true_lengths() -> None:
+    """Rows that fill up the shape do not change the given ones."""
+    inputs, lengths = NUMBERS.padded([NUMBERS.read([[0.5, 1]])], 2)
+    assert inputs.shape == (2, 3, 2)
+    assert lengths.tolist() == [1, 1]
+    inputs, lengths = PAIRS.padded([PAIRS.read(("a", "bb"))], 1)
+    assert inputs.tolist() == [[[3, END, 0, 0, 0], [4, 4, END, 0, 0]]]
+    assert lengths.tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("reader", "example", "said"),
+    [
+        (EXPRESSIONS, "[MAX 2 9", "must be a ListOps expression"),
+        (EXPRESSIONS, "[MAX 2 ten ]", "unknown token 'ten'"),
+        (EXPRESSIONS, "", "must be a ListOps expression"),
+        (EXPRESSIONS, "[MAX 1 2 3 4 5 6 7 8 9 0 ]", "at most 11 tokens"),
+        (EXPRESSIONS, 7, "must be a text"),
+        (EXPRESSIONS, ("[MAX 2 9 ]", "[MAX 2 9 ]"), "must be a text"),
+        (PAIRS, ("a",), "must be a pair of texts"),
+        (TOKENS, [1, 2, 10], "tokens 0 to 9"),
+        (TOKENS, [1, 2.5], "tokens 0 to 9"),
+        (TOKENS, [[1], [2]], "shape (2, 1)"),
+        (NUMBERS, [[0.5, np.nan]], "finite numbers"),
+        (NUMBERS, [[0.5, 1]] * 4, "1 to 3 steps"),
+        (NUMBERS, [], "1 to 3 steps"),
+        (NUMBERS, "0.5", "an array"),
+    ],
+)
+def test_what_is_no_example_is_refused(reader: Reader, example: Any, said: str) -> None:
+    """In words that name what must hold, and never with another exception."""
+    with pytest.raises(Refusal) as caught:
+        reader.read(example)
+    assert said in str(caught.value)
+
+
+def test_characters_are_kept_with_the_data(tmp_path: Path) -> None:
+    """The characters of retrieval's tokens are kept, and reproduce the stored rows."""
+    options = {"source": "pydoc", "passage": 32, "pairs": 40, "held_out": 4}
+    data = TASKS["retrieval"].load(options, tmp_path)
+    names = dict(enumerate(data.characters, 3))
+    reader = Reader(TASKS["retrieval"], data.signature, data.characters)
+    split = data.train
+    pair = [
+        "".join(names[token] for token in row[: length - 1].tolist())
+        for row, length in zip(split.inputs[0], split.lengths[0], strict=True)
+    ]
+    for sequence, row, length in zip(reader.read(pair), split.inputs[0], split.lengths[0], strict=True):
+        np.testing.assert_array_equal(sequence, row[:length])
+    assert Characters(data.characters).size == data.signature.vocabulary

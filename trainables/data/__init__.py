@@ -1,1 +1,1 @@
-"""What tasks are made of: the contract, the cache, the readers of published formats."""
+"""The parts that tasks share: their contract, the cache, the readers of published formats."""

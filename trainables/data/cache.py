@@ -1,8 +1,8 @@
 """Arrays encoded once and memory-mapped afterwards.
 
 An entry is a folder `<task>-<key>` with one `.npy` file an array and a `manifest.json` that names their sizes
-and SHA-256 sums. It is staged beside its place and moved there whole, under a lock, so that a reader sees all
-of it or nothing. Every array is verified when it is opened; an entry that fails is built again.
+and SHA-256 sums. It is staged beside its final folder and renamed under a lock, so that a reader sees a whole
+entry or none. Every array is verified when it is opened; a damaged entry is built again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMAT = 1
 
 
 class Writer:
-    """Hands out the arrays of an entry that is being built."""
+    """Creates the arrays of an entry that is being built."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Writer:
         self.array(name, values.shape, values.dtype)[...] = values
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """Flush the arrays and return the size in bytes and the sum of each file, by file name."""
+        """Flush the arrays; return the size in bytes and the SHA-256 of each file, by file name."""
         for array in self._arrays.values():
             array.flush()
         names = sorted(f"{name}.npy" for name in self._arrays)
@@ -59,9 +59,9 @@ class Cache:
     Args:
         root: folder of all entries.
         task: first part of the entry's name.
-        key: what the content depends on; JSON values.
+        key: everything that the content depends on; JSON values.
         build: writes the arrays and returns facts (JSON values) to be kept beside them.
-        report: progress, called with "waiting for another process" while another one builds.
+        report: called with progress; with "waiting for another process" while another process builds.
 
     Raises:
         Refusal: `root` cannot be written.
@@ -83,16 +83,16 @@ class Cache:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What `build` returned."""
+        """The facts that `build` returned."""
         return self._manifest["facts"]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content: of every array's name and sum."""
+        """SHA-256 of the content: of the name and the sum of every array."""
         return _digest(self._manifest["files"])
 
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
-        """Open arrays read-only, each verified first; build the entry again if one is damaged."""
+        """Open arrays read-only, having verified them; build the entry again if one is damaged."""
         wanted = [f"{name}.npy" for name in names]
         if not all(self._sound(name) for name in wanted):
             self._manifest = self._make(damaged=True)
@@ -101,11 +101,11 @@ class Cache:
     def _sound(self, name: str) -> bool:
         path = self._folder / name
         expected = self._manifest["files"][name]
-        # The size first: it tells a truncated file without reading gigabytes.
+        # The size first: it reveals a truncated file without reading gigabytes.
         return path.is_file() and path.stat().st_size == expected["bytes"] and _measured(path) == expected
 
     def _read(self) -> dict[str, Any] | None:
-        """Return the manifest if there is a whole one."""
+        """Return the manifest, or None if it is missing or damaged."""
         try:
             manifest = json.loads((self._folder / _MANIFEST).read_text())
             return manifest if manifest["digest"] == _manifest_digest(manifest) else None
@@ -126,7 +126,7 @@ class Cache:
 
     def _built(self) -> dict[str, Any]:
         stage = self._folder.with_name(f"{self._folder.name}.stage")
-        # Holding the lock, nobody else is building: what stands here was left by a process that died.
+        # This process holds the lock, so an existing stage was left behind by a process that died.
         shutil.rmtree(stage, ignore_errors=True)
         stage.mkdir()
         try:
@@ -135,7 +135,7 @@ class Cache:
             manifest = {"facts": facts, "files": writer.close()}
             manifest["digest"] = _manifest_digest(manifest)
             (stage / _MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-            # A damaged entry goes first; other readers keep the pages they have mapped.
+            # A damaged entry is removed first; other readers keep the pages that they have mapped.
             shutil.rmtree(self._folder, ignore_errors=True)
             stage.replace(self._folder)
         finally:
@@ -163,10 +163,10 @@ class Cache:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Return a digest of files, by their content, and of whole folders, by what they list.
+    """Return a digest of the content of files and of the listings of folders.
 
-    Of what a folder holds only names, sizes and modification times are taken: there may be 200,000 files of
-    18 GB in all, and their content is in the digest of the encoded arrays.
+    A listing has names, sizes and modification times: a folder may hold 200,000 files of 18 GB in all, whose
+    content the digest of the encoded arrays covers.
     """
     total = hashlib.sha256()
     for path in paths:

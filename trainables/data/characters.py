@@ -1,4 +1,4 @@
-"""Text as character numbers, with one table look-up a text."""
+"""Text as character numbers, by one table look-up a text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Characters:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], least: int = 1) -> Characters:
-        """Return the characters counted `least` times or more, the most frequent first."""
+        """Return the characters that are counted at least `least` times, the most frequent first."""
         kept = (character for character, number in counts.items() if number >= least)
         return cls("".join(sorted(kept, key=lambda character: (-counts[character], character))))
 

@@ -1,14 +1,17 @@
-"""Reads CIFAR-10 in its two published forms, binary records and Python batches.
+"""Reads CIFAR-10 in its two published formats, binary records and Python batches.
 
-A Python batch is a pickle. It is read by an unpickler written in Python that builds plain values only: what
-the file says of its array is written down and looked at. The unpickler in C and NumPy's own `__setstate__`
-trust what they are given: a damaged file would end the process.
+A Python batch is a pickle. Its sizes are checked before it is unpickled, and the unpickler builds plain
+values only: what the file says of its array is recorded and then checked. The unpickler and NumPy's
+`__setstate__` trust sizes and shapes: a damaged file could fill the memory or end the process.
 """
 
 from __future__ import annotations
 
-# The published Python batches are pickles; `_PlainValues` is the only way one is opened here.
+import io
+
+# The published Python batches are pickles; `_PlainValues` is the only way in which one is opened.
 import pickle
+import pickletools
 import reprlib
 from pathlib import Path
 from typing import Any
@@ -21,19 +24,20 @@ IMAGE_BYTES = 3 * 32 * 32
 CLASSES = 10
 _RECORD = 1 + IMAGE_BYTES
 _AGAIN = "Fetch the file again."
+_MEMO_WRITES = ("PUT", "BINPUT", "LONG_BINPUT")
 _BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
-FORMS = {"cifar-10-batches-bin": ".bin", "cifar-10-batches-py": ""}
-"""The folder of each form, and how its files end."""
+FORMATS = {"cifar-10-batches-bin": ".bin", "cifar-10-batches-py": ""}
+"""The folder of each format, and the suffix of its files."""
 
 
 def batches(folder: Path) -> tuple[Path, ...] | None:
-    """Return the six batches, test last, of the first form that is there, or None.
+    """Return the six batches, test last, of the first format whose folder exists, or None.
 
     Raises:
-        BadData: a form's folder is there, but one of its files is not, or it is empty.
+        BadData: a file in the folder of a format is missing or empty.
     """
-    for name, suffix in FORMS.items():
+    for name, suffix in FORMATS.items():
         if (folder / name).is_dir():
             paths = tuple(folder / name / f"{batch}{suffix}" for batch in _BATCHES)
             for path in paths:
@@ -48,7 +52,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a batch: pixels (n, 1024, 3) uint8, row after row, and labels (n,) int32.
 
     Raises:
-        BadData: it is truncated, in another form, empty, or has a label out of range.
+        BadData: it is truncated, in another format, empty, or has a label out of range.
     """
     planes, labels = _binary(path) if path.suffix == ".bin" else _python(path)
     if not len(labels):
@@ -77,26 +81,37 @@ def _binary(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    with path.open("rb") as file:
-        try:
-            content = _PlainValues(file, encoding="bytes").load()
-        except Exception as error:
-            # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
-            got = str(error) or type(error).__name__
-            raise BadData(str(path), "must be a whole Python batch of CIFAR-10", got, _AGAIN) from error
-    labels = _labels(path, content)
-    rows = content[b"data"].bytes_of((len(labels), IMAGE_BYTES))
+    content = path.read_bytes()
+    try:
+        _check_sizes(content)
+        batch = _PlainValues(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:
+        # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
+        got = str(error) or type(error).__name__
+        raise BadData(str(path), "must be a whole Python batch of CIFAR-10", got, _AGAIN) from error
+    labels = _labels(path, batch)
+    rows = batch[b"data"].bytes_of((len(labels), IMAGE_BYTES))
     if rows is None:
         must = f"must hold {len(labels)} rows of {IMAGE_BYTES} bytes"
-        raise BadData(str(path), must, str(content[b"data"]), _AGAIN)
+        raise BadData(str(path), must, str(batch[b"data"]), _AGAIN)
     return np.frombuffer(rows, np.uint8).reshape(-1, IMAGE_BYTES), labels
 
 
-def _labels(path: Path, content: Any) -> np.ndarray:
-    found = content if isinstance(content, dict) else {}
-    labels = found.get(b"labels")
-    if not isinstance(found.get(b"data"), _Array) or not isinstance(labels, list):
-        got = f"the keys {reprlib.repr(list(found))}" if found else type(content).__name__
+def _check_sizes(content: bytes) -> None:
+    """Raise an exception if a pickle declares more bytes than it has, or a memo larger than itself.
+
+    The unpickler allocates what a pickle declares before it reads the rest.
+    """
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in _MEMO_WRITES and isinstance(argument, int) and argument > len(content):
+            raise pickle.UnpicklingError(f"it asks for a memo of {argument:,} values")
+
+
+def _labels(path: Path, batch: Any) -> np.ndarray:
+    entries = batch if isinstance(batch, dict) else {}
+    labels = entries.get(b"labels")
+    if not isinstance(entries.get(b"data"), _Array) or not isinstance(labels, list):
+        got = f"the keys {reprlib.repr(list(entries))}" if entries else type(batch).__name__
         raise BadData(str(path), "must hold the data and labels of CIFAR-10", got, _AGAIN)
     if not all(type(label) is int and abs(label) < 2**31 for label in labels):
         raise BadData(str(path), "must hold whole numbers as labels", reprlib.repr(labels), _AGAIN)
@@ -104,11 +119,14 @@ def _labels(path: Path, content: Any) -> np.ndarray:
 
 
 class _Recorded:
-    """What a pickle says of a NumPy object: how it is made, and the state that it is given."""
+    """What a pickle says of a NumPy object: the arguments it is made with, and the state it is given."""
+
+    # A pickle may make an object without calling `__init__`.
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
-        self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -122,29 +140,36 @@ class _Array(_Recorded):
     """`numpy._reconstruct(...)`, filled with (version, shape, dtype, column by column?, bytes)."""
 
     def bytes_of(self, shape: tuple[int, int]) -> bytes | None:
-        """Return the bytes of a uint8 array of this shape, row by row; None if it is another."""
+        """Return the bytes of a uint8 array of this shape, row by row; None if the array is another."""
         if not isinstance(self.state, tuple) or len(self.state) != 5:
             return None
-        _, told, dtype, by_columns, content = self.state
-        if told != shape or not isinstance(dtype, _Dtype) or dtype.arguments[:1] not in ((b"u1",), ("u1",)):
+        _, own_shape, dtype, by_columns, content = self.state
+        if (
+            own_shape != shape
+            or not isinstance(dtype, _Dtype)
+            or dtype.arguments[:1] not in ((b"u1",), ("u1",))
+        ):
             return None
         whole = isinstance(content, bytes) and len(content) == shape[0] * shape[1]
         return content if whole and by_columns in (False, 0) else None
 
     def __str__(self) -> str:
-        """Return its shape and the code of its dtype, as far as the file tells them."""
-        told = self.state if isinstance(self.state, tuple) else ()
-        shape, dtype = (*told[1:3], None, None)[:2]
+        """Return its shape and the code of its dtype, as far as the file has them."""
+        state = self.state if isinstance(self.state, tuple) else ()
+        shape, dtype = (*state[1:3], None, None)[:2]
         code = dtype.arguments[0] if isinstance(dtype, _Dtype) and dtype.arguments else dtype
         return f"shape {reprlib.repr(shape)}, dtype {reprlib.repr(code)}"
 
 
-# The unpickler in C can be made to crash, or to fill the memory, by bytes that are no pickle.
-class _PlainValues(pickle._Unpickler):
-    """Unpickles built-in values, and what is said of NumPy arrays; refuses any other name."""
+class _PlainValues(pickle.Unpickler):
+    """Unpickles built-in values and records what is said of NumPy arrays; refuses every other name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for one of the three names that an array needs."""
+        """Return the stand-in for one of the three names that an array needs.
+
+        Raises:
+            UnpicklingError: the pickle asks for any other name.
+        """
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return _Array
         if module == "numpy" and name in ("ndarray", "dtype"):

@@ -1,4 +1,4 @@
-"""What every task promises, checked on a task of ours or of anybody's.
+"""The contract of tasks, checked on any task, of this package or of another.
 
 assert violations(MyTask(), {"examples": 100}, Path("data")) == []
 """
@@ -20,7 +20,7 @@ _NO_OPTION = "no_such_option"
 
 
 def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return every promise that a task breaks, in words; an empty list is good.
+    """Return every rule that a task breaks, in words; an empty list if it breaks none.
 
     Args:
         task: the task.
@@ -28,7 +28,7 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
         folder: the data folder; the encoded arrays are left in its cache.
 
     Raises:
-        Refusal: the options or the data are not good enough to check anything.
+        Refusal: the options or the data are refused, so that nothing can be checked.
     """
     before = _entries(folder)
     broken = list(_declarations(task, folder))
@@ -37,7 +37,7 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
         broken.append("check must write nothing")
     data = task.load(options, folder)
     if "test" in vars(data):
-        broken.append("the test split must not be opened before it is asked for")
+        broken.append("the test split must not be opened before it is used")
     for split in SPLITS:
         broken += [f"{split}: {must}" for must in _shapes(data.signature, getattr(data, split))]
     if not broken:
@@ -90,7 +90,7 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
     for name in SPLITS:
         yield from (f"{name}: {must}" for must in _values(signature, getattr(data, name)))
     if signature.output == "class" and _class_after_class(data.validation.targets):
-        yield "validation must be mixed, for a report may read only its first examples"
+        yield "validation must be mixed, because a report may read only its first examples"
     rows = {name: _digests(getattr(data, name).inputs) for name in SPLITS}
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         if shared := rows[one] & rows[other]:
@@ -98,7 +98,7 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
     if len(data.digest) != 64:
         yield "digest must be a SHA-256"
     if not data.source or (not data.comparable and not data.note):
-        yield "source must be said, and a note why it does not compare if it does not"
+        yield "source must be given, and a note with the reason if scores do not compare"
     if set(data.chance) != {"validation", "test"} or not all(np.isfinite(list(data.chance.values()))):
         yield "chance must name validation and test"
     if data.trivial_loss < 0:
@@ -124,7 +124,7 @@ def _values(signature: Signature, split: Split) -> Iterator[str]:
 
 
 def _class_after_class(targets: np.ndarray) -> bool:
-    """Tell whether targets (n,) stand sorted by class, where chance would hardly sort them."""
+    """Return True if targets (n,) are sorted by class although enough of them were drawn to be mixed."""
     classes = len(np.unique(targets))
     changes = np.count_nonzero(np.diff(targets))
     return bool(len(targets) > 5 * classes and changes < classes)

@@ -1,4 +1,4 @@
-"""Seeded work in chunks, the same whatever the number of processes."""
+"""Seeded work in chunks, whose results do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -26,8 +26,8 @@ def in_order(
 
     Args:
         function: a module-level function; its result may depend on its chunk alone.
-        chunks: may be endless; only a few are taken ahead.
-        processes: workers to start; with 1 the work is done in this process.
+        chunks: may be endless; only a few are taken in advance.
+        processes: workers to start; if 1, this process does the work.
     """
     if processes == 1:
         yield from map(function, chunks)

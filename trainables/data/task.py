@@ -1,14 +1,15 @@
-"""What a task is: three disjoint splits in one shape, a metric, a chance level, and where it all came from.
+"""The contract of a task: three disjoint splits in one shape, a metric, a chance level, and a source.
 
-A task subclasses `Task` with two methods: `find` says cheaply which source would be used, `encode` writes
-that source's arrays once. Everything between (checked options, the cache, lazily opened splits, digests) is
-here.
+A task subclasses `Task` with two methods: `find` returns cheaply which source would be used, and `encode`
+writes that source's arrays once. `Task` does the rest: checked options, the cache, lazily opened splits,
+digests.
 
 Letters: n examples, L length, F features a step, C classes.
 """
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,8 +20,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from trainables.data.cache import Cache, Writer, fingerprint
-from trainables.data.options import completed
-from trainables.data.remote import Remote
 from trainables.errors import Refusal
 from trainables.settings import Option
 
@@ -38,7 +37,10 @@ PAD, UNKNOWN, END = 0, 1, 2
 """Token numbers that every vocabulary starts with: padding, an unknown token, the end of the sequence."""
 
 SPECIALS = 3
-"""Number of reserved tokens; a task's own start here."""
+"""Number of reserved tokens; the first token of a task's own."""
+
+LARGEST = 2**32 - 1
+"""The largest integer that an option may have: every seed, and more examples than any data set has."""
 
 
 class Scale(NamedTuple):
@@ -58,7 +60,7 @@ IDENTITY = Scale()
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything a model must know of a task's arrays.
+    """Everything that a model must know about a task's arrays.
 
     Attributes:
         output: what is predicted.
@@ -68,7 +70,7 @@ class Signature:
         length: L, the padded length of every sequence.
         towers: sequences an example has: 1, or 2 for pairs.
         scale: maps stored numbers to model inputs; ignored for tokens.
-        metric: what validation and test are scored by.
+        metric: the score of validation and test.
     """
 
     output: Output
@@ -82,7 +84,7 @@ class Signature:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Signature:
-        """Return the signature of which `asdict` made a document."""
+        """Return the signature that `asdict` turned into a document."""
         shift, factor = document["scale"]
         return Signature(**{**document, "scale": Scale(tuple(shift), tuple(factor))})
 
@@ -106,16 +108,58 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Remote:
+    """One published file that can be fetched.
+
+    Attributes:
+        url: its address.
+        place: path in the data folder: of the file, or of the folder unpacked from an archive.
+        sha256: its published sum, or None if none is published.
+        size: its size in bytes, or None if it is not published.
+        inside: for an archive, the folder in it that becomes `place`; "" for all of it, None for a file
+            that is not unpacked.
+        unpacked: largest size of the unpacked part, in bytes.
+        members: largest number of files and folders of the unpacked part.
+    """
+
+    url: str
+    place: str
+    sha256: str | None
+    size: int | None
+    inside: str | None = None
+    unpacked: int = 0
+    members: int = 0
+
+    @property
+    def name(self) -> str:
+        """File name at the end of the URL."""
+        return self.url.rsplit("/", 1)[-1]
+
+
+def long_range_arena(inside: str, place: str, *, unpacked: int, members: int) -> Remote:
+    """Return one folder of the archive of Long Range Arena, whose authors publish no sum."""
+    return Remote(
+        url="https://storage.googleapis.com/long-range-arena/lra_release.gz",
+        place=place,
+        sha256=None,
+        size=None,
+        inside=inside,
+        unpacked=unpacked,
+        members=members,
+    )
+
+
+@dataclass(frozen=True)
 class Source:
-    """Where a task's data would come from.
+    """The source that a task's data would come from.
 
     Attributes:
         phrase: one phrase for print, MLflow and the report.
-        comparable: whether its scores compare with the papers'.
-        note: why they do not, or what differs though they do; '' if nothing.
-        files: files and folders it is read from; empty for what is generated or embedded.
-        identity: digest of what is not in `files` (an embedded text).
-        kind: short name by which `encode` tells the sources of one task apart.
+        comparable: whether scores compare with the papers'.
+        note: why they do not, or what differs although they do; '' if nothing.
+        files: files and folders that are read; empty if the data is generated or embedded.
+        identity: digest of content that is not in `files` (an embedded text).
+        kind: short name by which `encode` distinguishes the sources of one task.
     """
 
     phrase: str
@@ -128,14 +172,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What `encode` found out beside the arrays it wrote.
+    """Facts about the arrays that `encode` wrote.
 
     Attributes:
         signature: of the arrays.
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
-        note: what a reader of the scores should know and `find` could not; '' if nothing.
-        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+        note: a remark for readers of the scores that `find` could not make; '' if none.
+        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
     """
 
     signature: Signature
@@ -151,16 +195,16 @@ class TaskData:
 
     Attributes:
         signature: of the arrays.
-        train: what gradients are taken on.
-        validation: what trials are compared on.
+        train: the split that gradients are computed on.
+        validation: the split that trials are compared on.
         open_test: opens the test split; nothing of it is read before.
-        source: where it came from, one phrase.
+        source: the source in one phrase.
         comparable: whether scores compare with the papers'.
-        note: why not, or what to know; '' if nothing.
+        note: why they do not, or another remark; '' if none.
         digest: SHA-256 of the content of all three splits.
         chance: the metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: the loss of the best constant answer, the line a training loss must fall under.
-        characters: what the tokens from `SPECIALS` on stand for, in order; '' unless they are characters.
+        trivial_loss: the loss of the best constant answer; a training loss must fall below it.
+        characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
     """
 
     signature: Signature
@@ -177,11 +221,11 @@ class TaskData:
 
     @cached_property
     def test(self) -> Split:
-        """The test split, opened at the first use."""
+        """The test split, opened when it is first used."""
         return self.open_test()
 
     def constant_answer(self, score: str) -> dict[str, float]:
-        """Return what the best constant answer scores on "validation" and on "test".
+        """Return the score of the best constant answer, on "validation" and on "test".
 
         Args:
             score: the task's metric, or "loss".
@@ -197,11 +241,11 @@ class Task(ABC):
     Attributes:
         name: its name in `TASKS` and in a search-space file.
         title: one line for `data list` and the reference page.
-        metric: what its splits are scored by.
-        options: the options a search-space file may give.
+        metric: the score of its splits.
+        options: the options that a search-space file may give.
         remotes: the published files that it reads.
-        texts: an example in words, one text a tower; empty where an example is numbers.
-        version: of the encoding; raise it when `encode` writes other arrays, or tells more, than before.
+        texts: an example as texts, one a tower; empty if an example is numbers.
+        version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
     name: ClassVar[str]
@@ -219,10 +263,10 @@ class Task(ABC):
 
     @abstractmethod
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say which source would be used, reading no more than headers.
+        """Return the source that would be used, reading no more than headers.
 
         Raises:
-            BadData: a file is missing, or is not what its name promises.
+            BadData: a file is missing, or is not in the format that its name promises.
         """
 
     @abstractmethod
@@ -237,35 +281,35 @@ class Task(ABC):
         """Return a text as `encode` writes it: (at most `length`,) token numbers, the end token included.
 
         Args:
-            text: of a task of texts.
+            text: one text of an example.
             length: L.
-            characters: of the task's data.
+            characters: `TaskData.characters` of the task.
 
         Raises:
-            Refusal: the text is none that the task asks about.
+            Refusal: the text is not an example of the task, or its examples are not texts.
         """
         raise Refusal(f"task {self.name}", "an example must be numbers", repr(text[:40]), "Give its array.")
 
     def validate(self, options: Mapping[str, Any]) -> None:  # noqa: B027 (most tasks have no such rule)
-        """Refuse options that are each legal but do not go together.
+        """Refuse options that are legal one by one but contradict each other.
 
         Raises:
-            Refusal: with the options named.
+            Refusal: names the options.
         """
 
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say which source would be used, in under half a second and with nothing written.
+        """Return the source that would be used, in under half a second and without writing anything.
 
         Raises:
             Refusal: an option is unknown or out of bounds.
-            BadData: a file is missing, or is not what its name promises.
+            BadData: a file is missing, or is not in the format that its name promises.
         """
         complete = completed(self.name, self.options, options)
         self.validate(complete)
         return self.find(complete, folder)
 
     def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
-        """Return the data, encoded into `folder/.cache` at the first call and memory-mapped afterwards.
+        """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
 
         Raises:
             Refusal: an option is unknown or out of bounds, asks for more data than the memory holds, or the
@@ -292,6 +336,41 @@ class Task(ABC):
         return _data(Cache(folder / ".cache", self.name, key, build, report), source)
 
 
+def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every declared option, defaults filled in, in the declared order.
+
+    Raises:
+        Refusal: an unknown name, another type than the default's, or a value out of bounds.
+    """
+    for name in given:
+        if name not in declared:
+            near = difflib.get_close_matches(name, declared, 1)
+            remedy = f"Did you mean {near[0]}?" if near else f"Options: {', '.join(declared) or 'none'}."
+            raise Refusal(f"task {task}: options.{name}", "must be an option of the task", repr(name), remedy)
+    return {
+        name: _value(task, name, option, given.get(name, option.default)) for name, option in declared.items()
+    }
+
+
+def _value(task: str, name: str, option: Option, value: Any) -> Any:
+    where = f"task {task}: options.{name}"
+    kind = type(option.default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise Refusal(
+            where, f"must be a value of type {kind.__name__}", repr(value), f"For example {option.default!r}."
+        )
+    if option.choices is not None and value not in option.choices:
+        legal = ", ".join(map(str, option.choices))
+        raise Refusal(where, f"must be one of {legal}", repr(value), option.summary)
+    if option.at_least is not None and value < option.at_least:
+        raise Refusal(where, f"must be at least {option.at_least}", repr(value), option.summary)
+    if kind is int and value > LARGEST:
+        raise Refusal(where, f"must be at most {LARGEST}", repr(value), option.summary)
+    return value
+
+
 def _silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
@@ -310,7 +389,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
         digest=cache.digest,
         chance=facts["chance"],
         trivial_loss=facts["trivial_loss"],
-        characters=facts.get("characters", ""),  # only what is made of characters has told them
+        characters=facts.get("characters", ""),  # entries of earlier versions do not have it
     )
 
 

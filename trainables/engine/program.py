@@ -5,9 +5,10 @@ Everything that differs between trials of one static choice is an argument, so a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -15,23 +16,61 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.counter import folded
-from trainables.data.task import Signature
-from trainables.engine.examples import Examples
-from trainables.engine.log import MOST_STEPS, Log, Outcome, empty, noted, nothing
-from trainables.engine.packing import Packing, packing_of
-from trainables.engine.state import Free, SlotState, Trained, free_of, put, take
+from trainables.counter import folded, order_of_steps
+from trainables.data.task import Signature, Split
+from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
+from trainables.engine.state import Free, Packing, SlotState, Trained, free_of, packing_of, put, take
 from trainables.layers import LAYERS
-from trainables.losses import LOSSES, Sums, weights_of
 from trainables.model import Model, Training
-from trainables.optim import ADAM, Rates, recurrent_path, schedule, updated
-from trainables.permutation import order_of_steps
+from trainables.optim import ADAM, LOSSES, Rates, Sums, recurrent_path, schedule, updated, weights_of
 from trainables.trial import TrialSettings
 
 Tree = Any
 
-Gathered: TypeAlias = tuple[Array, Array, Outcome]
+Gathered: TypeAlias = tuple[Array, Array, StepMetrics]
 """Mean gradients (P,), running statistics (S,) and outcome of a step's micro-batches."""
+
+
+class Examples(NamedTuple):
+    """Examples on the device, in the types they are stored in.
+
+    Attributes:
+        inputs: (n, L), (n, L, F) or (n, 2, L).
+        lengths: (n,) or (n, 2) int32.
+        targets: (n,) or (n, L).
+    """
+
+    inputs: Array
+    lengths: Array
+    targets: Array
+
+    def at(self, rows: Array) -> Examples:
+        """Return the examples of some rows."""
+        return Examples(*(part[rows] for part in self))
+
+
+def on_device(split: Split) -> Examples:
+    """Return a split on the device; a CPU maps the file's pages and copies nothing."""
+    return Examples(*(jax.device_put(part) for part in (split.inputs, split.lengths, split.targets)))
+
+
+def blocks(split: Split, count: int, rows: int) -> Iterator[tuple[Examples, int]]:
+    """Yield blocks of `rows` examples, the last one filled with zeros, and how many of each count.
+
+    Args:
+        split: of which the first `count` examples are read.
+        count: at most the split's size.
+        rows: of every block, so that one program serves every split.
+    """
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        parts = (part[start:stop] for part in (split.inputs, split.lengths, split.targets))
+        yield on_device(Split(*(_filled(part, rows) for part in parts))), stop - start
+
+
+def _filled(part: np.ndarray, rows: int) -> np.ndarray:
+    missing = rows - len(part)
+    return np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) if missing else part
 
 
 @dataclass(frozen=True)
@@ -75,12 +114,25 @@ class Program:
         )
         return jax.eval_shape(_started, params, stats, free_of(self.settings))
 
-    def advance(
+    def advance(self, slot: SlotState, steps: Array, train: Examples) -> tuple[SlotState, Log]:
+        """Advance one slot, until a loss or gradient is not finite.
+
+        Args:
+            slot: a slot's state.
+            steps: int32 scalar, at most `MOST_STEPS`.
+            train: all training examples.
+
+        Returns:
+            The slot and its log.
+        """
+        return self._advance(slot, jnp.bool_(True), steps, train)
+
+    def advance_stacked(
         self, slots: SlotState, picks: Array, live: Array, steps: Array, train: Examples
     ) -> tuple[SlotState, Log]:
-        """Advance some slots by the same number of steps.
+        """Advance some slots of a stack by the same number of steps.
 
-        A single slot is not vmapped, so that a CPU, or a GPU held by one trial, pays nothing for slots.
+        A single slot is not vmapped, so that a GPU held by one trial pays nothing for slots.
 
         Args:
             slots: all K, stacked.
@@ -157,11 +209,12 @@ class Program:
             return kept, noted(log, index, outcome)
 
         moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty(self.settings.model.depth)))
-        return moved, log._replace(step=moved.trained.step, finite=moved.finite)
+        done = moved.trained.step
+        return moved, log._replace(step=done, taken=done - slot.trained.step, finite=moved.finite)
 
     def _step(
         self, slot: SlotState, train: Examples, rows: Array, record: Array
-    ) -> tuple[SlotState, Outcome]:
+    ) -> tuple[SlotState, StepMetrics]:
         """Take one optimiser step."""
         trained, values = slot.trained, slot.free.values
         gradients, stats, outcome = self._gradients(slot, train, rows, record)
@@ -206,13 +259,13 @@ class Program:
 
     def _loss(
         self, params: Tree, stats: Tree, chosen: Examples, noise: Training
-    ) -> tuple[Array, tuple[Tree, Outcome]]:
+    ) -> tuple[Array, tuple[Tree, StepMetrics]]:
         """Return the mean loss of one batch, and with it the new running statistics and the outcome."""
         model = self.layout.model(params, stats)
         logits, norms = model(chosen.inputs, self._lengths(chosen), noise)
         sums = self._sums(logits, chosen, jnp.ones(len(chosen.lengths)))
         loss = sums.loss / jnp.maximum(sums.counted, 1)
-        outcome = Outcome(
+        outcome = StepMetrics(
             loss=loss,
             metric=sums.metric,
             counted=sums.counted,

@@ -1,15 +1,100 @@
-"""What an engine reports of a stretch of training."""
+"""What training reports: step by step on the device, and as a whole to the caller of an engine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
+from jax import numpy as jnp
 
-from trainables.engine.log import Log
+MOST_STEPS = 512
+"""Steps that one call can record; a longer request is several calls."""
+
+
+class StepMetrics(NamedTuple):
+    """What one step reports, all scalars but the norms.
+
+    Attributes:
+        loss: mean over what is counted.
+        metric: sum over what is counted.
+        counted: sequences, or unpadded steps for an output by step.
+        tokens: unpadded steps read.
+        norms: (depth,) hidden-state norms; 0 unless recorded.
+        rate: learning rate outside the recurrence.
+    """
+
+    loss: Array
+    metric: Array
+    counted: Array
+    tokens: Array
+    norms: Array
+    rate: Array
+
+
+class Log(NamedTuple):
+    """What a call of several steps reports.
+
+    Attributes:
+        loss, metric, counted, tokens: of `StepMetrics`, (MOST_STEPS,).
+        norms: (depth,), of the last step.
+        rate: of the last step.
+        step: updates the slot has done in all.
+        taken: updates the slot has done in this call.
+        finite: False if the slot is frozen.
+    """
+
+    loss: Array
+    metric: Array
+    counted: Array
+    tokens: Array
+    norms: Array
+    rate: Array
+    step: Array
+    taken: Array
+    finite: Array
+
+
+def nothing(depth: int) -> StepMetrics:
+    """Return the outcome of no batch, to add others to."""
+    zero = jnp.float32(0)
+    return StepMetrics(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
+
+
+def empty(depth: int) -> Log:
+    """Return a log of no steps."""
+    column = jnp.zeros(MOST_STEPS)
+    return Log(
+        loss=column,
+        metric=column,
+        counted=column,
+        tokens=column.astype(jnp.int32),
+        norms=jnp.zeros(depth),
+        rate=jnp.float32(0),
+        step=jnp.int32(0),
+        taken=jnp.int32(0),
+        finite=jnp.bool_(True),
+    )
+
+
+def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
+    """Return the log with one step's outcome."""
+
+    def written(column: Array, value: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(column, value, index, axis=0)
+
+    return log._replace(
+        loss=written(log.loss, outcome.loss),
+        metric=written(log.metric, outcome.metric),
+        counted=written(log.counted, outcome.counted),
+        tokens=written(log.tokens, outcome.tokens),
+        norms=outcome.norms,
+        rate=outcome.rate,
+    )
 
 
 @dataclass(frozen=True)
@@ -56,18 +141,10 @@ class TrainReport:
         }
 
 
-def taken(log: Log, row: int, before: int) -> Log:
-    """Return one slot's part of a stacked log, cut to the steps it took.
-
-    Args:
-        log: stacked, on the host.
-        row: of the slot.
-        before: updates the slot had done before the call.
-    """
-    one: Log = jax.tree.map(lambda leaf: leaf[row], log)
-    steps = int(one.step) - before
-    cut = {name: getattr(one, name)[:steps] for name in ("loss", "metric", "counted", "tokens")}
-    return one._replace(**cut)
+def cut(log: Log) -> Log:
+    """Return a slot's log, on the host, without the rows of steps that the slot did not take."""
+    columns = ("loss", "metric", "counted", "tokens")
+    return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 
 
 def joined(logs: Sequence[Log], train_seconds: float, compile_seconds: float) -> TrainReport:

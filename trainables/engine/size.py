@@ -1,8 +1,7 @@
-"""How many slots an engine should have: measured, for nothing else tells what a device leaves idle.
+"""How many slots an engine should have, measured on the device.
 
 On a GPU one small model leaves most of the device idle, so slots are nearly free until it is full. On a CPU
-one model fills a core, and slots only push each other out of its caches: one slot wins, and there is an
-engine a core.
+one model fills a core and slots are served in turn: one slot wins, and there is an engine a core.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from dataclasses import dataclass, replace
 import jax
 
 from trainables.data.task import TaskData
-from trainables.engine.engine import Engine, out_of_memory
+from trainables.engine.engine import Engine
+from trainables.engine.slots import out_of_memory
 from trainables.trial import TrialSettings
 
 WORTH = 1.05
@@ -22,7 +22,7 @@ WORTH = 1.05
 
 @dataclass(frozen=True)
 class Size:
-    """What was found out about an engine's size.
+    """The measured size of an engine.
 
     Attributes:
         slots: the number of slots K that trains most steps a second, all slots together.

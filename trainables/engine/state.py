@@ -1,12 +1,18 @@
-"""What a slot holds: a pytree of arrays, of which an engine stacks K on a leading axis.
+"""What a slot holds: arrays on the device, packed into vectors, and as the named arrays of a checkpoint.
 
-Hyperparameters are part of it, so they are traced numbers and differ by slot, but not of a checkpoint: they
-come from the settings.
+An engine stacks the states of K slots on a leading axis. Hyperparameters are part of a state, so they are
+traced numbers and differ by slot, but not of a checkpoint: they come from the settings.
+
+Training keeps parameters and moments as vectors: an update is then one kernel instead of a few for each of a
+model's dozens of arrays, and a loop carries, selects and stacks three arrays instead of hundreds. The model
+sees its arrays all the same, as slices. On a CPU, with two blocks, this saved a third of the program and of
+the time to compile it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +21,14 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.initial import Bounds
+from trainables.errors import Refusal
+from trainables.layers.layer import Bounds
 from trainables.optim import Moments
 from trainables.trial import TrialSettings
 
 Tree = Any
+
+_PACKED = ("params", "stats", "moments/mu", "moments/nu")
 
 
 @jax.tree_util.register_dataclass
@@ -79,7 +88,7 @@ def free_of(settings: TrialSettings) -> Free:
     return Free(values, ranges, seed=jnp.asarray(np.array(divmod(settings.seed, 2**32), np.uint32)))
 
 
-def take(stacked: Tree, slot: Array) -> Tree:
+def take(stacked: Tree, slot: Array | int) -> Tree:
     """Return one slot of a stacked tree, or several."""
     return jax.tree.map(lambda leaf: leaf[slot], stacked)
 
@@ -97,3 +106,120 @@ def copied(tree: Tree) -> Tree:
 def blank(one: Tree, slots: int) -> Tree:
     """Return K slots of zeros in the shapes of `one`."""
     return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), one)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The order of a tree's arrays in a vector: the recurrent ones come last.
+
+    Attributes:
+        names: of the arrays in the vector's order, such as `blocks/0/layer/theta`.
+        shapes: of the arrays in the same order.
+        leaves: place of each array of the order among the tree's leaves.
+        structure: of the tree.
+        boundary: where in the vector the recurrent arrays begin.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    leaves: tuple[int, ...]
+    structure: jax.tree_util.PyTreeDef
+    boundary: int
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return sum(map(math.prod, self.shapes))
+
+    def pack(self, tree: Tree) -> Array:
+        """Return a tree's arrays as a vector."""
+        leaves = jax.tree.leaves(tree)
+        return jnp.concatenate([jnp.ravel(leaves[place]) for place in self.leaves])
+
+    def unpack(self, vector: Array) -> Tree:
+        """Return the tree that `pack` made a vector of."""
+        parts = dict(zip(self.leaves, self.split(vector).values(), strict=True))
+        return jax.tree.unflatten(self.structure, [parts[place] for place in range(len(parts))])
+
+    def split(self, vector: Any) -> dict[str, Any]:
+        """Return the arrays by name, of a vector on host or device."""
+        arrays, start = {}, 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            stop = start + math.prod(shape)
+            arrays[name] = vector[start:stop].reshape(shape)
+            start = stop
+        return arrays
+
+
+def packing_of(tree: Tree, recurrent: Callable[[tuple[str, ...]], bool]) -> Packing:
+    """Return the packing of a tree of float32 arrays.
+
+    Args:
+        tree: arrays or shapes, in nested dicts.
+        recurrent: tells from an array's path whether it comes last.
+    """
+    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [tuple(str(entry.key) for entry in path) for path, _ in found]
+    shapes = [leaf.shape for _, leaf in found]
+    assert all(leaf.dtype == jnp.float32 for _, leaf in found)
+    order = sorted(range(len(found)), key=lambda place: recurrent(paths[place]))
+    return Packing(
+        names=tuple("/".join(paths[place]) for place in order),
+        shapes=tuple(shapes[place] for place in order),
+        leaves=tuple(order),
+        structure=structure,
+        boundary=sum(math.prod(shapes[place]) for place in order if not recurrent(paths[place])),
+    )
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names such as `params/blocks/0/layer/theta`, `moments/mu/head/kernel`, `step`."""
+
+    params: Packing
+    stats: Packing
+
+    def apart(self, trained: Trained) -> dict[str, np.ndarray]:
+        """Return the arrays by name, on the host."""
+        host = jax.device_get(trained)
+        arrays = {"step": host.step, "moments/count": host.moments.count}
+        vectors = host.params, host.stats, host.moments.mu, host.moments.nu
+        for group, vector in zip(_PACKED, vectors, strict=True):
+            arrays |= {f"{group}/{name}": part for name, part in self._packing(group).split(vector).items()}
+        return {name: np.array(array) for name, array in arrays.items()}
+
+    def together(self, arrays: Mapping[str, np.ndarray]) -> Trained:
+        """Return the state that `apart` took apart.
+
+        Raises:
+            Refusal: if names, shapes or types are not those of the model.
+        """
+        self._check(arrays)
+        params, stats, mu, nu = (self._vector(group, arrays) for group in _PACKED)
+        moments = Moments(count=jnp.asarray(arrays["moments/count"]), mu=mu, nu=nu)
+        return Trained(params=params, stats=stats, moments=moments, step=jnp.asarray(arrays["step"]))
+
+    def _vector(self, group: str, arrays: Mapping[str, np.ndarray]) -> Array:
+        parts = [np.ravel(arrays[f"{group}/{name}"]) for name in self._packing(group).names]
+        return jnp.asarray(np.concatenate(parts))
+
+    def _packing(self, group: str) -> Packing:
+        return self.stats if group == "stats" else self.params
+
+    def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
+        wanted: dict[str, Any] = {"step": ((), np.int32), "moments/count": ((), np.int32)}
+        for group in _PACKED:
+            packing = self._packing(group)
+            for name, shape in zip(packing.names, packing.shapes, strict=True):
+                wanted[f"{group}/{name}"] = (shape, np.float32)
+        if odd := sorted(wanted.keys() ^ arrays.keys()):
+            side = "in the checkpoint" if odd[0] in arrays else "in the model"
+            raise _misfit("its arrays must be those of the model", f"{odd[0]} only {side}")
+        for name, (shape, kind) in wanted.items():
+            found = arrays[name]
+            if (found.shape, found.dtype) != (shape, kind):
+                raise _misfit(f"{name} must be {np.dtype(kind)} {shape}", f"{found.dtype} {found.shape}")
+
+
+def _misfit(must: str, got: str) -> Refusal:
+    return Refusal("checkpoint", must, got, "Use a checkpoint of the same task, layer, depth and widths.")

@@ -20,8 +20,7 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from trainables.errors import Refusal
-from trainables.layers.initial import complex_normal, normal
-from trainables.layers.layer import DiagonalLayer, Fixed, Folded
+from trainables.layers.layer import DiagonalLayer, Fixed, Folded, complex_normal, normal
 from trainables.layers.recurrence import conjugate, planar
 from trainables.layers.recurrence.planar import rows
 from trainables.settings import ALGORITHM, LayerSettings, Need, Option

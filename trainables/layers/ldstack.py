@@ -10,8 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.initial import normal
-from trainables.layers.layer import Fixed, Layer
+from trainables.layers.layer import Fixed, Layer, normal
 from trainables.layers.lds import initial_parameters, whole_spectrum
 from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
 from trainables.settings import ALGORITHM, EVEN, LayerSettings, Option

@@ -6,8 +6,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.initial import Bounds, between, complex_normal, normal, ring
-from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.layer import Bounds, DiagonalLayer, Folded, between, complex_normal, normal, ring
 from trainables.layers.recurrence import linear_recurrence, polar
 from trainables.layers.recurrence.planar import rows
 from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Option, Range

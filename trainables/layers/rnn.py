@@ -10,8 +10,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.initial import normal
-from trainables.layers.layer import Layer
+from trainables.layers.layer import Layer, normal
 from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
 from trainables.settings import DENSE_ALGORITHM, LayerSettings
 

@@ -13,8 +13,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.initial import Bounds, between, normal, ring
-from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.layer import Bounds, DiagonalLayer, Folded, between, normal, ring
 from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
 from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range, divisible

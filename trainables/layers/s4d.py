@@ -10,8 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.initial import Bounds, complex_normal, log_between, normal
-from trainables.layers.layer import Layer
+from trainables.layers.layer import Bounds, Layer, complex_normal, log_between, normal
 from trainables.layers.recurrence import planar, recurrence, times
 from trainables.layers.recurrence.planar import table
 from trainables.layers.state_space import DISCRETISATIONS, SPECTRA

@@ -9,8 +9,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.initial import Bounds, complex_normal, log_between, normal
-from trainables.layers.layer import DiagonalLayer, Folded
+from trainables.layers.layer import Bounds, DiagonalLayer, Folded, complex_normal, log_between, normal
 from trainables.layers.recurrence import planar, times
 from trainables.layers.recurrence.planar import rows
 from trainables.layers.state_space import DISCRETISATIONS, normal_hippo

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import constant
+from trainables.data.protocol import constant
 from trainables.data.task import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
 from trainables.settings import Option
 
@@ -29,14 +29,14 @@ class Adding(Task):
     title = "Adding problem: the sum of two marked numbers among T; a real value"
     metric: ClassVar[Metric] = "mse"
     options: ClassVar[Mapping[str, Option]] = {
-        "length": Option(100, "T, the numbers of a list; published: 100, 200, 400, 750.", at_least=2),
+        "length": Option(100, "T, the length of a list; published: 100, 200, 400, 750.", at_least=2),
         "examples": Option(50_000, "Training lists.", at_least=1),
-        "held_out": Option(2000, "Lists of validation, and as many of test.", at_least=1),
-        "seed": Option(0, "Of the numbers and markers.", at_least=0),
+        "held_out": Option(2000, "Lists of validation, and of test.", at_least=1),
+        "seed": Option(0, "Seed of the numbers and markers.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say what would be generated; nothing is read."""
+        """Return what would be generated; nothing is read."""
         phrase = f"adding problems generated with T = {options['length']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 

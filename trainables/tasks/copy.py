@@ -1,8 +1,8 @@
-"""Copy memory: ten symbols, a long blank, and then the ten symbols again.
+"""Copy memory: ten symbols, a long blank, and then the same ten symbols.
 
 A sequence has T + 20 steps: ten symbols of 1 to 8, blanks (0), a delimiter (9) eleven steps before the end,
-and blanks to be filled in. The target is blank but for its last ten steps. These tokens are the published
-ones: the task has no padding, no unknown and no end token.
+and blanks to be filled in. The target is blank except in its last ten steps. These are the published tokens:
+the task has no padding, no unknown and no end token.
 
 Source: Kaul 2020 (LDStack), section 5.1; Arjovsky et al. 2016.
 """
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import majority
+from trainables.data.protocol import majority
 from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
 from trainables.settings import Option
 
@@ -33,20 +33,22 @@ class Copy(Task):
     title = "Copy memory: ten symbols after T steps; one of 9 classes a step"
     options: ClassVar[Mapping[str, Option]] = {
         "delay": Option(
-            300, "T, the steps that the symbols must be remembered; published: 300, 500, 2000.", at_least=1
+            300,
+            "T, the steps for which the symbols must be remembered; published: 300, 500, 2000.",
+            at_least=1,
         ),
         "examples": Option(10_000, "Training sequences.", at_least=1),
-        "held_out": Option(1000, "Sequences of validation, and as many of test.", at_least=1),
-        "seed": Option(0, "Of the symbols.", at_least=0),
+        "held_out": Option(1000, "Sequences of validation, and of test.", at_least=1),
+        "seed": Option(0, "Seed of the symbols.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say what would be generated; nothing is read."""
+        """Return what would be generated; nothing is read."""
         phrase = f"copy sequences generated with T = {options['delay']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
-        """Write sequences whose symbols differ between any two."""
+        """Write sequences, no two of which have the same symbols."""
         delay, length = options["delay"], options["delay"] + 2 * _COPIED
         sizes = (options["examples"], options["held_out"], options["held_out"])
         symbols = _distinct(np.random.default_rng(options["seed"]), sum(sizes))
@@ -71,5 +73,5 @@ def _distinct(rng: np.random.Generator, number: int) -> np.ndarray:
     )
     first = np.unique(rows, axis=0, return_index=True)[1]
     distinct = rows[np.sort(first)][:number]
-    assert len(distinct) == number, "8^10 rows are many"
+    assert len(distinct) == number, "8^10 rows are possible"
     return distinct

@@ -14,10 +14,8 @@ import numpy as np
 
 from trainables.data import cifar
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
-from trainables.data.held_out import divided
-from trainables.data.remote import Remote
-from trainables.data.task import Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import divided, entropy, majority
+from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 
@@ -46,22 +44,24 @@ class Image(Task):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "colour": Option(False, "Three features a pixel (as LRU) instead of their luma (as RotRNN, S5, S4)."),
+        "colour": Option(
+            False, "Read three features a pixel (as LRU does), not their luma (as RotRNN, S5 and S4 do)."
+        ),
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(42, "Of the images held out.", at_least=0),
+        "seed": Option(42, "Seed of the held-out images.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say which form of CIFAR-10 is there."""
+        """Return the format of CIFAR-10 that the data folder has."""
         paths = cifar.batches(folder)
         if paths is None:
             must = "must be the folder of CIFAR-10, binary or Python version"
             remedy = "Fetch it (`data fetch image`)."
-            raise BadData(str(folder / next(iter(cifar.FORMS))), must, "no such folder", remedy)
+            raise BadData(str(folder / next(iter(cifar.FORMATS))), must, "no such folder", remedy)
         mode = "colour" if options["colour"] else "grey"
-        # The published batches differ in size by their pickles' few bytes only; a subset is far smaller.
+        # The two published formats differ in size by a few bytes; a subset is far smaller.
         whole = sum(path.stat().st_size for path in paths) >= _PUBLISHED_BYTES
         return Source(
             f"CIFAR-10 in {paths[0].parent.name}, {mode}",

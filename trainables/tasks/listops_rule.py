@@ -1,8 +1,8 @@
 """Generates ListOps expressions by the rule of Long Range Arena, thousands of trees at a time.
 
-Level by level: all nodes of one depth, of all trees of a chunk, stand in one array, the children of a node
-side by side in the next. A tree grows only while it can still be short enough, and only trees of an accepted
-length get digits, a value and a text.
+Level by level: one array holds all nodes of one depth, of all trees of a chunk; the children of a node are
+neighbours in the next array. A tree grows only while it can still be short enough, and only trees of an
+accepted length get digits, a value and a text.
 
 Source: Nangia & Bowman 2018, and Long Range Arena's `data/listops.py`. A node above depth 10 is an operator
 with probability 1/4, of 2 to 10 children; an expression is kept when its length lies strictly between two
@@ -38,7 +38,7 @@ _OPERATOR_RATE = 0.25
 _MAX_CHILDREN = 10
 _TREES_A_CHUNK = 8192
 _BARREN_CHUNKS = 50
-"""Chunks in a row without one new expression after which the lengths asked for count as impossible."""
+"""After so many consecutive chunks without a new expression, the requested lengths count as impossible."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class _Level:
 
 
 def generated(rule: Rule, processes: int) -> Generator[Expressions, None, None]:
-    """Yield distinct expressions without end, the same ones in the same order for any number of processes.
+    """Yield distinct expressions without end, in the same order for any number of processes.
 
     Raises:
-        Refusal: no new expression of these lengths turns up any more.
+        Refusal: no new expression of these lengths is drawn any more.
     """
     seen: set[bytes] = set()
     barren = 0
@@ -132,7 +132,7 @@ def _shapes(rng: np.random.Generator, rule: Rule) -> tuple[list[_Level], np.ndar
         The levels, and the length in tokens of each tree (t,); a tree that outgrew the bound stays cut off
         at a length that is already too long.
     """
-    # Known so far of each tree's length, every node not yet opened counted as one digit.
+    # The length of each tree so far; a node that is not yet opened counts as one digit.
     lengths = np.ones(_TREES_A_CHUNK, np.int64)
     tree = np.arange(_TREES_A_CHUNK)
     levels: list[_Level] = []
@@ -140,7 +140,7 @@ def _shapes(rng: np.random.Generator, rule: Rule) -> tuple[list[_Level], np.ndar
         operator = (rng.random(len(tree)) <= _OPERATOR_RATE) & (depth < _MAX_DEPTH)
         children = rng.integers(2, _MAX_CHILDREN, endpoint=True, size=int(operator.sum()))
         levels.append(_Level(tree, operator, children))
-        # An operator is two tokens and its children where one digit was counted.
+        # An operator, counted as one digit before, is two tokens and its children.
         lengths += np.bincount(tree[operator], children + 1, minlength=len(lengths)).astype(np.int64)
         tree = np.repeat(tree[operator], children)
         growing = lengths[tree] < rule.max_length
@@ -153,7 +153,7 @@ def _shapes(rng: np.random.Generator, rule: Rule) -> tuple[list[_Level], np.ndar
 def _filled(
     rng: np.random.Generator, levels: Sequence[_Level], lengths: np.ndarray, width: int
 ) -> Expressions:
-    """Draw digits and operators, work out values from the leaves up, and write tokens from the root down."""
+    """Draw digits and operators, compute values from the leaves up, and write tokens from the root down."""
     sizes: list[np.ndarray] = []
     codes: list[np.ndarray] = []
     values = below = np.zeros(0, np.int64)
@@ -197,8 +197,8 @@ def _medians(values: np.ndarray, starts: np.ndarray, children: np.ndarray) -> np
     """Return the median of each run, halves cut off."""
     column = np.arange(_MAX_CHILDREN)
     inside = column < children[:, None]
-    places = np.minimum(starts[:, None] + column, len(values) - 1)
-    runs = np.sort(np.where(inside, values[places], 10), axis=1)
+    indices = np.minimum(starts[:, None] + column, len(values) - 1)
+    runs = np.sort(np.where(inside, values[indices], 10), axis=1)
     row = np.arange(len(starts))
     return (runs[row, (children - 1) // 2] + runs[row, children // 2]) // 2
 
@@ -206,17 +206,17 @@ def _medians(values: np.ndarray, starts: np.ndarray, children: np.ndarray) -> np
 def _written(
     levels: Sequence[_Level], sizes: Sequence[np.ndarray], codes: Sequence[np.ndarray], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Return the tokens (a, L): nodes in reading order, and the closing one of each operator."""
+    """Return the tokens (a, L): nodes in reading order, and the closing bracket of each operator."""
     tokens = np.zeros(shape, np.uint8)
-    places = np.zeros(shape[0], np.int64)
+    positions = np.zeros(shape[0], np.int64)
     for depth, (level, size, code) in enumerate(zip(levels, sizes, codes, strict=True)):
-        tokens[level.tree, places] = code
-        opened = places[level.operator]
+        tokens[level.tree, positions] = code
+        opened = positions[level.operator]
         tokens[level.tree[level.operator], opened + size[level.operator] - 1] = CLOSE_TOKEN
         if len(level.children):
             before = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
             first = np.repeat(before[np.cumsum(level.children) - level.children], level.children)
-            places = np.repeat(opened + 1, level.children) + before - first
+            positions = np.repeat(opened + 1, level.children) + before - first
         else:
-            places = np.zeros(0, np.int64)
+            positions = np.zeros(0, np.int64)
     return tokens

@@ -1,9 +1,9 @@
 """Pairs of passages from Python's own documentation: "do the two come from the same topic?"
 
-The stand-in for the AAN pairs of Retrieval: real English, in every Python, of the same form (two texts, two
-classes), and with nothing to download. Its accuracy does not compare with AAN's.
+The stand-in for the AAN pairs of Retrieval: real English, part of every Python, with two texts and two
+classes like AAN, and nothing to download. Its accuracy does not compare with AAN's.
 
-A topic's text is cut into passages, the passages are dealt to the three splits, and only then are pairs
+A topic's text is cut into passages, the passages are divided among the three splits, and only then are pairs
 drawn, so that no passage is in two splits. Paragraphs that several topics share are kept in the largest only.
 """
 
@@ -45,7 +45,7 @@ def identity() -> str:
 
 
 def phrase(length: int) -> str:
-    """Say what the source is."""
+    """Return the source in words."""
     version = ".".join(platform.python_version_tuple()[:2])
     return f"passages of {length} characters from the documentation of Python {version} (not AAN)"
 
@@ -59,11 +59,11 @@ def drawn(length: int, sizes: Mapping[str, int], seed: int) -> dict[str, Pairs]:
         seed: of the split and of the pairs.
 
     Raises:
-        Refusal: there are not that many distinct pairs.
+        Refusal: the passages have fewer distinct pairs.
     """
     rng = np.random.default_rng(seed)
-    dealt = _dealt(_passages(length), rng)
-    return {split: _pairs(rng, dealt[split], sizes[split], split) for split in sizes}
+    divided = _divided(_passages(length), rng)
+    return {split: _pairs(rng, divided[split], sizes[split], split) for split in sizes}
 
 
 def _passages(length: int) -> list[list[str]]:
@@ -90,21 +90,21 @@ def _distinct_texts() -> list[str]:
     return texts
 
 
-def _dealt(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dict[str, list[list[str]]]:
-    """Deal each topic's passages to the splits by their shares."""
-    dealt: dict[str, list[list[str]]] = {split: [] for split in _SHARES}
+def _divided(passages: Sequence[Sequence[str]], rng: np.random.Generator) -> dict[str, list[list[str]]]:
+    """Divide each topic's passages among the splits by their shares."""
+    divided: dict[str, list[list[str]]] = {split: [] for split in _SHARES}
     for topic in passages:
         order = rng.permutation(len(topic))
         ends = np.cumsum([round(share * len(topic)) for share in _SHARES.values()][:-1])
-        for split, places in zip(_SHARES, np.split(order, ends), strict=True):
-            dealt[split].append([topic[place] for place in places])
-    return dealt
+        for split, indices in zip(_SHARES, np.split(order, ends), strict=True):
+            divided[split].append([topic[index] for index in indices])
+    return divided
 
 
 def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: int, split: str) -> Pairs:
     """Draw `size` distinct pairs of passages, half of them alike.
 
-    Both halves hold each topic equally often, so that no topic gives the answer away.
+    Both halves hold each topic equally often, so that no topic reveals the answer.
     """
     quotas = _quotas([len(topic) * (len(topic) - 1) // 2 for topic in passages], size // 2)
     if quotas.sum() < size // 2:
@@ -121,11 +121,11 @@ def _pairs(rng: np.random.Generator, passages: Sequence[Sequence[str]], size: in
     unlike = _unlike(rng, passages, firsts, _strangers(rng, firsts))
     order = rng.permutation(2 * len(firsts))
     texts = alike + unlike
-    return Pairs([texts[place] for place in order], (order < len(firsts)).astype(np.int32))
+    return Pairs([texts[index] for index in order], (order < len(firsts)).astype(np.int32))
 
 
 def _quotas(available: Sequence[int], total: int) -> np.ndarray:
-    """Share `total` out as evenly as the topics have pairs; (topics,), short of `total` if all run out."""
+    """Divide `total` as evenly as the topics have pairs; (topics,), less than `total` if all are used up."""
     quotas = np.zeros(len(available), np.int64)
     for _ in range(min(total, sum(available))):
         open_topics = np.where(quotas < available, quotas, total)
@@ -142,19 +142,19 @@ def _alike(rng: np.random.Generator, topic: Sequence[str], number: int) -> list[
 
 
 def _strangers(rng: np.random.Generator, topics: np.ndarray) -> np.ndarray:
-    """Shuffle topic numbers (p,) so that no place keeps its own."""
+    """Shuffle topic numbers (p,) so that none keeps its position."""
     other = rng.permutation(topics)
     while (same := np.flatnonzero(other == topics)).size:
-        place, swap = same[0], rng.integers(len(topics))
-        if other[swap] != topics[place] and other[place] != topics[swap]:
-            other[[place, swap]] = other[[swap, place]]
+        index, swap = same[0], rng.integers(len(topics))
+        if other[swap] != topics[index] and other[index] != topics[swap]:
+            other[[index, swap]] = other[[swap, index]]
     return other
 
 
 def _unlike(
     rng: np.random.Generator, passages: Sequence[Sequence[str]], firsts: np.ndarray, seconds: np.ndarray
 ) -> list[tuple[str, str]]:
-    """Draw distinct pairs of passages of the topics given, place by place."""
+    """Draw distinct pairs: a passage of each topic in `firsts`, and one of its partner in `seconds`."""
     pairs: dict[tuple[str, str], None] = {}
     for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
         while True:

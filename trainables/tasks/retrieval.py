@@ -1,7 +1,7 @@
 """Retrieval: are two documents related? Two towers, two classes, character by character.
 
-Read from Long Range Arena's AAN pairs where the data folder has them; otherwise from passages of Python's own
-documentation, which is said wherever a score is shown.
+The documents are Long Range Arena's AAN pairs if the data folder has them, else passages of Python's own
+documentation; every score names the source.
 
 Source: Long Range Arena (Tay et al. 2021), section 2.2.3; ACL Anthology Network (Radev et al. 2013).
 """
@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.characters import Characters, tokens_of, write
-from trainables.data.remote import Remote, long_range_arena
-from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import SPLITS, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option
 from trainables.tasks import pydoc_passages
@@ -55,28 +54,30 @@ class Retrieval(Task):
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
-            "AAN where the data folder has it, else Python's documentation; or one of the two always.",
+            "`auto` reads AAN if the data folder has it, else Python's documentation.",
             choices=("auto", "aan", "pydoc"),
         ),
         "length": Option(4000, "Padded characters of a document; longer ones are cut off.", at_least=16),
         "passage": Option(256, "Padded characters of a passage of Python's documentation.", at_least=16),
         "pairs": Option(20_000, "Training pairs from Python's documentation.", at_least=2),
-        "held_out": Option(1000, "Pairs of validation, and as many of test, likewise.", at_least=2),
-        "seed": Option(0, "Of the passages' split and of the pairs, likewise.", at_least=0),
+        "held_out": Option(
+            1000, "Pairs of validation, and of test, from Python's documentation.", at_least=2
+        ),
+        "seed": Option(0, "Seed of the split and of the pairs of Python's documentation.", at_least=0),
     }
 
     def validate(self, options: Mapping[str, Any]) -> None:
-        """Refuse numbers of pairs that cannot be half and half."""
+        """Refuse odd numbers of pairs, which cannot have equal classes."""
         for name in ("pairs", "held_out"):
             if options[name] % 2:
                 where = f"task retrieval: options.{name}"
                 raise Refusal(where, "must be even, for equal classes", str(options[name]), "Add one.")
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether the AAN pairs or the embedded passages would be used."""
-        found = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
-        if options["source"] == "aan" or (options["source"] == "auto" and found):
-            return _aan(found or folder / _FOLDERS[0])
+        """Return the AAN pairs or the embedded passages."""
+        published = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
+        if options["source"] == "aan" or (options["source"] == "auto" and published):
+            return _aan(published or folder / _FOLDERS[0])
         return Source(
             pydoc_passages.phrase(_passage(options) - 1),
             comparable=False,
@@ -173,7 +174,7 @@ def _row(where: str, fields: list[str]) -> Row:
 
 
 class _AanEncoder:
-    """Encodes the three files, each row read twice: once to check and count, once to write."""
+    """Encodes the three files; each row is read twice: once to be checked and counted, once to be written."""
 
     def __init__(self, paths: Mapping[str, Path], length: int, progress: Progress) -> None:
         self._paths, self._length, self._progress = paths, length, progress
@@ -206,9 +207,9 @@ class _AanEncoder:
         table, total = characters.table(), len(targets)
         inputs = out.array(f"{split}.inputs", (total, 2, self._length), characters.dtype)
         lengths = np.zeros((total, 2), np.int32)
-        for place, (first, second, _) in enumerate(_rows(self._paths[split])):
-            lengths[place] = [write(inputs[place, 0], first, table), write(inputs[place, 1], second, table)]
-            if place % 1000 == 0:
-                self._progress(f"encoding {self._paths[split].name}", place, total)
+        for row, (first, second, _) in enumerate(_rows(self._paths[split])):
+            lengths[row] = [write(inputs[row, 0], first, table), write(inputs[row, 1], second, table)]
+            if row % 1000 == 0:
+                self._progress(f"encoding {self._paths[split].name}", row, total)
         out.put(f"{split}.lengths", lengths)
         out.put(f"{split}.targets", targets)

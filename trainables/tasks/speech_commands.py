@@ -1,6 +1,6 @@
 """Speech Commands: a spoken word of one second at 16 kHz, 35 classes.
 
-Splits are those of the shipped lists, and each recording is checked against the rule they were made by.
+Splits are those of the published lists, and each recording is checked against the rule that made the lists.
 Samples are standardised by one mean and one deviation of training, where S5's code has one a time step. A
 clip under a second is padded with zeros; its true length is kept.
 
@@ -19,10 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
-from trainables.data.held_out import mixed
-from trainables.data.remote import Remote
-from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import entropy, majority, mixed
+from trainables.data.task import SPLITS, Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 
@@ -66,12 +64,12 @@ class SpeechCommands(Task):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "every": Option(
-            1, "Keep the mean of every so many samples: 1 is the published 16 kHz.", choices=(1, 2, 4, 8, 16)
+            1, "Samples averaged to one: 1 is the published 16 kHz, 16 is 1 kHz.", choices=(1, 2, 4, 8, 16)
         ),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether the tree of words and its two lists are there."""
+        """Return the folder of words, having checked its two lists."""
         root = folder / _FOLDER
         if not root.is_dir():
             remedy = "Fetch it (`data fetch speech_commands`)."
@@ -81,7 +79,7 @@ class SpeechCommands(Task):
                 raise BadData(str(root / name), "must be the list of a split", "no such file", _AGAIN)
         words, listed = len(_words(root)), _listed(root)
         if words < 2:
-            raise BadData(str(root), "must hold a folder for each word", f"{words} of them", _AGAIN)
+            raise BadData(str(root), "must hold two or more folders of words", str(words), _AGAIN)
         missing = len(listed.keys() - set(_names(root)))
         notes = []
         if words != _WORDS:
@@ -108,13 +106,15 @@ class SpeechCommands(Task):
             ordered = [clip for clip in clips if clip.split == split]
             if not ordered:
                 raise BadData(str(root), f"must hold recordings of {split}", "none", _AGAIN)
-            mine = [ordered[place] for place in mixed(len(ordered), _SEED_OF_THE_ORDER)]
-            targets[split] = np.array([clip.label for clip in mine], np.int32)
+            shuffled = [ordered[index] for index in mixed(len(ordered), _SEED_OF_THE_ORDER)]
+            targets[split] = np.array([clip.label for clip in shuffled], np.int32)
             out.put(f"{split}.targets", targets[split])
-            moments = _write_split(split, mine, every, out, progress)
+            moments = _write_split(split, shuffled, every, out, progress)
             scale = moments if split == "train" else scale
         signature = Signature("class", len(_words(root)), None, 1, RATE // every, scale=scale)
-        note = f"{left_out} recordings of held-out speakers are in no list: left out" if left_out else ""
+        note = (
+            f"left out: recordings of held-out speakers that are in no list ({left_out})" if left_out else ""
+        )
         return Encoding(signature, majority(targets), entropy(targets["validation"]), note)
 
 
@@ -156,10 +156,10 @@ def _listed(root: Path) -> dict[str, str]:
 
 
 def _clips(root: Path) -> tuple[list[Clip], int]:
-    """Return the recordings in the order of their names, and how many must be left out.
+    """Return the recordings in the order of their names, and the number of those left out.
 
-    A recording in neither list is of training, unless its speaker is held out: version 0.02 dropped a few
-    recordings that a tree made from several archives may still have.
+    A recording in neither list belongs to training, unless its speaker is held out: version 0.02 dropped a
+    few recordings that a folder made from several archives may still have.
     """
     listed, labels = _listed(root), {word: label for label, word in enumerate(_words(root))}
     clips = []
@@ -179,17 +179,17 @@ def _clips(root: Path) -> tuple[list[Clip], int]:
 
 
 def _write_split(split: str, clips: list[Clip], every: int, out: Writer, progress: Progress) -> Scale:
-    """Write the samples of a split; return what standardises them."""
+    """Write the samples of a split; return the scale that standardises them."""
     inputs = out.array(f"{split}.inputs", (len(clips), RATE // every, 1), np.int16)
     lengths = np.zeros(len(clips), np.int32)
     total = squares = 0.0
-    for place, samples in enumerate(_sampled(clips, every)):
-        inputs[place, : len(samples), 0] = samples
-        lengths[place] = len(samples)
+    for row, samples in enumerate(_sampled(clips, every)):
+        inputs[row, : len(samples), 0] = samples
+        lengths[row] = len(samples)
         exact = samples.astype(np.float64)
         total, squares = total + exact.sum(), squares + (exact**2).sum()
-        if place % 500 == 0:
-            progress(f"reading wavs of {split}", place, len(clips))
+        if row % 500 == 0:
+            progress(f"reading wavs of {split}", row, len(clips))
     out.put(f"{split}.lengths", lengths)
     mean = total / lengths.sum()
     deviation = np.sqrt(squares / lengths.sum() - mean**2)
@@ -208,12 +208,12 @@ def _read(path: Path) -> np.ndarray:
     """Return the samples of a recording (n,) int16, n at most a second."""
     try:
         with wave.open(str(path), "rb") as file:
-            form = (file.getframerate(), file.getnchannels(), 8 * file.getsampwidth())
+            audio = (file.getframerate(), file.getnchannels(), 8 * file.getsampwidth())
             declared, content = file.getnframes(), file.readframes(RATE + 1)
     except (wave.Error, EOFError) as error:
         raise BadData(str(path), "must be a wav file", str(error) or "a truncated one", _AGAIN) from error
-    if form != (RATE, 1, 16):
-        got = "{:,} Hz, {} channels, {} bits".format(*form)
+    if audio != (RATE, 1, 16):
+        got = "{:,} Hz, {} channels, {} bits".format(*audio)
         raise BadData(str(path), f"must have {RATE:,} Hz, 1 channel and 16 bits", got, _AGAIN)
     if not 0 < declared <= RATE:
         raise BadData(str(path), f"must have 1 to {RATE:,} samples", f"{declared:,}", _AGAIN)

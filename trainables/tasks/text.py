@@ -1,8 +1,8 @@
 """Text: IMDB reviews character by character, positive or negative.
 
-The published protocol has no validation split and chooses by test. Ours is held out of training by seed; test
-is read once, for the chosen model. IMDB holds some reviews several times; so that the splits are disjoint,
-one that is of test too, or was there before, is left out of training.
+The published protocol has no validation split and selects by test. Here validation is held out of training by
+seed, and test is read once, for the selected model. IMDB has some reviews several times; so that the splits
+are disjoint, training leaves out repeated reviews and reviews of test.
 
 Source: Maas et al. 2011; Long Range Arena (Tay et al. 2021), section 2.2.2.
 """
@@ -17,11 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.characters import Characters, tokens_of, write
-from trainables.data.held_out import divided, mixed
-from trainables.data.remote import Remote
-from trainables.data.task import Encoding, Progress, Signature, Source, Task
+from trainables.data.protocol import divided, entropy, majority, mixed
+from trainables.data.task import Encoding, Progress, Remote, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 
@@ -30,11 +28,11 @@ _LABELS = {"neg": 0, "pos": 1}
 _RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 _PUBLISHED = 25_000
 _LEAST_FREQUENT = 15
-"""A character that training holds less often is unknown. Source: S5 and S4, `min_freq`."""
+"""A character that is rarer in training is unknown. Source: S5 and S4, `min_freq`."""
 
 _AGAIN = "Unpack the archive again (`data fetch text`)."
 _NOTE = (
-    "validation is held out of the 25,000 training reviews by seed (the published protocol chooses by test)"
+    "validation is held out of the 25,000 training reviews by seed (the published protocol selects by test)"
 )
 
 
@@ -61,11 +59,11 @@ class Text(Task):
         "validation_share": Option(
             0.1, "Share of the training reviews held out for validation.", at_least=0.0
         ),
-        "seed": Option(0, "Of the reviews held out.", at_least=0),
+        "seed": Option(0, "Seed of the held-out reviews.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether the four folders of labelled reviews are there."""
+        """Return the four folders of labelled reviews."""
         root = folder / _FOLDER
         folders = tuple(root / split / label for split in ("train", "test") for label in _LABELS)
         for inner in folders:
@@ -74,8 +72,8 @@ class Text(Task):
                 raise BadData(str(inner), "must be a folder of IMDB reviews", "no such folder", remedy)
         counts = [sum(1 for _ in inner.iterdir()) for inner in folders]
         whole = sum(counts[:2]) == sum(counts[2:]) == _PUBLISHED
-        found = f"{sum(counts[:2]):,} + {sum(counts[2:]):,} reviews instead of 25,000 + 25,000"
-        note = _NOTE if whole else f"{found}: accuracy does not compare with the papers'"
+        size = f"{sum(counts[:2]):,} + {sum(counts[2:]):,} reviews instead of 25,000 + 25,000"
+        note = _NOTE if whole else f"{size}: accuracy does not compare with the papers'"
         return Source("IMDB reviews in aclImdb", comparable=whole, note=note, files=folders, kind="imdb")
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
@@ -83,16 +81,16 @@ class Text(Task):
         test_texts, test_labels = _reviews(source.files[2:], progress)
         read, read_labels = _reviews(source.files[:2], progress)
         fresh = _first_seen(read, test_texts)
-        texts, labels = [read[place] for place in fresh], read_labels[fresh]
+        texts, labels = [read[index] for index in fresh], read_labels[fresh]
         train, validation = divided(self.name, len(texts), options["validation_share"], options["seed"])
         validation = validation[mixed(len(validation), options["seed"])]
         counts: Counter[str] = Counter()
-        for place in train.tolist():
-            counts.update(texts[place])
+        for index in train.tolist():
+            counts.update(texts[index])
         characters = Characters.of(counts, _LEAST_FREQUENT)
         parts = {
-            "train": ([texts[place] for place in train.tolist()], labels[train]),
-            "validation": ([texts[place] for place in validation.tolist()], labels[validation]),
+            "train": ([texts[index] for index in train.tolist()], labels[train]),
+            "validation": ([texts[index] for index in validation.tolist()], labels[validation]),
             "test": (test_texts, test_labels),
         }
         for split, (kept, classes) in parts.items():
@@ -101,7 +99,7 @@ class Text(Task):
         signature = Signature("class", 2, characters.size, features=1, length=options["length"])
         targets = {split: classes for split, (_, classes) in parts.items()}
         left_out = len(read) - len(texts)
-        note = f"{left_out} training reviews that are there twice, or in test too, are left out"
+        note = f"{left_out} training reviews that are repeated, or also in test, are left out"
         return Encoding(
             signature,
             majority(targets),
@@ -116,13 +114,13 @@ class Text(Task):
 
 
 def _first_seen(texts: Sequence[str], elsewhere: Sequence[str]) -> list[int]:
-    """Return the places of the texts that stand neither elsewhere nor before."""
-    seen, places = set(elsewhere), []
-    for place, text in enumerate(texts):
+    """Return the indices of the first copies of texts that are not in `elsewhere`."""
+    seen, indices = set(elsewhere), []
+    for index, text in enumerate(texts):
         if text not in seen:
             seen.add(text)
-            places.append(place)
-    return places
+            indices.append(index)
+    return indices
 
 
 def _write_split(split: str, texts: Sequence[str], characters: Characters, length: int, out: Writer) -> None:

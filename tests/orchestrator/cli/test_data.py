@@ -26,23 +26,23 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, data: Path) -> tuple[in
 def test_list_says_here_generated_or_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mnist(tmp_path)
     code, out, _ = run(capsys, "list", "--json", data=tmp_path)
-    found = json.loads(out)
+    printed = json.loads(out)
     assert code == Exit.COMPLETE
-    assert found.keys() == TASKS.keys()
-    assert found["smnist"]["data"] == "here"
-    assert found["smnist"]["bytes"] == sum(path.stat().st_size for path in (tmp_path / "mnist").iterdir())
-    assert found["copy"] == {
+    assert printed.keys() == TASKS.keys()
+    assert printed["smnist"]["data"] == "here"
+    assert printed["smnist"]["bytes"] == sum(path.stat().st_size for path in (tmp_path / "mnist").iterdir())
+    assert printed["copy"] == {
         "data": "generated",
-        "source": found["copy"]["source"],
+        "source": printed["copy"]["source"],
         "bytes": 0,
         "missing": "",
         "published": [],
     }
-    (archive,) = found["text"]["published"]
+    (archive,) = printed["text"]["published"]
     assert (archive["bytes"], archive["sha256"][:8]) == (84_125_825, "c40f74a1")
-    assert found["listops"]["published"][0]["sha256"] is None
-    assert found["text"]["data"] == "missing"
-    assert "data fetch text" in found["text"]["missing"]
+    assert printed["listops"]["published"][0]["sha256"] is None
+    assert printed["text"]["data"] == "missing"
+    assert "data fetch text" in printed["text"]["missing"]
 
 
 def test_list_is_a_table_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,13 +73,13 @@ def test_check_of_a_tree_counts_its_files(tmp_path: Path, capsys: pytest.Capture
 def test_check_can_read_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cifar(tmp_path)
     code, out, _ = run(capsys, "check", "image", "--encode", "--set", "colour=true", "--json", data=tmp_path)
-    found = json.loads(out)
+    printed = json.loads(out)
     assert code == Exit.COMPLETE
-    assert "colour" in found["source"]
-    assert found["sizes"] == {"train": 45, "validation": 5, "test": 10}
-    assert found["digest"] == TASKS["image"].load({"colour": True}, tmp_path).digest
+    assert "colour" in printed["source"]
+    assert printed["sizes"] == {"train": 45, "validation": 5, "test": 10}
+    assert printed["digest"] == TASKS["image"].load({"colour": True}, tmp_path).digest
     _, out, _ = run(capsys, "check", "image", "--encode", "--set", "colour=true", data=tmp_path)
-    assert found["digest"] in out
+    assert printed["digest"] in out
     assert "45 / 5 / 10" in out
 
 

@@ -116,7 +116,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("old", CHANGES)
 def test_a_changed_file(capsys: pytest.CaptureFixture[str], old: str) -> None:
-    """The unfinished sweep of a file goes on only as it began; the difference is told field by field."""
+    """The unfinished sweep of a file resumes only as it began; the refusal names each field that differs."""
     new, difference = CHANGES[old]
     file = Path("space.yaml")
     _before(file)

@@ -1,4 +1,4 @@
-"""The verb `logs` prints what a worker wrote, and tells from the ledger what was written elsewhere."""
+"""The verb `logs` prints what a worker wrote, and what the ledger knows of attempts on other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `gc` deletes what no row refers to, when it is told to, and nothing else."""
+"""The verb `gc` deletes what no row refers to, with `--delete` alone, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAVED = f"checkpoints/{sweeps.SWEEP_ID}/{sweeps.SWEEP_ID}-0"
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    """Return a root with a sweep, its checkpoints, and three things that nobody needs."""
+    """Return a root with a sweep, its checkpoints, and three things that no row refers to."""
     paths = sweeps.filled(tmp_path / "mlruns")
     for name in (f"{SAVED}/step-000000040", f"ray/{sweeps.SWEEP_ID}", "checkpoints/of-another-ledger"):
         (paths.root / name).mkdir(parents=True)
@@ -28,16 +28,16 @@ def paths(tmp_path: Path) -> Paths:
 
 def there(paths: Paths) -> set[str]:
     """Return every file under the folders that `gc` looks at."""
-    found = [*paths.root.glob("checkpoints/**/*"), *paths.root.glob("ray/**/*")]
-    return {str(path.relative_to(paths.root)) for path in found if path.is_file()}
+    files = [*paths.root.glob("checkpoints/**/*"), *paths.root.glob("ray/**/*")]
+    return {str(path.relative_to(paths.root)) for path in files if path.is_file()}
 
 
 def test_gc_deletes_what_no_row_refers_to(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     before = there(paths)
     assert run_command(["gc", "--root", str(paths.root)]) == 0
-    told = capsys.readouterr().out
-    assert "2 found, 20 bytes; `gc --delete` deletes them" in told
-    assert "of-another-ledger: of no sweep in this ledger; left alone" in told
+    printed = capsys.readouterr().out
+    assert "2 found, 20 bytes; `gc --delete` deletes them" in printed
+    assert "of-another-ledger: of no sweep in this ledger; left alone" in printed
     assert there(paths) == before
     assert run_command(["gc", "--root", str(paths.root), "--delete", "--json"]) == 0
     assert [row["bytes"] for row in json.loads(capsys.readouterr().out)["found"]] == [10, 10]

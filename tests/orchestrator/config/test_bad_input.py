@@ -475,7 +475,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_paths_that_are_no_file(tmp_path: Path) -> None:
-    """A missing file, a directory and a pipe are told apart, and a pipe is not waited for."""
+    """A missing file, a directory and a pipe are refused for different reasons, and a pipe is not read."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -491,7 +491,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file() -> None:
-    """Missing permission is named as such; root, who may read everything, becomes somebody else for it."""
+    """Missing permission is the reason; root, who may read everything, takes another user id first."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         path = written(Path(folder))

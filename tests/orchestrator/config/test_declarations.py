@@ -26,7 +26,7 @@ def test_what_is_read_is_what_the_class_declares(kind: str, registry: Any, name:
 @pytest.mark.parametrize(("kind", "registry", "name"), REGISTERED)
 def test_the_defaults_keep_the_rules(kind: str, registry: Any, name: str) -> None:
     settings = registry.settings(name)
-    required = {option: each.example for option, each in settings.options.items() if each.default is ...}
+    required = {key: option.example for key, option in settings.options.items() if option.default is ...}
     options = validated(options_section(kind, name), required).model_dump(mode="json")
     assert set(settings.options) <= set(options)
     for need in settings.needs:

@@ -178,7 +178,7 @@ def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
     text = edited("{maximize: val/accuracy}", "{minimize: [seconds/train, val/loss], maximize: val/accuracy}")
     text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}", "scheduler: none", text)
     sweep = loaded(tmp_path, text)
-    assert [each.metric for each in sweep.objectives] == ["val/accuracy", "seconds/train", "val/loss"]
+    assert [goal.metric for goal in sweep.objectives] == ["val/accuracy", "seconds/train", "val/loss"]
     assert sweep.objective.direction == "maximize"
 
 

@@ -34,7 +34,7 @@ def test_it_is_a_schema() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "search_spaces").glob("*.yaml")), ids=lambda path: path.stem)
 def test_our_files_name_it_and_fit_it(path: Path) -> None:
-    """Every search-space file tells an editor its schema, and has no mark under it."""
+    """Every search-space file names its schema for an editor, and is valid by it."""
     text = path.read_text(encoding="utf-8")
     assert "# yaml-language-server: $schema=schema.json\n" in text
     assert _complaints(text) == []

@@ -56,7 +56,7 @@ def test_runs_on_a_laptop(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_says_what_it_should_take_and_reach(path: Path) -> None:
-    """The head of a file tells a reader what to expect of it."""
+    """The head of a file says what its sweep is and what to expect of it."""
     head = path.read_text(encoding="utf-8").partition("\ntask:")[0]
     assert "\n# What it should take and reach: " in head
     assert all(line.startswith("#") for line in head.splitlines())

@@ -40,8 +40,8 @@ def test_a_name_is_enough(tmp_path: Path, name: str) -> None:
 )  # fmt: skip
 def test_options_are_those_of_optuna(name: str, kind: str) -> None:
     """Every option of a sampler has the name that Optuna gives it."""
-    theirs = inspect.signature(getattr(optuna.samplers, kind)).parameters
-    assert set(options_section("sampler", name).model_fields) <= set(theirs)
+    accepted = inspect.signature(getattr(optuna.samplers, kind)).parameters
+    assert set(options_section("sampler", name).model_fields) <= set(accepted)
 
 
 def test_optional_packages_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

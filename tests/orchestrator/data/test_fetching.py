@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator.data.fetching import fetch
 from orchestrator.data.unpacking import unpack
-from trainables.data.remote import Remote
+from trainables.data.task import Remote
 from trainables.errors import BadData
 
 

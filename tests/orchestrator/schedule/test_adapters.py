@@ -15,6 +15,7 @@ from orchestrator.schedule.adapters import (
     registered,
     session_of,
 )
+from orchestrator.schedule.engines import Engines
 from tests.orchestrator.session.sessions import Sessions
 
 
@@ -22,7 +23,7 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
     sessions = Sessions(tmp_path)
     session = sessions.open(sessions.sweep(1))
     sweep_id = session.sweep.id
-    with registered(session):
+    with registered(session, Engines(lambda: 0)):
         search = pickle.loads(pickle.dumps(SessionSearch(sweep_id)))
         stopper = pickle.loads(pickle.dumps(SessionStopper(sweep_id)))
         pickle.dumps(SessionCallback(sweep_id, 600))
@@ -43,7 +44,7 @@ def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_ru
     """Tune asks the stopper first; a NaN in a rung of ASHA would decide about every other trial."""
     sessions = Sessions(tmp_path)
     session = sessions.open(sessions.sweep(1))
-    with registered(session):
+    with registered(session, Engines(lambda: 0)):
         stopper = SessionStopper(session.sweep.id)
         assert stopper("any attempt", {"val/accuracy": value, "step": 10})
         assert not stopper("any attempt", {"val/accuracy": 0.5, "val/loss": value, "step": 10})

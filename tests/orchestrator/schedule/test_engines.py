@@ -1,50 +1,215 @@
-"""The engine that several trials share, as an actor of a real Ray."""
+"""The engines that trials share, as actors of a real Ray, where devices of the host stand in for GPUs."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-QUEUED = """
+from orchestrator.schedule.engines import Engines
+from tests.attempts import assignment
+
+BEGINNING = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
-folder = Path(sys.argv[1])
+folder, devices = Path(sys.argv[1]), int(sys.argv[2])
 environment.prepare(0.25, folder / "token")
 import ray
 from orchestrator.schedule import cluster, ray_private
-from orchestrator.schedule.engines import engine_actor
+from orchestrator.schedule.engines import Engines, SharedEngine
 from tests.attempts import assignment
-with cluster.connected(Hardware(cpus=2, gpus=1), 0.25):
-    engine = engine_actor("test", ray.get_runtime_context().get_node_id(), "0", 2)
-    seated = assignment(folder, 1)
-    model = replace(seated.settings.model, d_model=16)
-    queued = assignment(folder, 2, settings=replace(seated.settings, model=model))
-    assert ray.get(engine.advance.remote(seated, "one", True)).step == 10
-    answer = engine.advance.remote(queued, "two", True)
-    time.sleep(2)
-    ray_private.publish_stop(seated.sweep_id)
-    published = time.monotonic()
-    outcome = ray.get(answer)
-    print(outcome.queued, time.monotonic() - published)
+
+def shared(number, sweep="s", **changes):
+    key = f"{sweep}-{number}"
+    return assignment(folder, number, trial_key=key, attempt_id=f"{key}.1", **changes)
+
+@ray.remote(num_cpus=0.1, max_concurrency=2)
+class Worker:
+    def __init__(self):
+        self.engine = SharedEngine()
+    def advance(self, assignment):
+        return self.engine.advance(assignment)
+
+def until(outcomes, condition):
+    deadline = time.monotonic() + 200
+    for outcome in outcomes:
+        if condition(outcome):
+            return outcome
+        assert time.monotonic() < deadline, outcome
+
+def answers(worker, assignment):
+    while True:
+        yield ray.get(worker.advance.remote(assignment))
+
+def report(worker, assignment):
+    return until(answers(worker, assignment), lambda outcome: not outcome.queued)
+
+def free():
+    return ray.available_resources().get("GPU", 0)
+
+def wait(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+with cluster.connected(Hardware(cpus=2, gpus=devices), 0.25):
+    engines = Engines(lambda: devices)
 """
 
 
-def test_a_queued_trial_sees_a_stop_request_within_two_seconds(temporary: Path) -> None:
-    """It is of another program than the trial in the slot; the request reaches it without any shared file."""
+def run(folder: Path, devices: int, body: str) -> list[str]:
+    """Run a program under a Ray of its own; return the lines that it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
     done = subprocess.run(
-        [sys.executable, "-c", QUEUED, str(temporary)],
-        env={**environment, "RAY_TMPDIR": str(temporary), "SWEEP_HOST_DEVICES": "1"},
+        [sys.executable, "-c", BEGINNING + indented, str(folder), str(devices)],
+        env={**environment, "RAY_TMPDIR": str(folder), "SWEEP_HOST_DEVICES": str(devices)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    queued, seconds = done.stdout.split()
-    assert queued == "True"
-    assert float(seconds) < 2
+    return done.stdout.splitlines()
+
+
+ACCOUNTS = """
+first, worker = engines.seat(shared(1)), Worker.remote()
+engines.ensure(first.attempt_id)
+assert report(worker, first).step == 10
+wait(lambda: free() == 0)
+other = Engines(lambda: devices)
+second = other.seat(shared(2, "other"))
+other.ensure(second.attempt_id)
+late = Worker.remote()
+answer = late.advance.remote(second)
+assert not ray.wait([answer], timeout=3)[0], "a second sweep must wait for the device"
+engines.release(first.attempt_id)
+engines.retire()
+print(ray.get(answer).engine)
+print(report(late, second).step, free())
+other.release(second.attempt_id)
+other.retire()
+wait(lambda: free() == 1)
+"""
+
+
+def test_an_engine_holds_its_whole_device_as_long_as_it_lives(temporary: Path) -> None:
+    """Ray offers the device of a resident engine to nobody; the next sweep waits, and gets all of it."""
+    assert run(temporary, 1, ACCOUNTS) == ["other-engine-0", "10 0"]
+
+
+STOPS = """
+one, two = engines.seat(shared(1, "a")), engines.seat(shared(2, "b"))
+workers = [Worker.remote(), Worker.remote()]
+for seated, worker in zip((one, two), workers):
+    engines.ensure(seated.attempt_id)
+    assert report(worker, seated).step == 10
+ray_private.publish_stop("a")
+time.sleep(2.5)
+print(report(workers[0], one).interrupted, report(workers[1], two).interrupted)
+"""
+
+
+def test_a_stop_of_one_sweep_interrupts_no_other(temporary: Path) -> None:
+    assert run(temporary, 2, STOPS) == ["True False"]
+
+
+RENEWED = """
+first, worker = engines.seat(shared(1)), Worker.remote()
+engines.ensure(first.attempt_id)
+report(worker, first)
+killed = engines.kill(first.attempt_id)
+lost = report(worker, first)
+print(killed, lost.failure, engines.cause_of(first.attempt_id, lost.failure))
+engines.release(first.attempt_id)
+again = engines.seat(replace(first, attempt_id="s-1.2"))
+wait(lambda: engines._living(again.engine) is None)
+engines.ensure(again.attempt_id)
+print(report(worker, again).step)
+before = ray.get_actor(again.engine)
+engines.kill(again.attempt_id)
+wait(lambda: engines._living(again.engine) is None)
+print(report(worker, again).failure)
+"""
+
+
+def test_handles_are_renewed_after_a_death(temporary: Path) -> None:
+    """The driver reaches the engine that was created under the name of a dead one, and kills that one too."""
+    assert run(temporary, 1, RENEWED) == ["hung engine lost engine crash", "10", "engine lost"]
+
+
+QUEUED = """
+model = replace(shared(2).settings.model, d_model=16)
+first = engines.seat(shared(1))
+queued = engines.seat(shared(2, settings=replace(first.settings, model=model)))
+engines.ensure(first.attempt_id)
+workers = [Worker.remote(), Worker.remote()]
+assert report(workers[0], first).step == 10
+assert ray.get(workers[1].advance.remote(queued)).engine == first.engine
+answer = workers[1].advance.remote(queued)
+time.sleep(2)
+ray_private.publish_stop(first.sweep_id)
+published = time.monotonic()
+outcome = ray.get(answer)
+print(outcome.queued, time.monotonic() - published < 2)
+"""
+
+
+def test_a_queued_trial_sees_a_stop_request_within_two_seconds(temporary: Path) -> None:
+    """It is of another program than the trial in the slot; the request reaches it without any shared file."""
+    assert run(temporary, 1, QUEUED) == ["True True"]
+
+
+def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:
+    engine = engines.seat(assignment(folder, number, **changes)).engine
+    assert engine is not None
+    return engine.rpartition("-")[2]
+
+
+def test_attempts_fill_the_engine_of_their_program_before_another_device(tmp_path: Path) -> None:
+    """Four slots a device: the fifth takes the second device; another program takes an empty one first."""
+    engines = Engines(lambda: 2)
+    assert [seated(engines, tmp_path, number) for number in range(5)] == ["0", "0", "0", "0", "1"]
+    engines.release("s-2.1")
+    assert seated(engines, tmp_path, 5) in {"0", "1"}
+    settings = assignment(tmp_path, 0).settings
+    wide = replace(settings, model=replace(settings.model, d_model=16))
+    apart = Engines(lambda: 2)
+    assert [seated(apart, tmp_path, 0), seated(apart, tmp_path, 1, settings=wide)] == ["0", "1"]
+    assert [seated(apart, tmp_path, 2, settings=wide), seated(apart, tmp_path, 3)] == ["1", "0"]
+
+
+def test_an_attempt_with_a_device_of_its_own_gets_no_engine(tmp_path: Path) -> None:
+    whole = assignment(tmp_path, 1, gpu=1.0)
+    assert Engines(lambda: 2).seat(whole) is whole
+
+
+def test_a_lost_engine_is_charged_only_to_the_attempt_that_must_have_caused_it(tmp_path: Path) -> None:
+    """With several in it none is charged; one that is tested alone is, and so is one without neighbours."""
+    engines = Engines(lambda: 1)
+    names = ["s-0.1", "s-1.1", "s-2.1"]
+    for number, name in enumerate(names):
+        engines.seat(assignment(tmp_path, number))
+        engines.entered(name)
+    for name in names:
+        assert engines.cause_of(name, "engine lost") == "engine lost"
+        engines.release(name)
+    for number in (0, 1):
+        engines.seat(assignment(tmp_path, number, attempt=2))
+        engines.entered(f"s-{number}.2")
+    engines.tested("s-1.2", alone=True)
+    assert engines.cause_of("s-0.2", "engine lost") == "engine lost"
+    engines.release("s-0.2")
+    assert engines.cause_of("s-1.2", "engine lost") == "engine crash"
+    engines.release("s-1.2")
+    engines.seat(assignment(tmp_path, 2, attempt=2))
+    engines.entered("s-2.2")
+    assert engines.cause_of("s-2.2", "engine lost") == "engine crash"
+    assert engines.cause_of("s-2.2", "error") == "error"

@@ -9,7 +9,7 @@ import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
 
 from orchestrator.ledger.records import ReportRecord
-from orchestrator.schedule.keyed import History, KeyedScheduler, histories
+from orchestrator.schedule.keyed import KeyedScheduler, TrialReports, histories
 
 
 def asha() -> TrialScheduler:
@@ -36,7 +36,7 @@ def result(step: int, value: float) -> dict[str, Any]:
     return {"step": step, "val/accuracy": value, "queued": False}
 
 
-GOOD = [History(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
+GOOD = [TrialReports(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
 
 
 @pytest.mark.parametrize("rule", [asha, median])

@@ -27,7 +27,14 @@ def checkpoint(kind: CheckpointKind, step: int, value: float) -> CheckpointRecor
 
 def test_a_first_attempt_starts_at_step_0(sessions: Sessions) -> None:
     run, assignment = launched(
-        "s-3.1", TRIAL, [], sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+        "s-3.1",
+        TRIAL,
+        [],
+        sweep=sessions.sweep(4),
+        paths=sessions.paths,
+        ledger_id="feed",
+        data=Path("data"),
+        now=7.0,
     )
     assert (run.step, run.best, run.best_step, run.resumed, run.reported_at) == (0, None, None, None, 7.0)
     assert (assignment.attempt_id, assignment.trial_key) == ("s-3.1", TRIAL.key)
@@ -38,7 +45,14 @@ def test_a_first_attempt_starts_at_step_0(sessions: Sessions) -> None:
 def test_a_later_attempt_resumes_the_last_checkpoint_and_remembers_the_best(sessions: Sessions) -> None:
     rows = [checkpoint("best", 10, 0.9), checkpoint("last", 20, 0.6)]
     run, assignment = launched(
-        "s-3.2", TRIAL, rows, sweep=sessions.sweep(4), paths=sessions.paths, data=Path("data"), now=7.0
+        "s-3.2",
+        TRIAL,
+        rows,
+        sweep=sessions.sweep(4),
+        paths=sessions.paths,
+        ledger_id="feed",
+        data=Path("data"),
+        now=7.0,
     )
     assert (run.step, run.best, run.best_step, run.best_metrics) == (20, 0.9, 10, {METRIC: 0.9})
     assert run.resumed == "/another-host/step-000000020"
@@ -49,10 +63,12 @@ def test_a_checkpoint_of_another_host_is_expected_in_this_hosts_folder(sessions:
     """The shared store has a URL; the path in the ledger is the writer's own."""
     sweep, paths = sessions.sweep(4), Paths(sessions.folder, store="s3://bucket/sweeps")
     rows = [checkpoint("last", 20, 0.6)]
-    run, assignment = launched("s-3.2", TRIAL, rows, sweep=sweep, paths=paths, data=Path("data"), now=7.0)
+    run, assignment = launched(
+        "s-3.2", TRIAL, rows, sweep=sweep, paths=paths, ledger_id="feed", data=Path("data"), now=7.0
+    )
     assert assignment.resume is not None
     assert assignment.resume.path == str(Path(assignment.checkpoints) / "step-000000020")
-    assert assignment.store == f"s3://bucket/sweeps/{sweep.id}/{TRIAL.key}"
+    assert assignment.store == f"s3://bucket/sweeps/feed/{sweep.id}/{TRIAL.key}"
     assert run.resumed == rows[0].path, "the ledger drops a damaged checkpoint by the path that it records"
 
 

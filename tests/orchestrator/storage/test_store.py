@@ -18,7 +18,7 @@ from orchestrator.storage.paths import Paths, checkpoint_stem
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
-TRIAL = ("sweep", "sweep-0")
+LEDGER, TRIAL = "0123456789ab", ("sweep", "sweep-0")
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -50,7 +50,7 @@ def saved(where: Paths, attempt: int = 1, value: float = 6.0) -> checkpoint.Save
 
 
 def url_of(where: Paths) -> str:
-    url = where.stored(*TRIAL)
+    url = where.stored(LEDGER, *TRIAL)
     assert url is not None
     return url
 
@@ -60,7 +60,7 @@ def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path)
     kept = saved(where)
     store.keep(kept.folder, url_of(where))
     elsewhere = Paths(tmp_path / "another", store=where.store)
-    folder = store.at_hand(elsewhere, *TRIAL, str(kept.folder), kept.digest)
+    folder = store.at_hand(elsewhere, LEDGER, *TRIAL, str(kept.folder), kept.digest)
     assert folder == tmp_path / "another" / "checkpoints" / "sweep" / "sweep-0" / kept.folder.name
     arrays, facts = checkpoint.load(folder, kept.digest)
     assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
@@ -71,7 +71,7 @@ def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path)
 def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path: Path) -> None:
     """Another machine has it once it was uploaded, and only with the store's address."""
     folder = saved(where).folder
-    elsewhere, recorded = Paths(tmp_path / "another", store=where.store), (*TRIAL, str(folder))
+    elsewhere, recorded = Paths(tmp_path / "another", store=where.store), (LEDGER, *TRIAL, str(folder))
     assert store.holds(where, *recorded)
     assert not store.holds(elsewhere, *recorded)
     store.keep(folder, url_of(where))
@@ -106,7 +106,7 @@ def test_a_copy_for_another_trial_needs_no_file_of_the_donor_on_this_machine(whe
     store.keep(donor.folder, url_of(where))
     shutil.rmtree(donor.folder)
     heir = where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
-    urls = url_of(where), where.stored("sweep", "sweep-1")
+    urls = url_of(where), where.stored(LEDGER, "sweep", "sweep-1")
     folder = store.copy(donor.folder, heir, donor.digest, urls)
     store.fetch(folder, str(urls[1]), donor.digest)
     assert checkpoint.load(folder, donor.digest)[1] == {"step": 10}
@@ -117,6 +117,53 @@ def test_a_copy_without_a_store_is_whole(tmp_path: Path) -> None:
     donor, heir = saved(where), where.trial_checkpoints("sweep", "sweep-1") / checkpoint_stem(10, 2)
     folder = store.copy(donor.folder, heir, donor.digest, (None, None))
     assert checkpoint.is_whole(folder, donor.digest)
+
+
+def test_two_ledgers_in_one_store_do_not_meet(where: Paths, tmp_path: Path) -> None:
+    """Equal files give equal names of sweeps and trials; a deletion by one spares the files of the other."""
+    kept = saved(where)
+    other = where.stored("ba9876543210", *TRIAL)
+    assert other is not None
+    for url in (url_of(where), other):
+        store.keep(kept.folder, url)
+    store.delete(store.url_of(kept.folder.name, other))
+    shutil.rmtree(kept.folder)
+    store.fetch(kept.folder, url_of(where), kept.digest)
+    assert checkpoint.is_whole(kept.folder, kept.digest)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_where_it_was_written(where: Paths) -> None:
+    """Its URL had no ledger's id, and its name neither attempt nor digest."""
+    kept = saved(where)
+    old = kept.folder.with_name("step-000000010")
+    kept.folder.rename(old)
+    before = f"{where.store}/sweep/sweep-0"
+    assert store.url_of(old.name, url_of(where)) == f"{before}/step-000000010"
+    store.keep(old, url_of(where))
+    shutil.rmtree(old)
+    store.fetch(old, url_of(where), kept.digest)
+    assert checkpoint.is_whole(old, kept.digest)
+
+
+def test_the_store_lists_the_checkpoints_of_a_sweep(where: Paths) -> None:
+    """The size and the age of each decide about it."""
+    first, second = saved(where, 1), saved(where, 2, value=7.0)
+    sweep = url_of(where).rpartition("/")[0]
+    assert store.stored(sweep) == []
+    for each in (first, second):
+        store.keep(each.folder, url_of(where))
+    found = store.stored(sweep)
+    assert [each.url for each in found] == [f"{url_of(where)}/{each.folder.name}" for each in (first, second)]
+    assert [each.bytes for each in found] == [first.bytes, second.bytes]
+    assert all(-5 < each.age < 60 for each in found)
+
+
+def test_a_store_answers_a_probe_or_does_not(where: Paths, tmp_path: Path) -> None:
+    """A probe leaves nothing behind."""
+    assert store.answers(str(where.store))
+    assert not store.answers("file:///proc/none")
+    assert store.has_space(tmp_path)
+    assert not store.has_space(tmp_path / "gone")
 
 
 def test_an_incomplete_upload_is_no_checkpoint(where: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +179,11 @@ def test_an_incomplete_upload_is_no_checkpoint(where: Paths, monkeypatch: pytest
     assert list(kept.folder.parent.iterdir()) == []
 
 
-def test_a_dropped_checkpoint_is_gone_and_can_be_dropped_again(where: Paths) -> None:
+def test_a_deleted_checkpoint_is_gone_and_can_be_deleted_again(where: Paths) -> None:
     kept = saved(where)
     store.keep(kept.folder, url_of(where))
     for _ in range(2):
-        store.drop(kept.folder, url_of(where))
+        store.delete(store.url_of(kept.folder.name, url_of(where)))
     shutil.rmtree(kept.folder)
     store.fetch(kept.folder, url_of(where), kept.digest)
     assert not kept.folder.exists()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
@@ -16,6 +17,10 @@ from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
 from tests.attempts import INTERVAL, assignment
+from trainables import checkpoint
+from trainables.engine import Engine
+from trainables.engine.report import Log
+from trainables.engine.slots import SeparateSlots
 
 SWEEPS = ("between calls", "between reports", "alone", "queued")
 """Ids of the sweeps whose stop a test requests."""
@@ -55,11 +60,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def life(server: EngineServer, trial: Assignment, reports: int = 3) -> list[Outcome]:
+def life(server: EngineServer, trial: Assignment, reports: int = 3, *, first: bool = True) -> list[Outcome]:
     """Request a trial's intervals one after the other, as its worker does."""
     outcomes: list[Outcome] = []
     while len(outcomes) < reports and not (outcomes and outcomes[-1].done):
-        outcome = server.submit(trial, trial.trial_key, first=not outcomes).result(timeout=250)
+        asked = server.submit(trial, trial.trial_key, first=first and not outcomes)
+        outcome = asked.result(timeout=250)
         outcomes.append(outcome)
     return outcomes
 
@@ -77,8 +83,17 @@ def together(server: EngineServer, trials: list[Assignment]) -> dict[str, list[O
     return outcomes
 
 
+def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
+    assert one.checkpoint is not None
+    assert other.checkpoint is not None
+    (arrays, _), (others, _) = (checkpoint.load(Path(each.checkpoint.path)) for each in (one, other))
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
 def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: EngineServer) -> None:
-    """Six trials in four slots, each with the curve it has in an engine of its own."""
+    """Six trials in four slots, each with the curve and the checkpoint it has in an engine of its own."""
     trials = [assignment(folder, number) for number in range(6)]
     shared = together(server, trials)
     alone = OwnEngine()
@@ -89,10 +104,11 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
         for outcome in outcomes:
             expected = alone.advance(replace(trial, checkpoints=str(folder / "alone")))
             for name in ("train/loss", "val/loss"):
-                assert outcome.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)
+                assert outcome.metrics[name] == expected.metrics[name]
+            assert_equal_arrays(outcome, expected)
         alone.release()
     assert 0 < server.occupancy.share <= 1
-    assert server.empty
+    assert server._table.empty
 
 
 def test_a_stop_request_saves_each_trial_between_two_calls(
@@ -121,7 +137,7 @@ def test_a_stop_request_is_heeded_between_two_reports(
     last = server.submit(trial, trial.trial_key, first=False).result(timeout=250)
     assert (last.interrupted, last.done, last.step) == (True, True, first.step)
     assert last.checkpoint == first.checkpoint
-    assert server.empty
+    assert server._table.empty
 
 
 def test_an_engine_of_its_own_heeds_a_stop_request_too(folder: Path, stops: set[str]) -> None:
@@ -146,7 +162,7 @@ def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
     outcome = server.submit(again, "new", first=True).result(timeout=250)
     assert outcome.step == 20
     late = server.submit(old, "dead", first=False).result(timeout=250)
-    assert (late.failure, late.done) == ("engine lost", True)
+    assert (late.failure, late.done) == ("slot lost", True)
     server.release(again.attempt_id)
 
 
@@ -156,6 +172,74 @@ def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -
     outcomes = together(server, [bad, assignment(folder, 31)])
     assert outcomes["s-30"][0].failure == "damaged checkpoint"
     assert [outcome.step for outcome in outcomes["s-31"]] == [10, 20, 30]
+
+
+def test_a_call_that_raises_fails_its_own_trial_alone(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others in the engine reach their end; the slot serves the next trial."""
+    call, wild = SeparateSlots._call, 5e-3
+
+    def broken(slots: SeparateSlots, slot: int, steps: int) -> Log:
+        if float(slots._states[slot].free.values["learning_rate"]) == np.float32(wild):
+            raise RuntimeError("the call failed")
+        return call(slots, slot, steps)
+
+    monkeypatch.setattr(SeparateSlots, "_call", broken)
+    trials = [assignment(folder, number) for number in (80, 4, 81)]
+    outcomes = together(server, trials)
+    (failed,) = outcomes[trials[1].trial_key]
+    assert (failed.failure, failed.message) == ("error", "RuntimeError: the call failed")
+    for trial in (trials[0], trials[2]):
+        assert [outcome.step for outcome in outcomes[trial.trial_key]] == [10, 20, 30]
+    assert server._table.empty
+
+
+def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server: EngineServer) -> None:
+    """Its worker is told before; a neighbour in a slot waits and gives signs of life, and both go on."""
+    rounds: list[set[str]] = []
+    neighbour = assignment(folder, 90)
+    suspect = assignment(folder, 91, attempt=2, alone=True)
+    assert server.submit(neighbour, "one", first=True).result(timeout=250).step == 10
+    start = EngineServer._start_requested
+
+    def recorded(served: EngineServer, engine: Engine) -> None:
+        start(served, engine)
+        rounds.append({slot.request.attempt_id for slot in served._table.occupied.values() if slot.training})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EngineServer, "_start_requested", recorded)
+        patch.setattr(engine_server, "SIGN_OF_LIFE", 0.5)
+        told = server.submit(suspect, suspect.trial_key, first=True).result(timeout=250)
+        assert (told.queued, told.alone) == (True, True)
+        waiting = server.submit(neighbour, "one", first=False)
+        tested = server.submit(suspect, suspect.trial_key, first=True)
+        assert tested.result(timeout=250).step == 10
+        sign = waiting.result(timeout=250)
+    assert {suspect.attempt_id} in rounds
+    if sign.queued:
+        sign = server.submit(neighbour, "one", first=False).result(timeout=250)
+    assert sign.step == 20
+    assert not any(names == {neighbour.attempt_id, suspect.attempt_id} for names in rounds)
+    assert life(server, suspect, first=False)[-1].done
+    assert server.submit(neighbour, "one", first=False).result(timeout=250).done
+    assert server._table.empty
+
+
+def test_a_call_for_several_that_raises_is_charged_to_none_of_them(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone in the engine, the same exception is the trial's own."""
+
+    def broken(_: Engine) -> None:
+        raise RuntimeError("the call failed")
+
+    monkeypatch.setattr(Engine, "round", broken)
+    both = [assignment(folder, number) for number in (95, 96)]
+    for (outcome,) in together(server, both).values():
+        assert (outcome.failure, outcome.message) == ("engine lost", "RuntimeError: the call failed")
+    (outcome,) = life(server, both[0])
+    assert outcome.failure == "error"
 
 
 def queued(server: EngineServer, folder: Path, sweep: str) -> tuple[Assignment, Assignment]:

@@ -18,10 +18,18 @@ class Attempt:
         self.released = True
 
 
-def request(trial: str, *, attempt: int = 1, worker: str = "", width: int = 8, first: bool = True) -> Request:
+def request(
+    trial: str,
+    *,
+    attempt: int = 1,
+    worker: str = "",
+    width: int = 8,
+    first: bool = True,
+    alone: bool = False,
+) -> Request:
     settings = SimpleNamespace(static=lambda: width)
     assignment: Any = SimpleNamespace(
-        attempt_id=f"{trial}.{attempt}", trial_key=trial, settings=settings, data="data"
+        attempt_id=f"{trial}.{attempt}", trial_key=trial, settings=settings, data="data", alone=alone
     )
     return Request(assignment, worker or f"worker of {trial}", first, Future())
 
@@ -113,3 +121,37 @@ def test_occupancy_is_the_share_of_busy_slot_seconds() -> None:
     occupancy.add(0, 1.0)
     occupancy.add(2, 4.0)
     assert occupancy.share == (12 + 8) / (4 * 8)
+
+
+def test_a_suspect_waits_for_the_interval_of_others_and_is_told_before_it_gets_a_slot() -> None:
+    """Nothing else starts from then on until it has reported; then the queue moves again."""
+    table = SlotTable(4)
+    admit(table, request("a"))
+    table.occupied[0].training = True
+    suspect = request("b", alone=True)
+    assert table.receive(suspect)
+    assert taken(table) is None
+    assert not suspect.answer.done()
+    assert not table.may_train(table.occupied[0]), "an interval of another would delay the test for ever"
+    table.occupied[0].training = False
+    assert taken(table) is None
+    assert (suspect.answer.result().queued, suspect.answer.result().alone) == (True, True)
+    assert table.receive(request("c"))
+    assert taken(table) is None
+    assert not table.may_train(table.occupied[0])
+    admit(table, request("b", alone=True))
+    assert table.may_train(table.occupied[1])
+    assert taken(table) is None
+    table.passed("b.1")
+    assert table.may_train(table.occupied[0])
+    assert taken(table) == (2, "c.1")
+
+
+def test_a_suspect_that_ends_leaves_the_engine_to_the_others() -> None:
+    table = SlotTable(4)
+    assert table.receive(request("b", alone=True))
+    assert taken(table) is None
+    assert table.receive(request("c"))
+    assert taken(table) is None
+    table.release("b.1")
+    assert taken(table) == (0, "c.1")

@@ -34,8 +34,8 @@ def cache(root: Path, build: Callable[[Writer], dict[str, Any]], **key: Any) -> 
 
 
 def entry(root: Path) -> Path:
-    (found,) = (path for path in root.iterdir() if path.is_dir())
-    return found
+    (entry,) = (path for path in root.iterdir() if path.is_dir())
+    return entry
 
 
 def test_an_entry_is_built_once_and_read_only(tmp_path: Path) -> None:

@@ -33,5 +33,5 @@ def single() -> Engine:
 
 @pytest.fixture(scope="package")
 def fused() -> Engine:
-    """An engine of four slots for the same trials, which a test leaves empty."""
-    return Engine(toy_trial(), toy_data(), slots=4)
+    """An engine of four slots in one program for the same trials, which a test leaves empty."""
+    return Engine(toy_trial(), toy_data(), slots=4, stacked=True)

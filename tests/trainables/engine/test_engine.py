@@ -13,8 +13,8 @@ import pytest
 
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
-from trainables.engine.engine import bucket
-from trainables.engine.log import MOST_STEPS
+from trainables.engine.report import MOST_STEPS
+from trainables.engine.slots import bucket
 from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 
@@ -179,15 +179,15 @@ def test_programs_are_compiled_by_size() -> None:
 
 def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where four slots do not fit, they go two by two; nothing is lost."""
-    engine = Engine(toy_trial(), toy_data(), slots=4)
-    whole = engine._together
+    engine = Engine(toy_trial(), toy_data(), slots=4, stacked=True)
+    whole = engine._slots._together
 
     def tight(group: list[int], steps: int) -> Any:
         if len(group) > 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return whole(group, steps)
 
-    monkeypatch.setattr(engine, "_together", tight)
+    monkeypatch.setattr(engine._slots, "_together", tight)
     with _trials(fused, {slot: toy_trial(slot) for slot in range(4)}):
         expected = fused.advance(dict.fromkeys(range(4), 10))
     with _trials(engine, {slot: toy_trial(slot) for slot in range(4)}):

@@ -60,8 +60,8 @@ def exact(layer: Layer) -> dict[str, Floats]:
     return {name: np.asarray(value, np.float64) for name, value in nnx.to_pure_dict(nnx.state(layer)).items()}
 
 
-def apart(found: Any, expected: Any) -> float:
+def apart(actual: Any, expected: Any) -> float:
     """Return the largest difference, relative to the largest expected number."""
-    found, expected = np.asarray(found, np.complex128), np.asarray(expected, np.complex128)
-    assert found.shape == expected.shape
-    return float(np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1e-30))
+    actual, expected = np.asarray(actual, np.complex128), np.asarray(expected, np.complex128)
+    assert actual.shape == expected.shape
+    return float(np.max(np.abs(actual - expected)) / max(np.max(np.abs(expected)), 1e-30))

@@ -25,7 +25,7 @@ def companion_states(eigenvalues: Array, inputs: Array, *, algorithm: str = "aut
     Args:
         eigenvalues: (n,) complex, distinct and not zero, in conjugate pairs if not real.
         inputs: (L,) real.
-        algorithm: algorithm of the recurrence, or "auto" for the fastest here.
+        algorithm: algorithm of the recurrence, or "auto" for the fastest one.
     """
     modal = modal_states(eigenvalues, inputs, algorithm=algorithm)
     return interpolate(eigenvalues, modal).real

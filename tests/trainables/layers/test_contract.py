@@ -49,9 +49,9 @@ def test_declaration_is_read_without_importing(name: str) -> None:
     read, imported = LAYERS.settings(name), LAYERS[name].settings
     assert read == imported
     for one, other in zip(read.needs, imported.needs, strict=True):
-        smallest = [read.options[choice].at_least if choice in read.options else 1 for choice in one.of]
+        smallest = [read.options[name].at_least if name in read.options else 1 for name in one.of]
         choices = list(itertools.product(*(range(int(least or 0), 25) for least in smallest)))
-        assert [one.holds(*each) for each in choices] == [other.holds(*each) for each in choices]
+        assert [one.holds(*choice) for choice in choices] == [other.holds(*choice) for choice in choices]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,7 +80,7 @@ def test_reading_declarations_imports_no_jax() -> None:
 
 @pytest.mark.parametrize(("name", "bidirectional"), WAYS)
 def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
-    """(L, D) -> (L, D); what stands behind the true end changes nothing before it."""
+    """(L, D) -> (L, D); rows after the true end change no row before it."""
     run, u = _run(name, bidirectional), sequence(L)
     outputs, states = run(u, TRUE)
     assert outputs.shape == (L, D)
@@ -156,10 +156,10 @@ def _graded(name: str, algorithm: str) -> tuple[Array, dict[str, Array]]:
 def test_algorithms_agree(name: str, algorithm: str) -> None:
     """Every algorithm gives the sequential one's outputs and gradients, at a length that is no power of 2."""
     outputs, gradients = _graded(name, "sequential")
-    found, found_gradients = _graded(name, algorithm)
-    assert apart(found, outputs) < 1e-5
+    actual, actual_gradients = _graded(name, algorithm)
+    assert apart(actual, outputs) < 1e-5
     for path, value in gradients.items():
-        assert apart(found_gradients[path], value) < 1e-5, path
+        assert apart(actual_gradients[path], value) < 1e-5, path
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""The base class reads both directions and steps for any layer: here one that is none of the registry's."""
+"""The base class reads both directions and steps for any layer, also one outside the registry."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import D, apart, sequence
 from trainables.errors import Refusal
-from trainables.layers.initial import normal
-from trainables.layers.layer import Layer
+from trainables.layers.layer import Layer, normal
 from trainables.settings import LayerSettings
 
 N, L, TRUE = 3, 12, 7

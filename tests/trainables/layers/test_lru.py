@@ -21,9 +21,9 @@ def test_recurrence(bidirectional: bool) -> None:
     if bidirectional:
         turned = {**p, "C_re": p["C_backward_re"], "C_im": p["C_backward_im"], "D": 0 * p["D"]}
         expected = expected + reference.lru(turned, seen[::-1])[0][::-1]
-    outputs, found = layer.run(u, true)
+    outputs, hidden = layer.run(u, true)
     assert apart(outputs[:true], expected) < 1e-5
-    assert apart(found[:true], np.concatenate([states.real, states.imag], axis=1)) < 1e-5
+    assert apart(hidden[:true], np.concatenate([states.real, states.imag], axis=1)) < 1e-5
 
 
 def test_initialisation() -> None:

@@ -37,11 +37,11 @@ def test_spectra_are_real_systems(kind: str) -> None:
     first, second = np.split(_spectrum(kind, parameters), 2)
     for system in range(3):
         rows = slice(8 * system, 8 * system + 8)
-        found = np.concatenate([first[rows], second[rows]])
-        assert abs(np.poly(found).imag).max() < 1e-5
-        assert abs(found).max() <= 1 + 1e-6
-        assert np.median(abs(found)) > 0.8
-        gaps = abs(found[:, None] - found) + np.eye(16)
+        actual = np.concatenate([first[rows], second[rows]])
+        assert abs(np.poly(actual).imag).max() < 1e-5
+        assert abs(actual).max() <= 1 + 1e-6
+        assert np.median(abs(actual)) > 0.8
+        gaps = abs(actual[:, None] - actual) + np.eye(16)
         assert gaps.min() > 1e-4
     if kind == "unit":
         np.testing.assert_allclose(abs(first), 1, rtol=1e-6)
@@ -71,8 +71,8 @@ def test_companion_form(algorithm: str) -> None:
     inputs = np.random.default_rng(0).standard_normal(60)
     dense = reference.run(reference.companion(EIGENVALUES), np.eye(8)[:, :1], inputs[:, None])
     solve = jax.jit(companion_states, static_argnames="algorithm")
-    found = solve(jnp.asarray(EIGENVALUES, jnp.complex64), jnp.float32(inputs), algorithm=algorithm)
-    assert apart(found, dense) < 2e-5
+    actual = solve(jnp.asarray(EIGENVALUES, jnp.complex64), jnp.float32(inputs), algorithm=algorithm)
+    assert apart(actual, dense) < 2e-5
 
 
 def test_vandermonde() -> None:

@@ -15,12 +15,12 @@ from trainables.layers.rotation import rotation
 def test_equals_scipy(size: int, scale: float) -> None:
     """Values equal float64 to float32's digits of the angle; P is a rotation."""
     weights = scale * np.random.default_rng(0).standard_normal((3, size, size))
-    found = np.asarray(jax.jit(rotation)(jnp.float32(weights)), np.float64)
+    actual = np.asarray(jax.jit(rotation)(jnp.float32(weights)), np.float64)
     narrow = np.float32(weights).astype(np.float64)
     expected = np.array([scipy.linalg.expm(m - m.T) for m in narrow])
     angle = max(np.linalg.norm(m - m.T, 2) for m in narrow)
-    assert abs(found - expected).max() < 1e-6 * max(1, angle / 10)
-    np.testing.assert_allclose(np.linalg.det(found), 1, rtol=1e-5 * max(1, angle))
+    assert abs(actual - expected).max() < 1e-6 * max(1, angle / 10)
+    np.testing.assert_allclose(np.linalg.det(actual), 1, rtol=1e-5 * max(1, angle))
 
 
 def test_gradient() -> None:
@@ -31,10 +31,10 @@ def test_gradient() -> None:
     def loss(exponential: object, m: jax.Array) -> jax.Array:
         return jnp.sum(exponential(m) * towards)  # type: ignore[operator]
 
-    found = jax.vmap(jax.grad(lambda m: loss(rotation, m)))(weights)
+    actual = jax.vmap(jax.grad(lambda m: loss(rotation, m)))(weights)
     expected = jax.grad(lambda m: loss(lambda m: jax.scipy.linalg.expm(m - m.mT), m))
     for slot in range(2):
-        np.testing.assert_allclose(found[slot], expected(weights[slot]), atol=2e-5)
+        np.testing.assert_allclose(actual[slot], expected(weights[slot]), atol=2e-5)
 
 
 def test_zero() -> None:

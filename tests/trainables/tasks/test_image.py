@@ -97,7 +97,7 @@ def test_pixels_are_read_row_after_row(tmp_path: Path) -> None:
 
 
 class Evil:
-    """What a hostile pickle would run."""
+    """Writes a file when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, ...]]:
         return (Path.write_text, (Path("pwned"), "pwned"))  # type: ignore[return-value]
@@ -117,6 +117,9 @@ def python_batch(**entries: object) -> bytes:
 
 
 PIXELS = np.zeros((2, 3072), np.uint8)
+MADE_WITHOUT_ARGUMENTS = b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\n)\x81U\x06labels]K\x00au."
+MEMO_OF_BILLIONS = b"\x80\x02}r\xff\xff\xff\x7f."
+BYTES_OF_PETABYTES = b"\x80\x04\x8e\x00\x00\x00\x00\x00\x00\x10\x00."
 
 
 @pytest.mark.parametrize(
@@ -131,6 +134,9 @@ PIXELS = np.zeros((2, 3072), np.uint8)
         (python_batch(data=PIXELS, labels=[0, 10]), "row 1: must have a label of 0 to 9, got 10"),
         (python_batch(data=PIXELS, labels=[0, "cat"]), "whole numbers as labels"),
         (python_batch(data=PIXELS[:0], labels=[]), "zero rows"),
+        (MADE_WITHOUT_ARGUMENTS, r"must hold 1 rows of 3072 bytes, got shape None, dtype None"),
+        (MEMO_OF_BILLIONS, "it asks for a memo of 2,147,483,647 values"),
+        (BYTES_OF_PETABYTES, "must be a whole Python batch"),
     ],
 )
 def test_bad_python_batches_are_refused(tmp_path: Path, content: bytes, must: str) -> None:
@@ -143,7 +149,7 @@ def test_bad_python_batches_are_refused(tmp_path: Path, content: bytes, must: st
 
 
 def test_no_damage_to_a_python_batch_does_more_than_be_refused(tmp_path: Path) -> None:
-    """Around the array's header, where NumPy and the unpickler in C believe what they read, and crash."""
+    """Damage falls around the array's header, whose sizes and shapes an unpickler trusts."""
     path, whole = tmp_path / "data_batch_1", python_batch(data=PIXELS, labels=[0, 1])
     generator, refused = np.random.default_rng(0), 0
     for _ in range(1_000):

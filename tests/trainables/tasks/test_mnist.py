@@ -12,8 +12,7 @@ import pytest
 from tests.data import shared_file
 from tests.published import idx, mnist
 from trainables.errors import BadData, Refusal
-from trainables.tasks.psmnist import PermutedMnist
-from trainables.tasks.smnist import SequentialMnist
+from trainables.tasks.mnist import PermutedMnist, SequentialMnist
 
 SMNIST, PSMNIST = SequentialMnist(), PermutedMnist()
 
@@ -46,7 +45,7 @@ def test_the_published_files_are_read_whole(real: Path) -> None:
 def test_a_permutation_reads_every_pixel_once(tmp_path: Path, name: str) -> None:
     mnist(tmp_path)
     plain, permuted = SMNIST.load({}, tmp_path), PSMNIST.load({"permutation": name}, tmp_path)
-    places = PSMNIST.places({"permutation": name})
+    places = PSMNIST.pixel_order({"permutation": name})
     assert sorted(places.tolist()) == list(range(784))
     assert places.tolist() != list(range(784))
     assert (permuted.train.inputs == np.array(plain.train.inputs)[:, places]).all()
@@ -54,10 +53,10 @@ def test_a_permutation_reads_every_pixel_once(tmp_path: Path, name: str) -> None
 
 
 def test_permutations_are_the_named_ones() -> None:
-    places = PSMNIST.places({"permutation": "bit-reversal"})
+    places = PSMNIST.pixel_order({"permutation": "bit-reversal"})
     assert places[:4].tolist() == [0, 512, 256, 768]
     expected = np.random.RandomState(92916).permutation(784)
-    assert (PSMNIST.places({"permutation": "seed-92916"}) == expected).all()
+    assert (PSMNIST.pixel_order({"permutation": "seed-92916"}) == expected).all()
 
 
 def test_packed_and_plain_files_are_one(tmp_path: Path) -> None:
@@ -124,5 +123,7 @@ def test_bad_files_are_refused(tmp_path: Path, damage: Callable[[Path], object],
 
 def test_a_validation_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     mnist(tmp_path)
-    with pytest.raises(Refusal, match="validation_share: must leave examples on both sides"):
+    with pytest.raises(
+        Refusal, match="validation_share: must leave examples for training and for validation"
+    ):
         SMNIST.load({"validation_share": 1.0}, tmp_path)

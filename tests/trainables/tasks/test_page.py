@@ -14,10 +14,10 @@ PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
 
 
 def section(name: str) -> str:
-    """Return what the page says of a task."""
-    found = re.search(rf"^## {name}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/tasks.md has no section {name}"
-    return found[1]
+    """Return the section of a task."""
+    match = re.search(rf"^## {name}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert match, f"docs/tasks.md has no section {name}"
+    return match[1]
 
 
 @pytest.mark.parametrize("name", SMALL)

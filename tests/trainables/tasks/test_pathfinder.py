@@ -11,12 +11,9 @@ from PIL import Image
 
 from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
-from trainables.tasks.pathfinder import generator as pathfinder_generator
-from trainables.tasks.pathfinder.generator import Work, generated
 from trainables.tasks.pathfinder.rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
-from trainables.tasks.pathfinder.snakes import Drawing, Paddles, drawn
-from trainables.tasks.pathfinder.task import Pathfinder
-from trainables.tasks.pathx import PathX
+from trainables.tasks.pathfinder.snakes import Drawing, Paddles, Work, drawn, generated
+from trainables.tasks.pathfinder.task import Pathfinder, PathX
 
 TASK = Pathfinder()
 
@@ -94,10 +91,10 @@ def test_no_snake_turns_more_than_its_continuity_allows(which: str, request: pyt
     assert (headings[:, :, 0] < SEED_HEADINGS).all()
     assert (headings[:, :, 1:] >= SEED_HEADINGS).all()
     if len(scene.margins) == 1:
-        found = turns(tables(side, scene.margins[0]), headings)
-        assert found.max() <= np.pi / 2 / scene.continuity + 1e-9
+        angles = turns(tables(side, scene.margins[0]), headings)
+        assert angles.max() <= np.pi / 2 / scene.continuity + 1e-9
         # Weights fall as cos^2: straight on is far more frequent than a sharp turn.
-        assert np.median(found) < np.pi / 6
+        assert np.median(angles) < np.pi / 6
 
 
 @pytest.mark.parametrize("which", ["drawing", "large"])
@@ -147,10 +144,10 @@ def test_brightness_is_as_published(drawing: Drawing, large: Drawing) -> None:
     side = np.arange(32)
     snakes, others = [], []
     for row in range(100):
-        for paddles, found in ((drawing.snakes, snakes), (drawing.distractors, others)):
+        for paddles, brightness in ((drawing.snakes, snakes), (drawing.distractors, others)):
             heads = paddles.head[row][paddles.heading[row] >= SEED_HEADINGS]
             near = np.abs(side[:, None, None] - heads[:, 0]) + np.abs(side[None, :, None] - heads[:, 1]) <= 2
-            found.append(drawing.images[row][near.any(axis=2)].astype(float).mean())
+            brightness.append(drawing.images[row][near.any(axis=2)].astype(float).mean())
     assert np.mean(others) > np.mean(snakes)
     centres = large.images[np.arange(40)[:, None], large.discs[:, :, 0], large.discs[:, :, 1]]
     assert (centres > 250).all()
@@ -173,7 +170,7 @@ def test_both_margins_of_path_x_occur(large: Drawing) -> None:
 
 
 def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pathfinder_generator, "_PIXELS_A_CHUNK", 20 * 1024)
+    monkeypatch.setattr("trainables.tasks.pathfinder.snakes._PIXELS_A_CHUNK", 20 * 1024)
     work = Work(32, "easy", seed=7, number=110)
     alone, together = list(generated(work, 1)), list(generated(work, 2))
     assert [len(labels) for _, labels in alone] == [20, 20, 20, 20, 20, 10]

@@ -173,8 +173,8 @@ def test_the_embedded_pairs_are_learnable(tmp_path: Path) -> None:
     train = frequencies(data.train.inputs)
     mean, deviation = train.mean((0, 1)), train.std((0, 1)) + 1e-6
 
-    def features(found: np.ndarray) -> np.ndarray:
-        z = np.clip((found - mean) / deviation, -3, 3)
+    def features(values: np.ndarray) -> np.ndarray:
+        z = np.clip((values - mean) / deviation, -3, 3)
         return np.concatenate([z[:, 0] * z[:, 1], np.abs(z[:, 0] - z[:, 1])], axis=1)
 
     x, y = features(train), data.train.targets * 2.0 - 1

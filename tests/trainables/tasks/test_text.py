@@ -26,7 +26,7 @@ def test_all_published_reviews_are_read(tmp_path: Path) -> None:
     assert (len(data.train), len(data.validation), len(data.test)) == (22_303, 2478, 25_000)
     assert data.comparable
     assert "held out of the 25,000 training reviews by seed" in data.note
-    assert "219 training reviews that are there twice, or in test too, are left out" in data.note
+    assert "219 training reviews that are repeated, or also in test, are left out" in data.note
     rows = [{row.tobytes() for row in split.inputs} for split in (data.train, data.validation, data.test)]
     assert len(set().union(*rows)) == sum(map(len, rows))
     assert data.chance["test"] == 0.5
@@ -67,7 +67,7 @@ def test_the_vocabulary_is_of_the_reviews_kept_for_training(tmp_path: Path) -> N
 
 
 def test_a_review_is_in_one_split(tmp_path: Path) -> None:
-    """What is in test too, or there twice, is left out of training."""
+    """Training leaves out repeated reviews and reviews of test."""
     root = imdb(tmp_path)
     tests = sorted((root / "test" / "pos").iterdir())
     trains = sorted((root / "train" / "pos").iterdir())
@@ -75,7 +75,7 @@ def test_a_review_is_in_one_split(tmp_path: Path) -> None:
     trains[1].write_bytes(trains[2].read_bytes())
     data = TASK.load({"length": 128}, tmp_path)
     assert (len(data.train) + len(data.validation), len(data.test)) == (22, 24)
-    assert "2 training reviews that are there twice" in data.note
+    assert "2 training reviews that are repeated" in data.note
     assert violations(TASK, {"length": 128}, tmp_path) == []
 
 

@@ -1,19 +1,25 @@
-"""The time-invariant recurrence and its hand-written reverse pass."""
+"""The time-invariant recurrence and its hand-written reverse pass.
+
+The recurrence is batched by hand: it sees all sequences of a batch at once. Otherwise `vmap` would batch each
+step of a loop by itself and move time to the front of the arrays and back, which costs more than the
+recurrence. It also allows the algorithm to be chosen by the true size.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jax import Array
+from jax import numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from trainables.layers.recurrence import associative, chunked, pallas, sequential
-from trainables.layers.recurrence.batching import over_leading_axes
 from trainables.layers.recurrence.planar import times
 
 
@@ -107,12 +113,12 @@ _states.defvjp(_forward, _backward)
 
 @cache
 def _solver(algorithm: str, reverse: bool) -> Callable[[Array, Array], Array]:
-    return over_leading_axes(lambda decay, inputs: _choose(algorithm, inputs).solve(decay, inputs, reverse))
+    return _over_leading_axes(lambda decay, inputs: _choose(algorithm, inputs).solve(decay, inputs, reverse))
 
 
 @cache
 def _differentiator(algorithm: str, reverse: bool) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
-    return over_leading_axes(
+    return _over_leading_axes(
         lambda decay, states, cotangent: _choose(algorithm, states).adjoint(decay, states, cotangent, reverse)
     )
 
@@ -125,3 +131,25 @@ def _choose(algorithm: str, series: Array) -> Algorithm:
     choices = FASTEST.get(jax.default_backend(), UNMEASURED)
     fitting = (choice for choice in choices if together <= choice.channels and length >= choice.length)
     return ALGORITHMS[next(fitting).algorithm]
+
+
+def _over_leading_axes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `vmap` put its axis in front of the arguments instead of tracing through `function`.
+
+    Args:
+        function: takes arrays with common leading axes, of which those of the first argument may be 1 and are
+            then broadcast; returns arrays that have these leading axes too.
+    """
+    lifted = custom_vmap(function)
+
+    @lifted.def_vmap
+    def rule(size: int, batched: Sequence[bool], first: Array, *others: Array) -> tuple[Any, Any]:
+        first = first if batched[0] else first[None]
+        whole = [
+            other if has_axis else jnp.broadcast_to(other, (size, *other.shape))
+            for other, has_axis in zip(others, batched[1:], strict=True)
+        ]
+        answer = lifted(first, *whole)
+        return answer, tuple(True for _ in answer) if isinstance(answer, tuple) else True
+
+    return lifted

@@ -1,4 +1,4 @@
-"""Reads Pathfinder as Long Range Arena published it: PNG images, and text files of metadata named `.npy`.
+"""Reads the published Pathfinder of Long Range Arena: PNG images, and text files of metadata named `.npy`.
 
 Source: Long Range Arena's release; a metadata line is image folder, file, index, label, continuity, contour
 length, distractor length, paddle length, thickness, margin, number of contrasts.
@@ -28,7 +28,7 @@ _ROWS_A_CHUNK = 500
 
 @dataclass(frozen=True)
 class Row:
-    """One line of metadata: where it stands, its image, its label."""
+    """One line of metadata: its file and line number, its image, its label."""
 
     where: str
     image: Path
@@ -37,15 +37,15 @@ class Row:
 
 def located(folder: Path, side: int, difficulty: str) -> Path | None:
     """Return the folder of a difficulty's images, or None."""
-    places = (folder / root / f"pathfinder{side}" / FOLDERS[difficulty] for root in _ROOTS)
-    return next((place for place in places if place.is_dir()), None)
+    paths = (folder / root / f"pathfinder{side}" / FOLDERS[difficulty] for root in _ROOTS)
+    return next((path for path in paths if path.is_dir()), None)
 
 
 def metadata(folder: Path) -> tuple[Path, ...]:
-    """Return the metadata files in the order of their numbers, the first line of the first one checked.
+    """Return the metadata files in the order of their numbers, having checked the first line.
 
     Raises:
-        BadData: there is none, or it is not in the published format.
+        BadData: the folder has no metadata, or the first line is not in the published format.
     """
     inner = folder / "metadata"
     paths = sorted(inner.glob("*.npy"), key=lambda path: (len(path.stem), path.stem))
@@ -59,28 +59,29 @@ def rows(folder: Path, paths: tuple[Path, ...]) -> list[Row]:
     """Read all metadata.
 
     Raises:
-        BadData: a line is not in the published format, or there are no lines, or one class only.
+        BadData: a line is not in the published format, or the lines do not name images of both classes.
     """
-    found = [row for path in paths for row in _rows(folder, path)]
-    labels = {row.label for row in found}
+    entries = [row for path in paths for row in _rows(folder, path)]
+    labels = {row.label for row in entries}
     if len(labels) < 2:
         got = f"only {labels.pop()}" if labels else "zero rows"
         raise BadData(str(folder / "metadata"), "must hold images of both classes", got, _AGAIN)
-    return found
+    return entries
 
 
-def images(found: list[Row], side: int, progress: Progress) -> Iterator[np.ndarray]:
-    """Yield the images (S, S) uint8 in the rows' order.
+def images(entries: list[Row], side: int, progress: Progress) -> Iterator[np.ndarray]:
+    """Yield the images (S, S) uint8 in the order of the rows.
 
     Raises:
         BadData: an image is missing, damaged, or of another size.
     """
-    chunks = ((side, found[start : start + _ROWS_A_CHUNK]) for start in range(0, len(found), _ROWS_A_CHUNK))
-    processes = cores() if len(found) > 10 * _ROWS_A_CHUNK else 1
+    starts = range(0, len(entries), _ROWS_A_CHUNK)
+    chunks = ((side, entries[start : start + _ROWS_A_CHUNK]) for start in starts)
+    processes = cores() if len(entries) > 10 * _ROWS_A_CHUNK else 1
     done = 0
     for part in in_order(_read, chunks, processes):
         done += len(part)
-        progress("reading Pathfinder images", done, len(found))
+        progress("reading Pathfinder images", done, len(entries))
         yield from part
 
 

@@ -1,7 +1,7 @@
 """The fields that snakes grow in: many images at once, one paddle of each at a time.
 
-A field keeps what space is taken, and the same widened by the margin, as uint8 with 255 for 1. Both have a
-rim wide enough that no paddle leaves the array; what stands there is never read.
+A field keeps the taken space, and the same widened by the margin, as uint8 with 255 for 1. Both arrays have a
+rim so wide that no paddle leaves them; the values in the rim are never read.
 
 Letters: b fields, a of them in use, S side, W side with both rims, n candidates.
 """
@@ -21,12 +21,12 @@ _PROPOSALS = 32
 
 @dataclass
 class Ends:
-    """Where the last paddle of a snake leads on, a snake a row.
+    """The ends of the last paddle of each snake, one row a snake.
 
     Attributes:
-        pivot: (a, 2) the point it turned about.
-        head: (a, 2) its far end; the tail of a seed.
-        heading: (a,) place in the tables' headings.
+        pivot: (a, 2) the point that the paddle turned about.
+        head: (a, 2) the far end of the paddle; the tail of a seed.
+        heading: (a,) index in the tables' headings.
     """
 
     pivot: np.ndarray
@@ -71,22 +71,23 @@ class Fields:
         return other
 
     def replace(self, rows: np.ndarray, other: Fields, others: np.ndarray) -> None:
-        """Take over some fields of a copy."""
+        """Replace some fields by fields of a copy."""
         self.taken[rows], self.widened[rows] = other.taken[others], other.widened[others]
 
     def occupy(self, rows: np.ndarray, ends: Ends) -> None:
         """Mark the space of each snake's last paddle as taken."""
         for field, stamps in ((self.taken, self.table.solid), (self.widened, self.table.wide)):
             at = self._flat(ends.head[:, None] + stamps.offsets[ends.heading])
-            places = rows[:, None] * field.shape[1] + at
+            indices = rows[:, None] * field.shape[1] + at
             flat = field.reshape(-1)
-            flat[places] = np.maximum(flat[places], stamps.values[ends.heading])
+            flat[indices] = np.maximum(flat[indices], stamps.values[ends.heading])
 
     def extended(self, rng: np.random.Generator, rows: np.ndarray, ends: Ends) -> tuple[np.ndarray, Ends]:
         """Choose the next paddle of each snake.
 
         Returns:
-            Whether there is one (a,), and the ends of the new paddles; those of the others mean nothing.
+            Booleans (a,), true where a paddle fits, and the ends of the new paddles; the ends are undefined
+            where none fits.
         """
         table = self.table
         pivot = ends.pivot + table.advance[ends.heading]
@@ -97,43 +98,43 @@ class Fields:
         weights = np.cumsum(table.weights[ends.heading] * free * inside, axis=1)
         total = weights[:, -1]
         open_rows = np.flatnonzero(total >= 1e-4)
-        found = np.zeros(len(rows), bool)
+        grown = np.zeros(len(rows), bool)
         chosen = np.zeros(len(rows), np.int64)
         for _ in range(_TRIES):
             drawn = rng.random(len(open_rows))[:, None] * total[open_rows, None]
             chosen[open_rows] = np.argmax(weights[open_rows] > drawn, axis=1)
             clear = self._clear(rows[open_rows], spots[open_rows, chosen[open_rows]], chosen[open_rows])
-            found[open_rows[clear]] = True
+            grown[open_rows[clear]] = True
             open_rows = open_rows[~clear]
         heads = spots[np.arange(len(rows)), chosen]
-        return found, Ends(pivot, heads, SEED_HEADINGS + chosen)
+        return grown, Ends(pivot, heads, SEED_HEADINGS + chosen)
 
     def seeded(self, rng: np.random.Generator, rows: np.ndarray) -> tuple[np.ndarray, Ends]:
-        """Choose a free place and heading for the first paddle of a new snake in each field.
+        """Choose a free position and heading for the first paddle of a new snake in each field.
 
         Returns:
             As `extended`.
         """
-        found = np.zeros(len(rows), bool)
+        grown = np.zeros(len(rows), bool)
         heading, tail = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2), np.int64)
         open_rows = np.arange(len(rows))
         for _ in range(_TRIES):
             heading[open_rows] = rng.integers(SEED_HEADINGS, size=len(open_rows))
             free, tail[open_rows] = self._free_tails(rng, rows[open_rows], heading[open_rows])
-            # A field without one free place for this heading is given up at once.
+            # A field without a free position for this heading is given up at once.
             open_rows = open_rows[free]
             fits = self.fits(tail[open_rows], heading[open_rows])
-            found[open_rows[fits]] = True
+            grown[open_rows[fits]] = True
             open_rows = open_rows[~fits]
-        return found, seed(self.table, tail, heading)
+        return grown, seed(self.table, tail, heading)
 
     def fits(self, tail: np.ndarray, heading: np.ndarray) -> np.ndarray:
-        """Tell whether head and pivot of seeds lie in the image (a,)."""
+        """Return booleans (a,), true where the head and the pivot of a seed lie in the image."""
         head, pivot = tail + self.table.seed_head[heading], tail + self.table.seed_pivot[heading]
         return self._inside(head) & self._inside(pivot)
 
     def _clear(self, rows: np.ndarray, heads: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Tell whether paddles that end at `heads` cross nothing (a,)."""
+        """Return booleans (a,), true where a paddle that ends at `heads` crosses no other."""
         core, heading = self.table.core, SEED_HEADINGS + chosen
         spots = heads[:, None] + core.offsets[heading]
         taken = self.taken[rows[:, None], self._flat(spots)].astype(np.int64)
@@ -143,7 +144,7 @@ class Fields:
     def _free_tails(
         self, rng: np.random.Generator, rows: np.ndarray, heading: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw one of the free tails (a, 2) for each heading, and tell whether there is any."""
+        """Draw a free tail for each heading; return booleans (a,), false where none is free, and tails."""
         tails = rng.integers(self.scene.side, size=(len(rows), _PROPOSALS, 2))
         free = self._free(rows, heading, tails)
         first = np.argmax(free, axis=1)
@@ -151,25 +152,25 @@ class Fields:
         any_free: np.ndarray = free[np.arange(len(rows)), first]
         every = np.argwhere(np.ones((self.scene.side, self.scene.side), bool))[None]
         for row in np.flatnonzero(~any_free).tolist():
-            places = every[0, self._free(rows[row : row + 1], heading[row : row + 1], every)[0]]
-            if len(places):
-                tail[row], any_free[row] = places[rng.integers(len(places))], True
+            tails_free = every[0, self._free(rows[row : row + 1], heading[row : row + 1], every)[0]]
+            if len(tails_free):
+                tail[row], any_free[row] = tails_free[rng.integers(len(tails_free))], True
         return any_free, tail
 
     def _free(self, rows: np.ndarray, heading: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """Tell whether seeds at tails (a, p, 2) would meet nothing taken (a, p)."""
+        """Return booleans (a, p), true where a seed at a tail (a, p, 2) would meet no taken space."""
         spots = tails[:, :, None] + self.table.seed_space[heading][:, None]
         inside = self._inside(spots)
         taken = self.taken[rows[:, None, None], np.where(inside, self._flat(spots), 0)]
         return (inside & (taken < TAKEN)).all(axis=2)
 
     def _inside(self, spots: np.ndarray) -> np.ndarray:
-        """Tell whether pixels (..., 2) lie in the image."""
+        """Return booleans (...,), true where a pixel (..., 2) lies in the image."""
         row, column = spots[..., 0], spots[..., 1]
         return (row >= 0) & (row < self.scene.side) & (column >= 0) & (column < self.scene.side)
 
     def _flat(self, spots: np.ndarray) -> np.ndarray:
-        """Return the flat place of pixels (..., 2) of the image."""
+        """Return the flat index of pixels (..., 2) of the image."""
         return (spots[..., 0] + self.rim) * self.width + spots[..., 1] + self.rim
 
 

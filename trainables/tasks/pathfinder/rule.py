@@ -1,7 +1,8 @@
-"""What a Pathfinder image is made of: the published sizes, and tables of everything that has few values.
+"""The parts of a Pathfinder image: the published sizes, and tables of everything that has few values.
 
-A snake is a row of short lines ("paddles"). Seeds have a heading of whole degrees; every further paddle ends
-on one of the few pixels of a circle, so that headings, weights and the drawn paddles come from tables.
+A snake is a row of short lines ("paddles"). The first paddle of a snake is its seed. Seeds have a heading of
+whole degrees; every further paddle ends on one of the few pixels of a circle, so that headings, weights and
+the drawn paddles come from tables.
 
 Source: Linsley et al. 2018, and its generator as Long Range Arena configured it (contour length 14: hard).
 
@@ -38,7 +39,7 @@ class Scene:
 
     Attributes:
         side: S.
-        margins: free space about a paddle; one is drawn for each image.
+        margins: free space around a paddle; one of them is drawn for each image.
         seed_distance: between the origins of the two long snakes.
         marker_radius: of the two discs.
         paddle: length of a paddle.
@@ -46,7 +47,7 @@ class Scene:
         continuity: how strongly a snake keeps its heading.
         distractor_paddles: of all distractors together.
         distractor_contrast: brightness of distractors before the stretch to 0..255; markers have 1.
-        target_contrast: brightness of the two long snakes.
+        target_contrast: brightness of the two long snakes, likewise.
     """
 
     side: int
@@ -69,10 +70,10 @@ SCENES = {
 
 @dataclass(frozen=True)
 class Stamps:
-    """What a paddle of each heading writes: its pixels above some value.
+    """The pixels above some value that a paddle of each heading writes.
 
     Attributes:
-        offsets: (h, k, 2) from where it is drawn; shorter lists are filled up by repetition.
+        offsets: (h, k, 2) from the start of the paddle; shorter lists are filled up by repetition.
         values: (h, k) uint8.
     """
 
@@ -82,22 +83,22 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Tables:
-    """All that paddles of one scene and margin have in common; values are uint8, 255 for 1.
+    """Everything that the paddles of one scene and margin have in common; values are uint8, 255 for 1.
 
-    Seeds are drawn from their tail along the heading, all others from their head backwards.
+    Seeds are drawn from their tail along the heading, all other paddles from their head backwards.
 
     Attributes:
         circle: (n, 2) offsets of the candidates from the pivot, row and column.
-        weights: (h, n) how likely each candidate follows a paddle of each heading, if it is free.
+        weights: (h, n) relative probability of each candidate after a paddle of each heading, if it is free.
         advance: (h, 2) from one pivot to the next.
         seed_pivot: (360, 2) from a seed's tail to its pivot.
         seed_head: (360, 2) from a seed's tail to its head.
         seed_space: (360, k, 2) offsets from a seed's tail that must be free.
         lines: the drawn paddles.
-        solid: the space they take, where it is enough to stop a seed.
-        core: the space they take, where it is enough to cross another paddle.
-        wide: the space they take, widened by the margin.
-        radius: the greatest offset of any of these.
+        solid: the space that paddles take, where it is enough to stop a seed.
+        core: the space that paddles take, where it is enough to cross another paddle.
+        wide: the space that paddles take, widened by the margin.
+        radius: the greatest offset of any of these stamps.
         margin: m.
     """
 
@@ -145,12 +146,12 @@ def tables(side: int, margin: int) -> Tables:
 
 
 def _stamps(patches: Sequence[np.ndarray], least: int) -> Stamps:
-    """Keep the pixels of patches (2a+1, 2a+1) that are at least `least`."""
+    """Return the pixels of patches (2a+1, 2a+1) whose value is at least `least`."""
     around = patches[0].shape[0] // 2
-    places = [np.argwhere(patch >= least) for patch in patches]
-    most = max(map(len, places))
-    filled = [np.resize(found, (most, 2)) for found in places]
-    values = [patch[found[:, 0], found[:, 1]] for patch, found in zip(patches, filled, strict=True)]
+    kept = [np.argwhere(patch >= least) for patch in patches]
+    most = max(map(len, kept))
+    filled = [np.resize(pixels, (most, 2)) for pixels in kept]
+    values = [patch[pixels[:, 0], pixels[:, 1]] for patch, pixels in zip(patches, filled, strict=True)]
     return Stamps(np.array(filled) - around, np.array(values))
 
 
@@ -161,19 +162,19 @@ def _reversed(headings: np.ndarray) -> np.ndarray:
 def _moved(headings: np.ndarray, distance: float) -> np.ndarray:
     """Return the pixels (h, 2) moved by `distance` along headings, rounded up."""
     exact = distance * np.stack([np.sin(headings), np.cos(headings)], axis=-1)
-    # A sine that should be zero is 1e-16; the published code adds it to a coordinate, where it is lost.
+    # A sine that should be zero is 1e-16; the published code adds it to a coordinate, which rounds it away.
     return np.ceil(exact - 1e-9).astype(np.int64)
 
 
 def _circle(reach: int) -> np.ndarray:
-    """Return the offsets (n, 2) of the pixels on a circle, one for each pixel of its arc, each once."""
+    """Return the distinct offsets (n, 2) of the pixels on a circle."""
     angles = np.radians(np.arange(0, 360, 360 / (2 * np.pi * reach)))
     exact = reach * np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return np.unique(np.floor(exact + 1e-9).astype(np.int64), axis=0)
 
 
 def _weights(headings: np.ndarray, turns: np.ndarray, continuity: float) -> np.ndarray:
-    """Return cos^2 of each turn, stretched by the continuity and nothing beyond a right angle; (h, n)."""
+    """Return cos^2 of each turn stretched by the continuity, and 0 beyond a right angle; (h, n)."""
     gap = np.abs(headings[:, None] - turns)
     turn = np.minimum(continuity * np.minimum(gap, 2 * np.pi - gap), np.pi / 2)
     return np.maximum(np.cos(turn), 0) ** 2
@@ -203,20 +204,20 @@ def dilated(image: np.ndarray, radius: int) -> np.ndarray:
     for row in range(-radius, radius + 1):
         for column in range(-radius, radius + 1):
             if row**2 + column**2 <= radius**2:
-                here = (
+                target = (
                     slice(max(row, 0), rows + min(row, 0)),
                     slice(max(column, 0), columns + min(column, 0)),
                 )
-                there = (
+                source = (
                     slice(max(-row, 0), rows - max(row, 0)),
                     slice(max(-column, 0), columns - max(column, 0)),
                 )
-                np.maximum(result[here], image[there], out=result[here])
+                np.maximum(result[target], image[source], out=result[target])
     return result
 
 
 def _seed_space(masks: Sequence[np.ndarray], reach: int) -> np.ndarray:
-    """Return the offsets (360, k, 2) that a seed needs free: the whole pixels of its mask, one step off."""
+    """Return the offsets (360, k, 2) that must be free for a seed: its mask's whole pixels, one step off."""
     # The published structuring element starts one pixel beside its anchor.
     offsets = _stamps(masks, 255).offsets + 1
     return np.clip(offsets, -reach, reach)
@@ -226,6 +227,6 @@ def _seed_space(masks: Sequence[np.ndarray], reach: int) -> np.ndarray:
 def marker(radius: float) -> np.ndarray:
     """Return the disc (2a+1, 2a+1) uint8 that marks the end of a snake; its centre is the end."""
     around = math.ceil(radius) + 3
-    places = np.arange(-ANTIALIAS * around, ANTIALIAS * (around + 1))
-    disc = places[:, None] ** 2 + places**2 <= (radius * ANTIALIAS) ** 2
+    axis = np.arange(-ANTIALIAS * around, ANTIALIAS * (around + 1))
+    disc = axis[:, None] ** 2 + axis**2 <= (radius * ANTIALIAS) ** 2
     return _smaller(Image.fromarray((255 * disc).astype(np.uint8)), 2 * around + 1)

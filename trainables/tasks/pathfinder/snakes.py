@@ -1,8 +1,9 @@
 """Grows the snakes of Pathfinder images and draws them.
 
-Two long snakes start a set distance apart and grow in turn; where one is stuck, both are begun anew. Short
-ones fill the space that is left. Two discs mark an origin and an end: of one snake (label 1) or of both
-(label 0).
+Two long snakes start a set distance apart and grow in turn; where one is stuck, both start again. Short
+snakes, the distractors, fill the remaining space. Two discs mark an origin and an end: of one long snake
+(label 1) or of both (label 0). Images are drawn in chunks with seeds of their own, so that any number of
+processes draws the same images.
 
 Source: Linsley et al. 2018; the order of steps is that of its generator. Its stop at 1 % of free space is
 left out, since the paddles of no published scene fill an image.
@@ -12,11 +13,12 @@ Letters: b images, c paddles of a long snake, k paddles in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from trainables.data.parallel import in_order
 from trainables.tasks.pathfinder.field import Ends, Fields, seed
 from trainables.tasks.pathfinder.rule import CONTOURS, SCENES, SEED_HEADINGS, Scene, Tables, marker, tables
 
@@ -25,6 +27,8 @@ _SNAKE_TRIES = 5
 _TRIALS_A_FIELD = 32
 _MOST_FIELDS = 2048
 _MOST_PIXELS = 8_000_000
+_PIXELS_A_CHUNK = 1_024_000
+_CHUNKS_WORTH_A_PROCESS = 4
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class Paddles:
     """The paddles of b images, in the order they were grown.
 
     Attributes:
-        head: (b, k, 2) where each is drawn from.
-        heading: (b, k) place in the tables' headings, -1 for none.
+        head: (b, k, 2) the pixel that each paddle is drawn from.
+        heading: (b, k) index in the tables' headings, -1 for no paddle.
     """
 
     head: np.ndarray
@@ -48,8 +52,8 @@ class Drawing:
         images: (b, S, S) uint8.
         labels: (b,) int32, 1 where the two discs mark one snake.
         discs: (b, 2, 2) the pixels that are marked.
-        snakes: the two long ones, (b, 2, c) paddles flattened to (b, 2c).
-        distractors: the short ones.
+        snakes: the two long snakes, (b, 2, c) paddles flattened to (b, 2c).
+        distractors: the short snakes.
     """
 
     images: np.ndarray
@@ -64,13 +68,13 @@ def drawn(rng: np.random.Generator, side: int, difficulty: str, number: int) -> 
     scene = SCENES[side]
     margins = rng.choice(scene.margins, number)
     labels = rng.integers(2, size=number).astype(np.int32)
-    parts, places = [], []
+    parts, drawn_rows = [], []
     for margin in scene.margins:
-        mine = np.flatnonzero(margins == margin)
-        for some in np.array_split(mine, -(-len(mine) // _at_once(scene)) or 1):
-            parts.append(_drawn(rng, scene, tables(side, margin), CONTOURS[difficulty], labels[some]))
-            places.append(some)
-    order = np.argsort(np.concatenate(places))
+        rows = np.flatnonzero(margins == margin)
+        for part in np.array_split(rows, -(-len(rows) // _at_once(scene)) or 1):
+            parts.append(_drawn(rng, scene, tables(side, margin), CONTOURS[difficulty], labels[part]))
+            drawn_rows.append(part)
+    order = np.argsort(np.concatenate(drawn_rows))
     return _joined(parts, order)
 
 
@@ -107,10 +111,11 @@ def _drawn(
 
 
 def _long_snakes(rng: np.random.Generator, fields: Fields, contour: int) -> Paddles:
-    """Grow the two long snakes of every field; the fields then hold their space.
+    """Grow the two long snakes of every field; mark their space in the fields as taken.
 
-    Few trials succeed. They run side by side, a new one in the place of each that has ended, and each success
-    goes to the next field that waits; all successes take the same number of rounds, so none is favoured.
+    Few trials succeed. They run side by side, and a new trial starts in the row of each that has ended. Each
+    success goes to the next field that has no snakes; all successes take the same number of rounds, so that
+    none is favoured.
     """
     number = len(fields.taken)
     heads = np.zeros((number, 2, contour, 2), np.int64)
@@ -119,9 +124,9 @@ def _long_snakes(rng: np.random.Generator, fields: Fields, contour: int) -> Padd
     done = 0
     while done < number:
         grown = pairs.grown(rng)[: number - done]
-        here = np.arange(done, done + len(grown))
-        heads[here], headings[here] = pairs.heads[grown], pairs.headings[grown]
-        fields.replace(here, pairs.fields, grown)
+        rows = np.arange(done, done + len(grown))
+        heads[rows], headings[rows] = pairs.heads[grown], pairs.headings[grown]
+        fields.replace(rows, pairs.fields, grown)
         done += len(grown)
     return Paddles(heads.reshape(number, -1, 2), headings.reshape(number, -1))
 
@@ -131,8 +136,8 @@ class _Pairs:
 
     Attributes:
         fields: of the trials.
-        heads: (b, 2, c, 2) where the paddles are drawn from, so far.
-        headings: (b, 2, c) place in the tables' headings.
+        heads: (b, 2, c, 2) the pixels that the paddles so far are drawn from.
+        headings: (b, 2, c) index in the tables' headings.
     """
 
     def __init__(self, like: Fields, number: int, contour: int) -> None:
@@ -144,7 +149,7 @@ class _Pairs:
         self._contour = contour
 
     def grown(self, rng: np.random.Generator) -> np.ndarray:
-        """Add a paddle to each snake of each trial; return the trials (a,) that are whole now."""
+        """Add a paddle to each snake of each trial; return the trials (a,) that are now complete."""
         self._begin(rng, np.flatnonzero((self._paddles == 0) | (self._paddles == self._contour)))
         rows = np.flatnonzero(self._paddles)
         for snake in range(2):
@@ -155,7 +160,7 @@ class _Pairs:
         return whole
 
     def _begin(self, rng: np.random.Generator, rows: np.ndarray) -> None:
-        """Start anew in some fields; where the seeds do not fit, the next round tries again."""
+        """Restart some fields; where the seeds do not fit, the next round tries again."""
         scene, table = self.fields.scene, self.fields.table
         self.fields.clear(rows)
         self._paddles[rows] = 0
@@ -188,14 +193,14 @@ class _Pairs:
         return np.concatenate(placed)
 
     def _extend(self, rng: np.random.Generator, rows: np.ndarray, snake: int) -> np.ndarray:
-        """Add a paddle to one snake of each row; return the rows where there was one to add."""
+        """Add a paddle to one snake of each row; return the rows where a paddle fits."""
         old = self._ends[snake].of(rows)
-        found, new = self.fields.extended(rng, rows, old)
-        self._paddles[rows[~found]] = 0
-        rows = rows[found]
-        # The space of a paddle is taken when the next one of its snake has been found.
-        self.fields.occupy(rows, old.of(found))
-        self._record(rows, snake, self._paddles[rows], new.of(found))
+        grown, new = self.fields.extended(rng, rows, old)
+        self._paddles[rows[~grown]] = 0
+        rows = rows[grown]
+        # A paddle's space counts as taken only when the next paddle of its snake has been placed.
+        self.fields.occupy(rows, old.of(grown))
+        self._record(rows, snake, self._paddles[rows], new.of(grown))
         return rows
 
     def _record(self, rows: np.ndarray, snake: int, paddle: np.ndarray | int, new: Ends) -> None:
@@ -216,7 +221,7 @@ def _middle(rng: np.random.Generator, scene: Scene, table: Tables, heading: np.n
 
 
 def _distractors(rng: np.random.Generator, fields: Fields, contour: int) -> Paddles:
-    """Grow short snakes wherever there is room; one that finds none in a few tries is left out."""
+    """Grow short snakes in the remaining space; leave out a snake that finds none in a few tries."""
     number, snakes = len(fields.taken), fields.scene.distractor_paddles // contour
     heads = np.zeros((number, snakes, contour, 2), np.int64)
     headings = np.full((number, snakes, contour), -1)
@@ -244,13 +249,13 @@ def _single(
     heads = np.zeros((number, contour, 2), np.int64)
     headings = np.full((number, contour), -1)
     rows = np.arange(number)
-    found, ends = fields.seeded(rng, rows)
+    grown, ends = fields.seeded(rng, rows)
     for paddle in range(contour):
         if paddle:
-            found, new = fields.extended(rng, rows, ends)
-            fields.occupy(rows[found], ends.of(found))
+            grown, new = fields.extended(rng, rows, ends)
+            fields.occupy(rows[grown], ends.of(grown))
             ends = new
-        rows, ends = rows[found], ends.of(found)
+        rows, ends = rows[grown], ends.of(grown)
         heads[rows, paddle], headings[rows, paddle] = ends.head, ends.heading
     fields.occupy(rows, ends)
     return rows, heads, headings
@@ -272,8 +277,8 @@ def _draw(image: np.ndarray, fields: Fields, paddles: Paddles, contrast: float) 
         rows = np.flatnonzero(paddles.heading[:, paddle] >= 0)
         heading = paddles.heading[rows, paddle]
         spots = paddles.head[rows, None, paddle] + lines.offsets[heading] + fields.rim
-        places = (rows[:, None] * fields.width + spots[..., 0]) * fields.width + spots[..., 1]
-        flat[places] = np.maximum(flat[places], lines.values[heading] * np.float32(contrast / 255))
+        indices = (rows[:, None] * fields.width + spots[..., 0]) * fields.width + spots[..., 1]
+        flat[indices] = np.maximum(flat[indices], lines.values[heading] * np.float32(contrast / 255))
 
 
 def _marked(image: np.ndarray, discs: np.ndarray, scene: Scene) -> np.ndarray:
@@ -285,8 +290,8 @@ def _marked(image: np.ndarray, discs: np.ndarray, scene: Scene) -> np.ndarray:
     for which in range(2):
         rows = discs[:, which, 0, None, None] + span[:, None]
         columns = discs[:, which, 1, None, None] + span
-        places = (np.arange(len(image))[:, None, None], rows, columns)
-        padded[places] = np.maximum(padded[places], disc)
+        indices = (np.arange(len(image))[:, None, None], rows, columns)
+        padded[indices] = np.maximum(padded[indices], disc)
     return padded[:, around:-around, around:-around]
 
 
@@ -294,3 +299,30 @@ def _stretched(image: np.ndarray) -> np.ndarray:
     """Return images as uint8, each stretched from its least to its greatest value."""
     low, high = image.min(axis=(1, 2), keepdims=True), image.max(axis=(1, 2), keepdims=True)
     return ((image - low) * (255 / (high - low)) + 0.5).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What to draw: `number` images of `side` x `side` pixels."""
+
+    side: int
+    difficulty: str
+    seed: int
+    number: int
+
+
+def generated(work: Work, processes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield images (n, L) uint8 and their labels (n,) int32, some at a time."""
+    size = _PIXELS_A_CHUNK // work.side**2
+    chunks = [
+        (work, chunk, min(size, work.number - start))
+        for chunk, start in enumerate(range(0, work.number, size))
+    ]
+    few = len(chunks) <= _CHUNKS_WORTH_A_PROCESS
+    yield from in_order(_chunk, chunks, 1 if few else processes)
+
+
+def _chunk(part: tuple[Work, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    work, chunk, number = part
+    drawing = drawn(np.random.default_rng([work.seed, chunk]), work.side, work.difficulty, number)
+    return drawing.images.reshape(number, -1), drawing.labels

@@ -1,8 +1,10 @@
-"""Pathfinder: do the two discs lie on one dashed line? 32 x 32 pixels, two classes.
+"""Pathfinder and Path-X: do the two discs lie on one dashed line? Two classes.
 
-Read from Long Range Arena's images where the data folder has them, else drawn by their rule.
+Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128.
 
-Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), section 2.2.5.
+The images are Long Range Arena's if the data folder has them, else drawn by their rule.
+
+Source: Linsley et al. 2018; Long Range Arena (Tay et al. 2021), sections 2.2.5 and 2.2.6 (Path-X).
 """
 
 from __future__ import annotations
@@ -14,21 +16,32 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
 from trainables.data.parallel import cores
-from trainables.data.remote import Remote, long_range_arena
-from trainables.data.task import SPLITS, Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import (
+    SPLITS,
+    Encoding,
+    Progress,
+    Remote,
+    Scale,
+    Signature,
+    Source,
+    Task,
+    long_range_arena,
+)
 from trainables.errors import BadData
 from trainables.settings import Option
 from trainables.tasks.pathfinder import archive as pathfinder_archive
-from trainables.tasks.pathfinder.generator import Work, generated
 from trainables.tasks.pathfinder.rule import CONTOURS
+from trainables.tasks.pathfinder.snakes import Work, generated
 
 _PUBLISHED = 200_000
 _HELD_OUT = 10
-"""One in so many published images is of validation, and as many of test."""
+"""One of so many published images belongs to validation, and as many belong to test."""
 
-_FOLDER = "lra_release/lra_release/pathfinder32"
+_FOLDERS = {32: "lra_release/lra_release/pathfinder32", 128: "lra_release/lra_release/pathfinder128"}
+"""The published folder of each side."""
+
 _SEED_OF_THE_SPLIT = 42
 _NOTE = "drawn by LRA's rule, not LRA's own images"
 
@@ -40,26 +53,26 @@ class Pathfinder(Task):
     title = "Pathfinder: are two discs joined by a dashed line? (L = 1,024), 2 classes"
     side: ClassVar[int] = 32
     remotes: ClassVar[tuple[Remote, ...]] = (
-        long_range_arena(_FOLDER, _FOLDER, unpacked=6_000_000_000, members=800_000),
+        long_range_arena(_FOLDERS[32], _FOLDERS[32], unpacked=6_000_000_000, members=800_000),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "source": Option(
             "auto",
-            "LRA's images where the data folder has them and the sizes are LRA's, or one of the two always.",
+            "`auto` reads LRA's images if the data folder has them and the sizes are LRA's, else draws.",
             choices=("auto", "published", "generated"),
         ),
         "difficulty": Option("hard", "Length of the dashed lines.", choices=tuple(CONTOURS)),
         "examples": Option(160_000, "Generated training images.", at_least=1),
-        "held_out": Option(20_000, "Generated images of validation, and as many of test.", at_least=1),
-        "seed": Option(0, "Of the generator.", at_least=0),
+        "held_out": Option(20_000, "Generated images of validation, and of test.", at_least=1),
+        "seed": Option(0, "Seed of the generator.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether LRA's images or the generator would be used."""
-        found = pathfinder_archive.located(folder, self.side, options["difficulty"])
+        """Return LRA's images or the generator."""
+        published = pathfinder_archive.located(folder, self.side, options["difficulty"])
         whole = all(options[name] == self.options[name].default for name in ("examples", "held_out"))
-        if options["source"] == "published" or (options["source"] == "auto" and whole and found):
-            return self._published(found, options["difficulty"])
+        if options["source"] == "published" or (options["source"] == "auto" and whole and published):
+            return self._published(published, options["difficulty"])
         sizes = f"{options['examples']:,}/{options['held_out']:,}/{options['held_out']:,}"
         return Source(
             f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
@@ -68,15 +81,16 @@ class Pathfinder(Task):
             note=_NOTE if whole else f"{_NOTE}, and fewer or more of them: does not compare with the papers",
         )
 
-    def _published(self, found: Path | None, difficulty: str) -> Source:
+    def _published(self, published: Path | None, difficulty: str) -> Source:
         name = f"pathfinder{self.side}/{pathfinder_archive.FOLDERS[difficulty]}"
-        if found is None:
+        if published is None:
             remedy = f"Fetch it (`data fetch {self.name}`), or set `data: {{source: generated}}`."
             raise BadData(
                 name, "must be a folder of LRA's images in the data folder", "no such folder", remedy
             )
-        pathfinder_archive.metadata(found)
-        return Source(f"LRA's Pathfinder images in {name}", comparable=True, files=(found,), kind="published")
+        pathfinder_archive.metadata(published)
+        phrase = f"LRA's Pathfinder images in {name}"
+        return Source(phrase, comparable=True, files=(published,), kind="published")
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write pixels 0 to 255, scaled to [-1, 1] by the signature."""
@@ -99,9 +113,9 @@ class Pathfinder(Task):
         parts = np.split(order, np.cumsum(sizes[:-1]))
         for split, part in zip(SPLITS, parts, strict=True):
             inputs = self._inputs(out, split, len(part))
-            images = pathfinder_archive.images([rows[place] for place in part.tolist()], self.side, progress)
-            for place, image in enumerate(images):
-                inputs[place, :, 0] = image.ravel()
+            images = pathfinder_archive.images([rows[index] for index in part.tolist()], self.side, progress)
+            for row, image in enumerate(images):
+                inputs[row, :, 0] = image.ravel()
         labels = np.array([row.label for row in rows], np.int32)
         note = "" if len(rows) == _PUBLISHED else f"{len(rows):,} images instead of {_PUBLISHED:,}"
         return {split: labels[part] for split, part in zip(SPLITS, parts, strict=True)}, note
@@ -121,6 +135,17 @@ class Pathfinder(Task):
 
     def _inputs(self, out: Writer, split: str, number: int) -> np.ndarray:
         return out.array(f"{split}.inputs", (number, self.side**2, 1), np.uint8)
+
+
+class PathX(Pathfinder):
+    """Pathfinder's images at sixteen times the length."""
+
+    name = "pathx"
+    title = "Path-X: Pathfinder on 128 x 128 pixels (L = 16,384), 2 classes"
+    side: ClassVar[int] = 128
+    remotes: ClassVar[tuple[Remote, ...]] = (
+        long_range_arena(_FOLDERS[128], _FOLDERS[128], unpacked=16_000_000_000, members=800_000),
+    )
 
 
 def _spread(arrays: Sequence[np.ndarray], start: int, rows: np.ndarray) -> None:

@@ -167,7 +167,7 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.skipif(
     jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
-    reason="JAX 0.11 and later lower kernels only where there is a GPU",
+    reason="JAX 0.11 and later lower kernels only on a machine with a GPU",
 )
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the Pallas algorithm is six Triton kernels, three each way, and no loop of XLA's."""

@@ -1,6 +1,11 @@
-"""Sequential MNIST: a digit read pixel by pixel, row after row; ten classes.
+"""Sequential MNIST: a digit read pixel by pixel, row after row or in one fixed, shuffled order; ten classes.
 
-Source: LeCun et al. 1998; Le et al. 2015 for the sequence. Validation is held out of the 60,000 by seed.
+The papers do not agree on the shuffled order, so that its name is an option and part of the record:
+`seed-92916` is `RandomState(92916).permutation(784)`, `bit-reversal` is the order of S4 and S5. LDStack used
+a list of its own.
+
+Source: LeCun et al. 1998; Le et al. 2015 for the sequence and its permutation. Validation is held out of the
+60,000 by seed.
 """
 
 from __future__ import annotations
@@ -13,14 +18,14 @@ import numpy as np
 
 from trainables.data import idx
 from trainables.data.cache import Writer
-from trainables.data.chance import entropy, majority
-from trainables.data.held_out import divided
-from trainables.data.remote import Remote
-from trainables.data.task import Encoding, Progress, Scale, Signature, Source, Task
+from trainables.data.protocol import divided, entropy, majority
+from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import Option
 
 PIXELS = 784
+_PERMUTATION_SEED = 92916
+_PERMUTATION_BITS = 10
 _CLASSES = 10
 _PUBLISHED = (60_000, 10_000)
 _FOLDERS = ("mnist", "MNIST/raw")
@@ -36,7 +41,7 @@ _FILES = {
     ),
     "t10k-labels-idx1-ubyte": (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
 }
-"""Each file with the size and the sum of its packed form."""
+"""Each file, with the size and the SHA-256 of its packed form."""
 
 
 class SequentialMnist(Task):
@@ -57,11 +62,11 @@ class SequentialMnist(Task):
         "validation_share": Option(
             0.1, "Share of the training images held out for validation.", at_least=0.0
         ),
-        "seed": Option(0, "Of the images held out.", at_least=0),
+        "seed": Option(0, "Seed of the held-out images.", at_least=0),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
-        """Say whether MNIST's four files are there, by their headers."""
+        """Return MNIST's four files, having read their headers."""
         paths = tuple(_located(folder, name) for name in _FILES)
         counts = tuple(_checked(images, labels) for images, labels in (paths[:2], paths[2:]))
         note = (
@@ -76,10 +81,10 @@ class SequentialMnist(Task):
         )
 
     def order(self, options: Mapping[str, Any]) -> str:
-        """Name the order in which pixels are read."""
+        """Return the order in which pixels are read, in words."""
         return "pixels in reading order"
 
-    def places(self, options: Mapping[str, Any]) -> np.ndarray:
+    def pixel_order(self, options: Mapping[str, Any]) -> np.ndarray:
         """Return the pixel that each step reads (784,)."""
         return np.arange(PIXELS)
 
@@ -89,7 +94,7 @@ class SequentialMnist(Task):
         _refuse_labels(source.files[1], labels)
         _refuse_labels(source.files[3], test_labels)
         train, validation = divided(self.name, len(images), options["validation_share"], options["seed"])
-        places = self.places(options)
+        pixels_read = self.pixel_order(options)
         parts = {
             "train": (images[train], labels[train]),
             "validation": (images[validation], labels[validation]),
@@ -97,7 +102,7 @@ class SequentialMnist(Task):
         }
         targets = {}
         for number, (split, (pixels, classes)) in enumerate(parts.items(), 1):
-            out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, places, None])
+            out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, pixels_read, None])
             out.put(f"{split}.lengths", np.full(len(pixels), PIXELS, np.int32))
             targets[split] = classes.astype(np.int32)
             out.put(f"{split}.targets", targets[split])
@@ -106,6 +111,29 @@ class SequentialMnist(Task):
             "class", _CLASSES, None, features=1, length=PIXELS, scale=Scale((0.0,), (1 / 255,))
         )
         return Encoding(signature, majority(targets), entropy(targets["validation"]))
+
+
+class PermutedMnist(SequentialMnist):
+    """Digits pixel by pixel, in a fixed random order."""
+
+    name = "psmnist"
+    title = "Permuted sequential MNIST: pixels in a fixed random order (L = 784), 10 classes"
+    options: ClassVar[Mapping[str, Option]] = {
+        "permutation": Option("seed-92916", "Order of the pixels.", choices=("seed-92916", "bit-reversal")),
+        **SequentialMnist.options,
+    }
+
+    def order(self, options: Mapping[str, Any]) -> str:
+        """Return the name of the permutation, in words."""
+        return f"pixels permuted by {options['permutation']}"
+
+    def pixel_order(self, options: Mapping[str, Any]) -> np.ndarray:
+        """Return the pixel that each step reads (784,)."""
+        if options["permutation"] == "seed-92916":
+            return np.random.RandomState(_PERMUTATION_SEED).permutation(PIXELS)
+        bits = _PERMUTATION_BITS
+        reversed_bits = [int(f"{step:0{bits}b}"[::-1], 2) for step in range(2**bits)]
+        return np.array([pixel for pixel in reversed_bits if pixel < PIXELS])
 
 
 def _located(folder: Path, name: str) -> Path:

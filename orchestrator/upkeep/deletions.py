@@ -1,0 +1,84 @@
+"""Deletes superseded checkpoints in the store, in one thread of a driver.
+
+The commit that supersedes a checkpoint also notes that it is to be deleted: a deletion that fails, or whose
+driver dies, is not forgotten: it is tried again, by this driver or the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from orchestrator.errors import Busy, NoStore
+from orchestrator.ledger.lease import Lease
+from orchestrator.storage import store
+from trainables.errors import Refusal
+
+BATCH = 100
+"""Deletions in the memory of a driver at a time; the others wait in the ledger."""
+
+RETRY_SECONDS = 60.0
+"""Time until a driver tries again after a deletion has failed."""
+
+JOIN_SECONDS = 3.0
+"""Longest wait for the last deletions of a driver; the next driver goes on with them."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iterator[Callable[[], None]]:
+    """Delete what the ledger notes, in a thread; yield a function that tells it that there may be more.
+
+    Args:
+        lease: of the sweep.
+        delete: deletes the checkpoint of a URL.
+    """
+    system = lease.writer.ledger.system
+    wake, closed = system.event(), system.event()
+    wake.set()
+
+    def work() -> None:
+        is_last = False
+        while not is_last:
+            wake.wait(RETRY_SECONDS)
+            wake.clear()
+            is_last = closed.is_set()
+            try:
+                while delete_batch(lease, delete) == BATCH:
+                    pass
+            except Busy:
+                return  # another driver has the sweep, and its deletions
+            except Refusal as refusal:
+                _log.warning("Superseded checkpoints stay in the store for now: %s", refusal)
+
+    thread = system.thread(work, "deletions")
+    thread.start()
+    try:
+        yield wake.set
+    finally:
+        closed.set()
+        wake.set()
+        thread.join(JOIN_SECONDS)
+
+
+def delete_batch(lease: Lease, delete: Callable[[str], None]) -> int:
+    """Delete at most `BATCH` checkpoints; return how many were deleted.
+
+    Raises:
+        Busy: another process has taken the lease.
+    """
+    sweep_id, done, failed = lease.token.sweep_id, [], []
+    for target in lease.writer.ledger.deletions(sweep_id, BATCH):
+        lease.check()
+        try:
+            delete(target)
+            done.append(target)
+        except NoStore as lost:
+            _log.warning("%s stays in the store for now: %s", target, lost)
+            failed.append(target)
+            break  # the store is out: the others would only wait for its timeouts
+    if done or failed:
+        lease.writer.end_deletions(done, failed)
+    return len(done)

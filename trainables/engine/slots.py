@@ -1,0 +1,209 @@
+"""The states of an engine's slots on the device, and the device calls that advance them.
+
+`SeparateSlots` calls one program for one slot after the other, so a trial's numbers cannot depend on its
+neighbours. A CPU gains nothing from more. `StackedSlots` advances several slots as one program, which fills a
+GPU; the last bits of a trial's numbers then depend on the size of that program.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from trainables.engine.compiler import Compiler
+from trainables.engine.program import Examples, Program
+from trainables.engine.report import MOST_STEPS, Log, cut
+from trainables.engine.state import SlotState, Trained, blank, copied, put, take
+
+CALL_SECONDS = 1.5
+"""Seconds that a round of device calls aims at, so that a signal or an eviction never waits long."""
+
+
+class Slots(Protocol):
+    """The states of K slots.
+
+    Attributes:
+        width: most slots that one device call may serve.
+    """
+
+    width: int
+
+    def place(self, slot: int, state: SlotState) -> None:
+        """Put a state into a free slot."""
+
+    def clear(self, slot: int) -> None:
+        """Forget the state of a slot, if it has one."""
+
+    def trained(self, slot: int) -> Trained:
+        """Return what training has changed in a slot."""
+
+    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
+        """Advance slots by some of their steps; yield each slot's log, or the exception that ended it.
+
+        Args:
+            steps: left to do, by slot.
+
+        Raises:
+            Exception: if a device call failed that served several slots; the states of all slots are lost.
+        """
+
+
+class SeparateSlots:
+    """A state and a device call for each slot; the program does not depend on the number of slots.
+
+    Args:
+        program: of the engine's static choice.
+        compiler: of the engine.
+        train: all training examples.
+        slots: K.
+    """
+
+    def __init__(self, program: Program, compiler: Compiler, train: Examples, slots: int) -> None:
+        self.width = slots
+        self._program, self._compiler, self._train = program, compiler, train
+        self._states: dict[int, SlotState] = {}
+        self._step_seconds: float | None = None
+
+    def place(self, slot: int, state: SlotState) -> None:
+        """Put a copy of a state into a free slot: later calls reuse the memory of what they are given."""
+        self._states[slot] = self._compiler.get("copy", copied, (state,))(state)
+
+    def clear(self, slot: int) -> None:
+        """Forget the state of a slot, if it has one."""
+        self._states.pop(slot, None)
+
+    def trained(self, slot: int) -> Trained:
+        """Return what training has changed in a slot."""
+        return self._states[slot].trained
+
+    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
+        """Advance one slot after the other; an exception ends the slot that raised it and no other."""
+        most = steps_in(CALL_SECONDS / len(steps), self._step_seconds)
+        for slot, left in steps.items():
+            try:
+                yield slot, self._call(slot, min(left, most))
+            except Exception as error:  # noqa: BLE001 - it belongs to this slot alone
+                self.clear(slot)
+                yield slot, error
+
+    def _call(self, slot: int, steps: int) -> Log:
+        arguments = (self._states[slot], np.int32(steps), self._train)
+        call = self._compiler.get("advance", self._program.advance, arguments, donate=(0,))
+        began = time.perf_counter()
+        self._states[slot], log = call(*arguments)
+        log = jax.device_get(log)
+        self._step_seconds = (time.perf_counter() - began) / steps
+        return cut(log)
+
+
+class StackedSlots:
+    """The states of K slots in one stack, which a device call advances as a bucket of several slots.
+
+    Args:
+        program: of the engine's static choice.
+        compiler: of the engine.
+        train: all training examples.
+        slots: K.
+    """
+
+    def __init__(self, program: Program, compiler: Compiler, train: Examples, slots: int) -> None:
+        self.width = self._slots = slots
+        self._program, self._compiler, self._train = program, compiler, train
+        self._state: SlotState = blank(program.shapes(), slots)
+        self._step_seconds: dict[int, float] = {}
+
+    def place(self, slot: int, state: SlotState) -> None:
+        """Put a state into a free slot."""
+        arguments = (self._state, np.int32(slot), state)
+        self._state = self._compiler.get("put", put, arguments, donate=(0,))(*arguments)
+
+    def clear(self, slot: int) -> None:
+        """Leave the state of a slot where it is: it fills a bucket until another one takes its place."""
+
+    def trained(self, slot: int) -> Trained:
+        """Return what training has changed in a slot."""
+        arguments = (self._state.trained, np.int32(slot))
+        return self._compiler.get("take", take, arguments)(*arguments)
+
+    def advance(self, steps: Mapping[int, int]) -> Iterator[tuple[int, Log | Exception]]:
+        """Advance as many slots at a time as memory allows, each by the fewest steps left of its bucket."""
+        waiting = sorted(steps)
+        while waiting:
+            group = waiting[: self.width]
+            try:
+                logs = self._together(group, min(steps[slot] for slot in group))
+            except (jax.errors.JaxRuntimeError, MemoryError) as error:
+                if len(group) == 1 or not out_of_memory(error):
+                    raise
+                self.width = _halved(bucket(len(group), self._slots))
+                continue
+            waiting = waiting[len(group) :]
+            yield from zip(group, logs, strict=True)
+
+    def _together(self, group: Sequence[int], most: int) -> list[Log]:
+        """Advance a group of slots by at most `most` steps in one device call.
+
+        A size's first call leaves the state it was given alone, so that nothing is lost if memory runs out.
+        """
+        size = bucket(len(group), self._slots)
+        steps = min(most, steps_in(CALL_SECONDS, self._step_seconds.get(size)))
+        picks = _filled(group, size, self._slots)
+        live = np.arange(size) < len(group)
+        arguments = (self._state, picks, live, np.int32(steps), self._train)
+        key = ("advance", size)
+        try:
+            call = self._compiler.get(key, self._program.advance_stacked, arguments, donate=(0,))
+            state = self._state if size in self._step_seconds else self._copied(call)
+            began = time.perf_counter()
+            moved, stacked = call(state, *arguments[1:])
+            stacked = jax.device_get(stacked)
+        except (jax.errors.JaxRuntimeError, MemoryError):
+            self._compiler.drop(key)
+            raise
+        self._state = moved
+        self._step_seconds[size] = (time.perf_counter() - began) / steps
+        return [cut(take(stacked, row)) for row in range(len(group))]
+
+    def _copied(self, call: Any) -> SlotState:
+        """Return a copy of the state for a program's first call.
+
+        Raises:
+            MemoryError: if the program needs more than the device has free.
+        """
+        stats = jax.devices()[0].memory_stats() or {}
+        free = stats.get("bytes_limit", math.inf) - stats.get("bytes_in_use", 0)
+        if (needed := call.memory_analysis().temp_size_in_bytes) > free:
+            raise MemoryError(f"the program needs {needed} bytes and the device has {free} free")
+        return self._compiler.get("copy", copied, (self._state,))(self._state)
+
+
+def steps_in(seconds: float, step_seconds: float | None) -> int:
+    """Return how many steps fit into a call of some seconds; one, until a step has been timed."""
+    return 1 if step_seconds is None else max(1, min(MOST_STEPS, int(seconds / step_seconds)))
+
+
+def bucket(active: int, slots: int) -> int:
+    """Return the size of the program that serves `active` of K slots: a power of two, or all K."""
+    return min(slots, 1 << (active - 1).bit_length())
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return True if an error says that the device's memory is too small."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _halved(size: int) -> int:
+    """Return the largest power of two below a size."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def _filled(group: Iterable[int], size: int, slots: int) -> np.ndarray:
+    """Return `size` different slots, the group first."""
+    chosen = list(group)
+    others = [slot for slot in range(slots) if slot not in chosen]
+    return np.array([*chosen, *others[: size - len(chosen)]], np.int32)
