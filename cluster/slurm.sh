@@ -43,6 +43,8 @@ if ((SLURM_JOB_NUM_NODES > 1)); then
 fi
 
 export RAY_ADDRESS="$address:$port"
+# Slurm has started the job again, not a person: a sweep that `stop` has ended stays ended.
+if ((${SLURM_RESTART_COUNT:-0} > 0)); then export SWEEP_UNLESS_STOPPED=1; fi
 python -m orchestrator.sweep "$@" &
 sweep=$!
 trap 'kill -TERM $sweep' TERM

@@ -48,8 +48,9 @@ start_postgres() {
     as_owner initdb --pgdata="$stores/postgres" --username=sweep --auth=scram-sha-256 \
       --pwfile="$stores/postgres.first" >/dev/null
   rm "$stores/postgres.first"
-  as_owner pg_ctl --pgdata="$stores/postgres" --log="$stores/postgres/log" --wait --silent start \
-    -o "-c listen_addresses=127.0.0.1 -c port=$database_port -c unix_socket_directories=$stores/postgres"
+  as_owner pg_ctl --pgdata="$stores/postgres" status >/dev/null ||
+    as_owner pg_ctl --pgdata="$stores/postgres" --log="$stores/postgres/log" --wait --silent start \
+      -o "-c listen_addresses=127.0.0.1 -c port=$database_port -c unix_socket_directories=$stores/postgres"
   for name in sweeps mlflow users; do
     psql -qtA -h 127.0.0.1 -p "$database_port" -U sweep postgres -c "SELECT 1 FROM pg_database WHERE datname = '$name'" |
       grep -q 1 || createdb -h 127.0.0.1 -p "$database_port" -U sweep "$name"
@@ -79,11 +80,9 @@ running() { [ -s "$stores/mlflow.pid" ] && kill -0 "$(cat "$stores/mlflow.pid")"
 
 case ${1:-} in
 up)
-  if ! running; then
-    make_secrets
-    start_postgres
-    start_mlflow
-  fi
+  make_secrets
+  start_postgres
+  running || start_mlflow
   cat <<END
 export SWEEP_LEDGER=postgresql://sweep@127.0.0.1:$database_port/sweeps PGPASSFILE=$PGPASSFILE
 export MLFLOW_TRACKING_URI=http://127.0.0.1:$mlflow_port

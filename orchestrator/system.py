@@ -142,7 +142,8 @@ class System:
         """
         try:
             # The second field, the name of the program in brackets, may hold spaces.
-            return int(self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19])
+            state, *fields = self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+            return None if state in ("Z", "X") else int(fields[18])
         except OSError:
             return self._start_by_clock(pid)
 

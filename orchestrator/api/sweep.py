@@ -267,6 +267,7 @@ class Sweep:
         deadline: float = DEADLINE_SECONDS,
         tracking_patience: float = TRACKING_SECONDS,
         wait: float | None = None,
+        unless_stopped: bool = False,
     ) -> Exit:
         """Run the sweep, or resume it where it stopped; return when it has ended.
 
@@ -285,6 +286,8 @@ class Sweep:
                 wait in the ledger for the next run.
             wait: seconds to wait while no node has room for a trial; if None, 10 on this machine and 3600 on
                 a cluster.
+            unless_stopped: return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
+                a start by a batch system. Without it the call goes on with a stopped sweep.
 
         Returns:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
@@ -296,7 +299,7 @@ class Sweep:
             Damaged: the ledger is damaged beyond its backup.
             NoCluster: the cluster does not answer.
         """
-        return self._drive(observer or Observer(), (), deadline, tracking_patience, wait)
+        return self._drive(observer or Observer(), (), deadline, tracking_patience, wait, unless_stopped)
 
     def retry_failed(
         self,
@@ -305,6 +308,7 @@ class Sweep:
         deadline: float = DEADLINE_SECONDS,
         tracking_patience: float = TRACKING_SECONDS,
         wait: float | None = None,
+        unless_stopped: bool = False,
     ) -> Exit:
         """Run the failed trials once more, each from its last checkpoint; otherwise like `run`.
 
@@ -313,6 +317,7 @@ class Sweep:
             deadline: as in `run`.
             tracking_patience: as in `run`.
             wait: as in `run`.
+            unless_stopped: as in `run`.
 
         Raises:
             BadInput: no trial has failed, or as `run`.
@@ -324,7 +329,7 @@ class Sweep:
         failed = self.failed()
         if not failed:
             raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
-        return self._drive(observer or Observer(), failed, deadline, tracking_patience, wait)
+        return self._drive(observer or Observer(), failed, deadline, tracking_patience, wait, unless_stopped)
 
     def failed(self) -> tuple[str, ...]:
         """Return the keys of the failed trials, confirmations included.
@@ -464,6 +469,7 @@ class Sweep:
         deadline: float,
         tracking_patience: float,
         wait: float | None,
+        unless_stopped: bool,
     ) -> Exit:
         hardware = self.admit()
         if profile := self.specification.profile:
@@ -480,6 +486,7 @@ class Sweep:
             deadline=deadline,
             tracking_patience=tracking_patience,
             wait=preflight.node_wait(wait),
+            unless_stopped=unless_stopped,
         )
         self.id, code = drive(self.specification, run, observer)
         return code

@@ -72,6 +72,15 @@ class RunOptions:
             rich_help_panel=EXECUTION,
         ),
     ] = None
+    unless_stopped: Annotated[
+        bool,
+        typer.Option(
+            "--unless-stopped",
+            envvar="SWEEP_UNLESS_STOPPED",
+            help="End at once if `stop` has ended the sweep: for a start that nobody has asked for by hand.",
+            rich_help_panel=EXECUTION,
+        ),
+    ] = False
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print the result alone.", rich_help_panel=EXECUTION)
     ] = False
@@ -241,6 +250,7 @@ def _run(sweep: Sweep, options: RunOptions, how: Callable[..., Exit]) -> int:
         deadline=options.deadline,
         tracking_patience=options.tracking_patience,
         wait=options.wait,
+        unless_stopped=options.unless_stopped,
     )
     if notifier:
         ended = {"event": "ended", "sweep": sweep.id, "exit": int(code), "result": code.name.lower()}

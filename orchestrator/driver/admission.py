@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,6 @@ from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
 from orchestrator.driver.departure import Departure
 from orchestrator.errors import BadInput
-from orchestrator.ledger import stop_requests
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
@@ -60,6 +60,7 @@ class Run:
         deadline: seconds that a running attempt may stay silent.
         tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
         wait: seconds to wait while no node has room for a trial.
+        unless_stopped: leave a sweep as it is that a person has stopped.
     """
 
     paths: Paths
@@ -71,6 +72,7 @@ class Run:
     deadline: float = 600.0
     tracking_patience: float = 60.0
     wait: float = 10.0
+    unless_stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,13 @@ def claimed(sweep: SweepConfig, run: Run, observer: Observer, departure: Departu
     """
     preflight.check_paths(run.paths)
     run.paths.create()
-    with closing(Ledger.open(run.paths.ledger_url)) as ledger:
+    ledger_url, say = run.paths.ledger_url, observer.say
+    with closing(Ledger.open(ledger_url, reconnect_seconds=math.inf, say=say)) as ledger:
         sweep = identify(sweep, ledger, known=run.known, new=run.new)
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."
         with Lease(ledger, sweep.id, observer.say, lambda: departure.end(lost)) as lease:
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
-            stop_requests.forget(ledger, sweep.id)
             yield Claim(sweep, run, ledger, lease, observer, departure)
 
 

@@ -56,6 +56,8 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         Damaged: if the ledger is damaged beyond its backup.
     """
     with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
+        if sweep_rows.is_stopped(claim):
+            return claim.sweep.id, Exit.COMPLETE
         sweep_rows.check_integrity(claim)
         sweep_rows.enter(claim, _load_data(claim))
         departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))

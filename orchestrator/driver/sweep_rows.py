@@ -18,6 +18,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
+from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.tracking import events
 from orchestrator.upkeep.orphans import clear
 from trainables.data.task import TaskData
@@ -34,6 +35,18 @@ def check_integrity(claim: Claim) -> None:
         say(note)
     for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
         say(f"Deleted orphaned checkpoint {path}.")
+
+
+def is_stopped(claim: Claim) -> bool:
+    """Return True if a stop request still holds; a start by a person deletes the request instead."""
+    asker = asked_to_stop(claim.ledger, claim.sweep.id)
+    if asker is None:
+        return False
+    if claim.run.unless_stopped:
+        claim.observer.say(f"{claim.sweep.id} was ended by `stop` on {asker}: `resume` goes on with it.")
+        return True
+    claim.writer.forget_stop_request()
+    return False
 
 
 def enter(claim: Claim, data: TaskData) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,8 +27,28 @@ BUSY_TRIES = 3
 CONNECT_SECONDS = 10
 """How long a server may take to accept a connection."""
 
+SOCKET_OPTIONS = {
+    "connect_timeout": CONNECT_SECONDS,
+    "tcp_user_timeout": 20_000,  # milliseconds for which sent data may stay unacknowledged
+    "keepalives": 1,
+    "keepalives_idle": 10,  # seconds
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+"""Timeouts of the connection to PostgreSQL: a server that is cut off is given up after 20 to 25 s."""
+
+SERVER_TIMEOUTS = {
+    "statement_timeout": "60s",
+    "lock_timeout": "20s",
+    "idle_in_transaction_session_timeout": "30s",
+}
+"""Limits that the server enforces: a stopped driver must not hold a lock for ever."""
+
 RECONNECT_SECONDS = 90.0
-"""How long a server may be unreachable: one that restarts is back within a minute."""
+"""How long a server may be unreachable for a command: one that restarts is back within a minute."""
+
+SAY_SECONDS = 5.0
+"""How long an outage lasts before it is reported."""
 
 WRITING = "ledger_write"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -109,16 +130,18 @@ def connect(address: URL) -> Engine:
             create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
         )
     try:
-        return create_engine(
+        engine = create_engine(
             address,
             pool_pre_ping=True,
             hide_parameters=True,
-            connect_args={"connect_timeout": CONNECT_SECONDS, "application_name": "sweep"},
+            connect_args={**SOCKET_OPTIONS, "application_name": "sweep"},
         )
     except ModuleNotFoundError:
         where = address.render_as_string(hide_password=True)
         must = "needs the package psycopg"
         raise BadInput(where, must, "no such package", "Install the extra `postgres`.") from None
+    event.listen(engine, "connect", _configure_postgresql)
+    return engine
 
 
 def configured(engine: Engine) -> Engine:
@@ -142,6 +165,14 @@ def flush(address: URL) -> None:
         return
 
 
+def _configure_postgresql(connection: Any, _record: Any) -> None:
+    # Not as an option of the connection: poolers in front of a server refuse those.
+    with connection.cursor() as cursor:
+        for name, value in SERVER_TIMEOUTS.items():
+            cursor.execute(f"SET {name} = '{value}'")
+    connection.commit()
+
+
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver would begin transactions by itself, and late
     cursor = connection.cursor()
@@ -163,6 +194,7 @@ def with_retries(
     where: str,
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
+    say: Callable[[str], None] = lambda line: None,
     system: System = System(),
 ) -> Result:
     """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
@@ -170,7 +202,9 @@ def with_retries(
     Args:
         attempt: the transaction; running it twice must be correct.
         where: the ledger without its password, for errors.
-        reconnect_seconds: how long a server may be unreachable.
+        reconnect_seconds: how long a server may be unreachable; infinite for a driver.
+        say: receives a line when the server has been unreachable for some seconds, and another when it
+            answers again.
         system: of the process.
 
     Raises:
@@ -178,16 +212,24 @@ def with_retries(
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
-    began, wait, blocked = system.monotonic(), 0.1, 0
+    began, wait, blocked, said = system.monotonic(), 0.1, 0, False
     while True:
         try:
-            return attempt()
+            result = attempt()
+            if said:
+                say(f"{where} answers again, after {system.monotonic() - began:.0f} s.")
+            return result
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
             blocked += is_blocked
             in_time = system.monotonic() + wait <= began + reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
+            if not (is_blocked or said) and system.monotonic() - began > SAY_SECONDS:
+                said = True
+                lasting = system.monotonic() - began
+                since = time.strftime("%H:%M:%S", time.localtime(system.time() - lasting))
+                say(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
         system.sleep(wait)
         wait = min(2 * wait, 5.0)
 
@@ -223,6 +265,10 @@ def _sqlite_code(error: DBAPIError) -> str:
     return str(getattr(error.orig, "sqlite_errorname", ""))
 
 
+def _reason(error: DBAPIError) -> str:
+    return next(iter(str(error.orig).strip().splitlines()), type(error.orig).__name__)
+
+
 def _refusal(error: DBAPIError, where: str) -> Refusal | None:
     if _is_locked(error):
         got = f"a lock longer than {BUSY_TRIES * BUSY_SECONDS:g} s"
@@ -234,6 +280,6 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
     if _is_damage(error):
         return Damaged(where, "must be an intact SQLite database", str(error.orig), RECOVER)
     if _is_lost(error):
-        got = str(error.orig).strip().splitlines()[0]
+        got = _reason(error)
         return BadInput(where, "the database must answer", got, "Start it, or name another one.")
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from sqlalchemy.exc import DBAPIError
@@ -63,9 +64,8 @@ class Lease:
         self._renew_seconds = renew_seconds
         self._backend: LeaseBackend
         if ledger.is_file:
-            self._backend = FileLease(
-                lock_folder(ledger.address) / sweep_id, ledger.writer, sweep_id, ledger.system
-            )
+            path = lock_folder(ledger.address) / sweep_id
+            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect, ledger.system)
         else:
             self._backend = RowLease(ledger.writer, sweep_id, on_wait, ledger.system)
         self._lost, self._renewed_at = False, 0.0
@@ -110,7 +110,8 @@ class Lease:
     ) -> None:
         self._released.set()
         self._thread.join(JOIN_SECONDS)
-        self._backend.release(self.token)
+        with suppress(DBAPIError):  # a server that is gone lets the row expire
+            self._backend.release(self.token)
 
     def _keep(self) -> None:
         while not self._released.wait(self._renew_seconds) and not self._lost:

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Float, Row, func, insert, select, update
 from sqlalchemy.dialects import postgresql
 
 from orchestrator.ledger.holder import Holder, Token, busy
+from orchestrator.ledger.schema import RECOVERY_LOCK
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
 
@@ -58,11 +59,28 @@ class LeaseBackend(Protocol):
 
 
 class FileLease:
-    """A lease held as a lock on a file; the file's content names the holder."""
+    """A lease held as a lock on a file; the file's content names the holder.
 
-    def __init__(self, path: Path, connect: Connect, sweep_id: str, system: System = System()) -> None:
+    Args:
+        path: of the file.
+        connect: opens a connection for writing.
+        sweep_id: of the sweep.
+        reconnect: closes connections to a database that `recover` may have replaced since.
+        system: of this process.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Connect,
+        sweep_id: str,
+        reconnect: Callable[[], None],
+        system: System = System(),
+    ) -> None:
         self._path, self._connect, self._sweep_id, self._system = path, connect, sweep_id, system
+        self._reconnect = reconnect
         self._file: TextIO | None = None
+        self._recovery: TextIO | None = None
 
     def take(self) -> Token:
         """Take the lock, and then the next number.
@@ -71,6 +89,9 @@ class FileLease:
             Busy: a living process holds it.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
+        fcntl.flock(self._recovery, fcntl.LOCK_SH)
+        self._reconnect()
         file = self._path.open("a+")
         for _ in range(PROBES):
             if _locked(file, fcntl.LOCK_EX):
@@ -80,6 +101,7 @@ class FileLease:
                 break
             self._system.sleep(PROBE_SECONDS)
         file.close()
+        self._recovery.close()
         raise busy(self._sweep_id, Holder.read(self._path.read_text()), self._system)
 
     def _numbered(self, file: TextIO) -> Token:
@@ -109,8 +131,10 @@ class FileLease:
     def release(self, _: Token | None = None) -> None:
         """Release the lock."""
         assert self._file is not None, "a lease is released once"
+        assert self._recovery is not None
         self._file.close()
-        self._file = None
+        self._recovery.close()
+        self._file = self._recovery = None
 
 
 def file_holder(path: Path) -> Holder | None:

@@ -12,6 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger import changes
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import (
+    RECONNECT_SECONDS,
     WRITING,
     connect,
     database_file,
@@ -80,20 +81,39 @@ class Ledger:
 
     id: str
 
-    def __init__(self, address: URL, engine: Engine, system: System = System()) -> None:
+    def __init__(
+        self,
+        address: URL,
+        engine: Engine,
+        system: System = System(),
+        *,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
         self.address = address
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self.system = engine, system
+        self._reconnect_seconds, self._say = reconnect_seconds, say
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, system: System = System()) -> Ledger:
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = True,
+        system: System = System(),
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> Ledger:
         """Open the ledger at `url`, and upgrade its tables first if an earlier version created them.
 
         Args:
             url: of a SQLite file or a PostgreSQL database.
             create: whether to create a SQLite file that does not exist.
             system: of the process that uses the ledger.
+            reconnect_seconds: how long a server may be unreachable after it has been opened.
+            say: receives a line when the server does not answer, and when it answers again.
 
         Raises:
             BadInput: `url` cannot be a ledger, the file does not exist, or the database does not answer.
@@ -102,7 +122,7 @@ class Ledger:
         address = parse(url)
         if is_file(address):
             _prepare_folder(database_file(address), create)
-        ledger = cls(address, connect(address), system)
+        ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, say=say)
         try:
             with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
             ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
@@ -117,6 +137,10 @@ class Ledger:
     def now(self) -> float:
         """Return seconds since the epoch, by the clock of this machine."""
         return self.system.time()
+
+    def reconnect(self) -> None:
+        """Close every idle connection, so that the next ones open the database file that exists now."""
+        self._engine.dispose()
 
     def close(self) -> None:
         """Close every connection."""
@@ -276,8 +300,14 @@ class Ledger:
         return result
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
-        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
-        return with_retries(attempt, self.where, system=self.system)
+        """Run a whole transaction; see `orchestrator.ledger.connect.with_retries`."""
+        return with_retries(
+            attempt,
+            self.where,
+            reconnect_seconds=self._reconnect_seconds,
+            say=self._say,
+            system=self.system,
+        )
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

@@ -18,6 +18,8 @@ VERSION_TABLE = "ledger_version"
 HEAD = "0003"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
+RECOVERY_LOCK = "recovery"
+"""A driver shares this lock while it holds a lease; `recover` holds it alone while it replaces the file."""
 # Any number that no other program of the server locks; the digits spell "sweep" on a telephone.
 ADVISORY_LOCK = 79337
 

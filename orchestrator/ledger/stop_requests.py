@@ -1,6 +1,7 @@
 """Requests to stop a sweep, kept in the ledger so that any machine that reaches the ledger can make one.
 
-A request addresses the driver that runs at that time. The next driver starts by deleting it.
+A request holds until a person starts the sweep again, whose driver deletes it. A driver that a batch system
+starts anew obeys it.
 """
 
 from __future__ import annotations
@@ -33,13 +34,3 @@ def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
             ).scalar_one_or_none()
 
     return ledger.retried(look)
-
-
-def forget(ledger: Ledger, sweep_id: str) -> None:
-    """Delete a request that addressed the previous driver. Call it under the lease."""
-
-    def drop() -> None:
-        with ledger.writer() as connection, connection.begin():
-            connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-
-    ledger.retried(drop)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sqlalchemy import delete
+
 from orchestrator.ledger import changes
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.keys import trial_key_of
@@ -24,6 +26,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.tables import STOP_REQUEST
 from orchestrator.ledger.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -179,6 +182,11 @@ class SweepWriter:
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:
         """Delete the rows of a checkpoint whose files turned out to be damaged."""
         self._write(lambda tx: changes.forget_checkpoint(tx, trial_key, str(path)))
+
+    def forget_stop_request(self) -> None:
+        """Delete the stop request of an earlier run: a person has started the sweep again."""
+        requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == self.token.sweep_id)
+        self._write(lambda tx: tx.connection.execute(requests))
 
     def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
         """Add an evaluation on a held-out split, unless it exists."""

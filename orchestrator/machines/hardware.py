@@ -71,7 +71,7 @@ class Hardware:
 
     Attributes:
         cpus: processors this process may use, or the most that a node has.
-        gpus: NVIDIA devices this process may see or their stand-ins, or the most that a node has.
+        gpus: NVIDIA or AMD devices this process may see or their stand-ins, or the most that a node has.
         nodes: the nodes of a cluster, including those its autoscaler may add; empty for this machine.
         hosts: how many machines the cluster has or may have.
     """
@@ -98,9 +98,21 @@ class Hardware:
         return fitting(self.nodes or [Node(self.cpus, self.gpus)], cpu, gpu) > 0
 
 
-def detect(devices: Path = Path("/dev")) -> Hardware:
-    """Count the processors and GPUs that this process may use."""
-    return Hardware(cpus=len(os.sched_getaffinity(0)), gpus=host_devices() or _visible_gpus(devices))
+def detect(devices: Path = Path("/dev"), amd: Path = Path("/sys/class/kfd/kfd/topology/nodes")) -> Hardware:
+    """Count the processors and GPUs that this process may use.
+
+    Args:
+        devices: folder of device files, where NVIDIA's GPUs are listed.
+        amd: folder in which AMD's driver lists its GPUs beside the processors, which have the id 0.
+    """
+    gpus = host_devices() or _visible_nvidia(devices) or _visible_amd(amd)
+    return Hardware(cpus=_processors(), gpus=gpus)
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS, where a process cannot be bound to processors
 
 
 def host_devices() -> int:
@@ -108,9 +120,20 @@ def host_devices() -> int:
     return int(os.environ.get(HOST_DEVICES, "0"))
 
 
-def _visible_gpus(devices: Path) -> int:
+def _visible_nvidia(devices: Path) -> int:
     present = len([node for node in devices.glob("nvidia[0-9]*") if node.name[6:].isdigit()])
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return _visible(present, "CUDA_VISIBLE_DEVICES")
+
+
+def _visible_amd(nodes: Path) -> int:
+    ids = [file.read_text().strip() for file in nodes.glob("*/gpu_id")]
+    present = len([each for each in ids if each not in ("", "0")])
+    return _visible(_visible(present, "ROCR_VISIBLE_DEVICES"), "HIP_VISIBLE_DEVICES")
+
+
+def _visible(present: int, variable: str) -> int:
+    """Return how many of the present GPUs an environment variable leaves visible."""
+    visible = os.environ.get(variable)
     if visible is None:
         return present
     return min(present, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
@@ -132,5 +155,6 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
             "this machine",
             f"JAX must be able to use its {hardware.gpus} GPU(s)",
             "a JAX for the CPU alone",
-            "Run `make setup CUDA=13`, or insist on the CPU with `CUDA_VISIBLE_DEVICES= `.",
+            "Run `make setup CUDA=13` (NVIDIA) or install JAX for ROCm (AMD), or insist on the CPU with"
+            " `CUDA_VISIBLE_DEVICES= ` or `ROCR_VISIBLE_DEVICES= `.",
         )

@@ -24,6 +24,9 @@ from orchestrator.tracking import events
 DEAD_NODE_SECONDS = 20.0
 """Seconds for which Ray may report a dead node as alive: five missed health checks, 3 s apart, and some."""
 
+DEAF_SECONDS = 10.0
+"""A driver that looks at its attempts less often has not listened: it looks twice a second."""
+
 
 @dataclass
 class Running:
@@ -87,6 +90,7 @@ class Attempts:
         self.running: dict[str, Running] = {}
         self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
+        self._listened_at = clock()
 
     @property
     def recently_lost(self) -> int:
@@ -161,8 +165,15 @@ class Attempts:
         return True
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds."""
+        """Return the started attempts that have reported nothing for `deadline` seconds.
+
+        Time in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+        """
         now = self._clock()
+        if (deaf := now - self._listened_at) > DEAF_SECONDS:
+            for run in self.running.values():
+                run.reported_at = min(now, run.reported_at + deaf)
+        self._listened_at = now
         late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
         return [name for name in late if self.running[name].started and self.running[name].cause is None]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,14 @@ from orchestrator.ledger.connect import WRITING, connect, database_file, is_file
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
-from orchestrator.ledger.schema import MIGRATION_LOCK, create_tables, ledger_id, lock_folder, migration_lock
+from orchestrator.ledger.schema import (
+    MIGRATION_LOCK,
+    RECOVERY_LOCK,
+    create_tables,
+    ledger_id,
+    lock_folder,
+    migration_lock,
+)
 from orchestrator.ledger.tables import IDENTITY, METADATA, TALLY
 
 PARTS = ("", "-wal", "-shm", "-journal")
@@ -51,8 +61,7 @@ def recover(url: str) -> Recovery:
         where = address.render_as_string(hide_password=True)
         remedy = "Restore it from a backup of your own, or start anew."
         raise Damaged(where, "must have a backup beside it to be rebuilt", "none", remedy)
-    with migration_lock(address):
-        _refuse_while_driven(lock_folder(address))
+    with migration_lock(address), _no_driver(lock_folder(address)):
         fresh = file.with_name(f"{file.name}.recovering")
         _remove(fresh)
         engine = connect(address.set(database=str(fresh)))
@@ -66,11 +75,22 @@ def recover(url: str) -> Recovery:
     return Recovery({name: rebuilt for name, (rebuilt, _) in replayed.items()}, lost, aside)
 
 
-def _refuse_while_driven(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != MIGRATION_LOCK and is_held(path):
-            remedy = "Stop it first, with `stop`."
-            raise Busy(f"sweep {path.name}", "no driver may run", "a running one", remedy)
+@contextmanager
+def _no_driver(folder: Path) -> Iterator[None]:
+    """Keep every driver from taking a lease.
+
+    Raises:
+        Busy: a driver holds one.
+    """
+    with (folder / RECOVERY_LOCK).open("a") as alone:
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            others = {MIGRATION_LOCK, RECOVERY_LOCK}
+            driven = [path.name for path in folder.iterdir() if path.name not in others and is_held(path)]
+            where = f"sweep {driven[0]}" if driven else "ledger"
+            raise Busy(where, "no driver may run", "a running one", "Stop it first, with `stop`.") from None
+        yield
 
 
 def _replay(engine: Engine, log: Path) -> tuple[int, int]:

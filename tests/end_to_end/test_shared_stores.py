@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -60,12 +61,19 @@ def stores() -> Iterator[Stores]:
     own = {"STORES": str(folder), "POSTGRES_PORT": str(database), "MLFLOW_PORT": str(mlflow)}
     environment = {**os.environ, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [str(ROOT / "cluster" / "stores.sh")]
-    up = subprocess.run([*command, "up"], env=environment, capture_output=True, text=True, check=True)
-    told = dict(re.findall(r"(\w+)=(\S+)", up.stdout))
+    printed = _up(command, environment)
     password = (folder / "mlflow-password").read_text().strip()
-    yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, told)
+    # A dead MLflow is started again beside the PostgreSQL that lives on.
+    os.killpg(int((folder / "mlflow.pid").read_text()), signal.SIGKILL)
+    assert _up(command, environment) == printed
+    yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, printed)
     subprocess.run([*command, "down"], env=environment, check=True)
     shutil.rmtree(folder)
+
+
+def _up(command: list[str], environment: dict[str, str]) -> dict[str, str]:
+    up = subprocess.run([*command, "up"], env=environment, capture_output=True, text=True, check=True)
+    return dict(re.findall(r"(\w+)=(\S+)", up.stdout))
 
 
 def _free_port() -> int:

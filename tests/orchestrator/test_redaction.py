@@ -25,17 +25,19 @@ def test_addresses(text: str, kept: str) -> None:
 
 
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value is a secret by its variable's name; a path, or a word too short, is none."""
+    """A value is a secret by its variable's name; a path to one, or a word too short, is none."""
     for name, value in {
         "SOME_API_KEY": "canary-of-a-key",
         "DB_PASSWORD": "canary-of-a-database",
+        "AWS_SECRET_ACCESS_KEY": "/canary+in/base64",
+        "GOOGLE_CREDENTIALS": sys.executable,
         "RAY_AUTH_TOKEN_PATH": "/etc/token",
         "TOKEN_KIND": "jwt",
         "KEYBOARD": "a-long-word",
     }.items():
         monkeypatch.setenv(name, value)
-    told = "canary-of-a-key canary-of-a-database /etc/token jwt a-long-word"
-    assert redacted(told) == "*** *** /etc/token jwt a-long-word"
+    kept = f"/etc/token {sys.executable} jwt a-long-word"
+    assert redacted(f"canary-of-a-key canary-of-a-database /canary+in/base64 {kept}") == f"*** *** *** {kept}"
 
 
 @pytest.mark.parametrize("words", [["--notify", "http://hook/canary"], ["--notify=http://hook/canary"]])

@@ -5,6 +5,7 @@ A ledger on a simulated server uses the lease of PostgreSQL; SQLite supplies the
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,8 @@ class Database:
         address = url.set(drivername="postgresql+psycopg") if self.is_server else url
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         process.on_end.append(engine.dispose)
-        ledger = Ledger(address, cached, system)
+        say = self.kernel.trace
+        ledger = Ledger(address, cached, system, reconnect_seconds=math.inf, say=say)
         ledger.id = self.ledger_id
         return ledger
 

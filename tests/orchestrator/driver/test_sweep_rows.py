@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
-from orchestrator.driver.sweep_rows import exit_code, is_finished, without_test
+from orchestrator.driver.sweep_rows import exit_code, is_finished, is_stopped, without_test
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.records import EvaluationRecord
+from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
@@ -103,3 +105,16 @@ def test_the_exit_code_tells_that_a_trial_failed(sessions: Sessions) -> None:
     session.failed(failed.attempt_id, "non-finite")
     train(session, complete)
     assert exit_code(claim(sessions, session)) is Exit.SOME_FAILED
+
+
+def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessions) -> None:
+    """Slurm and Kubernetes start a driver again that has left because of `stop`."""
+    session = sessions.open(sessions.sweep(1))
+    ask_to_stop(sessions.ledger, session.sweep.id)
+    with Lease(sessions.ledger, session.sweep.id) as lease:
+        by_a_person = replace(claim(sessions, session), lease=lease)
+        restarted = replace(by_a_person, run=replace(by_a_person.run, unless_stopped=True))
+        assert is_stopped(restarted)
+        assert is_stopped(restarted)
+        assert not is_stopped(by_a_person)
+        assert not is_stopped(restarted)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from orchestrator.errors import BadInput, NoSpace
 from orchestrator.ledger import connect
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.examples import sweep_record
+from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
 from tests.orchestrator.ledger.processes import ROOT
+from tests.postgres import Server
 
 SECRET = "correct-horse"
 
@@ -63,6 +68,69 @@ def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
     assert list(Path(sqlite_url.removeprefix("sqlite:///")).parent.iterdir()) == []
     Ledger.open(sqlite_url).close()
     Ledger.open(sqlite_url, create=False).close()
+
+
+def test_a_server_may_be_away_for_any_time() -> None:
+    """A driver waits, says so once, and says when the server answers again; a command gives up."""
+    now, lines = [0.0], []
+    lost = OperationalError("SELECT 1", {}, Exception("connection refused"))
+
+    def attempt() -> str:
+        if now[0] < 600.0:
+            raise lost
+        return "answered"
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def clock() -> float:
+        return now[0]
+
+    with pytest.raises(BadInput, match="connection refused"):
+        connect.with_retries(attempt, "here", clock=clock, sleep=sleep)
+    assert now[0] < 100.0
+    now[0] = 0.0
+    got = connect.with_retries(
+        attempt, "here", reconnect_seconds=math.inf, say=lines.append, clock=clock, sleep=sleep
+    )
+    assert got == "answered"
+    assert len(lines) == 2
+    assert "here has not answered since" in lines[0]
+    assert "connection refused" in lines[0]
+    assert lines[1].startswith("here answers again, after 60")
+
+
+def test_every_connection_to_a_server_has_timeouts(postgres_url: str) -> None:
+    """A server that is cut off, or a lock that another driver holds, must not block for ever."""
+    ledger = Ledger.open(postgres_url)
+    with ledger.reader() as connection:
+        for name, value in {"statement_timeout": "1min", "lock_timeout": "20s"}.items():
+            assert connection.execute(text(f"SHOW {name}")).scalar_one() == value
+        idle = connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one()
+        assert idle == "30s"
+        driver: Any = connection.connection.driver_connection
+        parameters = driver.info.get_parameters()
+    assert {name: int(parameters[name]) for name in connect.SOCKET_OPTIONS} == connect.SOCKET_OPTIONS
+    ledger.close()
+
+
+def test_a_refusal_is_not_replaced_when_the_server_is_gone(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    """Giving the lease back to a server that is gone fails in silence: the row expires by itself."""
+    ledger = Ledger.open(postgres_url)
+
+    def fail() -> None:
+        with Lease(ledger, SWEEP_ID):
+            postgres_server.stop()
+            raise NoSpace("disk", "needs space", "none", "Free some.")
+
+    try:
+        with pytest.raises(NoSpace):
+            fail()
+    finally:
+        postgres_server.start()
+    ledger.close()
 
 
 def test_a_full_disk_is_refused_and_changes_nothing(sqlite_url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.upkeep import recovery
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
@@ -106,9 +108,9 @@ def _is_detected(folder: Path, says: tuple[Any, ...]) -> bool:
         ledger = Ledger.open(_url(folder))
         noticed = bool(verify(ledger, SWEEP_ID))
     except Damaged:
-        recovery = recover(_url(folder))
-        assert not recovery.lost
-        assert (recovery.damaged / "sweeps.db").exists()
+        rebuilt = recover(_url(folder))
+        assert not rebuilt.lost
+        assert (rebuilt.damaged / "sweeps.db").exists()
         ledger, noticed = Ledger.open(_url(folder)), True
     assert everything(ledger) == says
     assert verify(ledger, SWEEP_ID) == []
@@ -219,8 +221,8 @@ def test_recovery_counts_what_both_damaged_files_have_lost(
     (tmp_path / "sweeps.db").write_bytes(b"")
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([*lines[:8], b"x" + lines[8], *lines[9:]]))
-    recovery = recover(sqlite_url)
-    assert (recovery.commits, recovery.lost) == ({SWEEP_ID: 8}, {SWEEP_ID: len(lines) - 8})
+    rebuilt = recover(sqlite_url)
+    assert (rebuilt.commits, rebuilt.lost) == ({SWEEP_ID: 8}, {SWEEP_ID: len(lines) - 8})
     ledger = Ledger.open(sqlite_url)
     assert [trial.state for trial in ledger.trials(SWEEP_ID)] == ["COMPLETE", "WAITING"]
     ledger.close()
@@ -233,6 +235,42 @@ def test_nothing_is_recovered_under_a_driver(held: Ledger, sqlite_url: str) -> N
     """Files are not replaced while a driver writes to them."""
     with Lease(held, SWEEP_ID), pytest.raises(Busy, match=SWEEP_ID):
         recover(sqlite_url)
+
+
+def test_a_driver_that_starts_during_a_recovery_writes_to_the_rebuilt_ledger(
+    held: Ledger, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the recovery to end; the file that it had opened before is put aside."""
+    replaying, go_on = threading.Event(), threading.Event()
+    put_aside = recovery._put_aside
+
+    def wait(file: Path) -> Path:
+        replaying.set()
+        assert go_on.wait(60)
+        return put_aside(file)
+
+    monkeypatch.setattr(recovery, "_put_aside", wait)
+    rebuilding = threading.Thread(target=recover, args=[sqlite_url])
+    rebuilding.start()
+    assert replaying.wait(60)
+    taken = threading.Event()
+
+    def drive() -> None:
+        with Lease(held, "another") as lease:
+            taken.set()
+            held.create_sweep(sweep_record(id="another"))
+            lease.writer.add_trial(trial_record(0, sweep_id="another"))
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    assert not taken.wait(1.0)
+    go_on.set()
+    rebuilding.join()
+    driver.join()
+    rebuilt = Ledger.open(sqlite_url)
+    assert [trial.number for trial in rebuilt.trials("another")] == [0]
+    assert len(rebuilt.trials(SWEEP_ID)) == 2
+    rebuilt.close()
 
 
 def test_a_commit_stands_although_its_backup_cannot_be_written(

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,16 @@ def test_a_step_of_the_clock_kills_no_holder() -> None:
 
     assert Holder.here().start == Holder.here(Stepped()).start
     assert not Holder.here().is_dead(Stepped())
+
+
+def test_a_process_that_has_ended_is_dead_before_its_parent_has_waited_for_it() -> None:
+    this, child = Holder.here(), subprocess.Popen(["sleep", "60"])
+    other = replace(this, pid=child.pid, start=System().start_of(child.pid) or 0)
+    assert not other.is_dead()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert other.is_dead()
+    child.wait()
 
 
 def _set(ledger: Ledger, **columns: object) -> None:

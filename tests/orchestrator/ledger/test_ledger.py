@@ -112,7 +112,7 @@ def test_a_stop_request_lasts_until_it_is_deleted(ledger: Ledger) -> None:
     stop_requests.ask_to_stop(ledger, SWEEP_ID)
     assert stop_requests.asked_to_stop(ledger, SWEEP_ID) == socket.gethostname()
     assert stop_requests.asked_to_stop(ledger, "another") is None
-    stop_requests.forget(ledger, SWEEP_ID)
+    writer(ledger).forget_stop_request()
     assert stop_requests.asked_to_stop(ledger, SWEEP_ID) is None
 
 

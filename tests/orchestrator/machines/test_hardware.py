@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,31 @@ def test_visible_devices_limit_the_count(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert detect(devices(tmp_path, "nvidia0", "nvidia1")).gpus == count
+
+
+@pytest.mark.parametrize(
+    ("variables", "count"), [({}, 2), ({"ROCR_VISIBLE_DEVICES": "1"}, 1), ({"HIP_VISIBLE_DEVICES": ""}, 0)]
+)
+def test_amd_devices_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], count: int
+) -> None:
+    """A machine whose only GPUs are AMD's must not train on its processors in silence."""
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for node, gpu in enumerate(("0", "51234", "8817")):  # the first node is a processor
+        (tmp_path / str(node)).mkdir()
+        (tmp_path / str(node) / "gpu_id").write_text(f"{gpu}\n")
+    assert detect(tmp_path / "dev", tmp_path).gpus == count
+
+
+def test_processors_are_counted_where_a_process_cannot_be_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has no `sched_getaffinity`."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert detect(tmp_path, tmp_path).cpus == os.cpu_count()
 
 
 def test_a_gpu_without_its_jax_plugin_is_refused() -> None:

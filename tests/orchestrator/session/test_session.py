@@ -234,12 +234,29 @@ def test_a_hung_attempt_is_noticed_once(sessions: Sessions) -> None:
     sessions.clock.now += 61
     assert session.silent(60) == []  # no worker has taken it yet
     session.started(assignment.attempt_id)
-    sessions.clock.now += 61
+    for _ in range(12):
+        sessions.clock.now += 5
+        assert session.silent(60) == []
+    sessions.clock.now += 1
     assert session.silent(60) == [assignment.attempt_id]
     session.condemn(assignment.attempt_id, "hung")
     assert session.silent(60) == []
     session.failed(assignment.attempt_id, "worker lost")
     assert sessions.ledger.attempts(assignment.trial_key)[0].cause == "hung"
+
+
+def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen(sessions: Sessions) -> None:
+    """Its database was away for ten minutes, or somebody pressed Ctrl-Z."""
+    session = sessions.open(sessions.sweep(2))
+    attempts = [launch(session).attempt_id for _ in range(2)]
+    sessions.clock.now += 5
+    assert session.silent(60) == []
+    sessions.clock.now += 600
+    assert session.silent(60) == []
+    for _ in range(6):
+        sessions.clock.now += 10
+        assert session.silent(60) in ([], attempts)
+    assert session.silent(60) == attempts
 
 
 def test_the_demand_is_the_number_of_unfinished_trials(sessions: Sessions) -> None:
