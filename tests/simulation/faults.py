@@ -35,8 +35,15 @@ class Fault:
         return f"{self.kind}, {when}{lasting}"
 
 
-def drawn(rng: random.Random) -> list[Fault]:
-    """Return the faults of a seed: of each kind at least none and at most a few."""
+def drawn(rng: random.Random, *, is_long: bool) -> list[Fault]:
+    """Return the faults of a seed.
+
+    Args:
+        rng: of the seed.
+        is_long: whether the sweep is one long trial: then worker after worker dies once it has made progress.
+    """
+    if is_long:
+        return [Fault("doom", f"worker-{number}", 0) for number in range(1, rng.randrange(1, 6))]
     faults = []
     for number in range(1, rng.randrange(1, 4)):
         kind = rng.choice(("kill", "kill", "pause", "signal"))

@@ -11,6 +11,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
+from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.schedule import schedulers
@@ -18,12 +19,17 @@ from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
+from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import Variant
+from tests.simulation.system import EPOCH
 from tests.simulation.tracking import Run
 from tests.simulation.training import value_of
 from trainables.checkpoint import MANIFEST
+
+BUDGET_SLACK_SECONDS = 6.0
+"""Longest time after which a driver learns of the end of an attempt."""
 
 
 class Violation(Exception):
@@ -74,15 +80,27 @@ class Holders:
     def __init__(self, kernel: Kernel, database: Database) -> None:
         self._kernel, self._database = kernel, database
         self._number, self._holder = 0, ""
+        self._renewed_at = float("-inf")
+        self._process: Process | None = None
 
     def check(self, process: Process, written: list[str]) -> None:
         """Note who takes the lease, and compare who changes rows."""
         if any(label.endswith(" lease") for label in written):
-            ((number,),) = self._database.rows("SELECT number FROM lease")
+            ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
             if number != self._number:
                 self._number, before = number, self._holder
-                self._holder = process.name
+                silent = self._kernel.now - self._renewed_at
+                lives = self._process is not None and self._process.alive
+                require(
+                    not lives or silent >= LIFE_SECONDS,
+                    "lease",
+                    f"{process.name} takes it from {before}, which lives and renewed it {silent:.0f} s ago",
+                )
+                self._holder, self._process = process.name, process
                 self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
+            self._renewed_at = self._kernel.now
+            if expires_at <= EPOCH + self._kernel.now:  # it is given back, or the kernel guards it
+                self._process = None
             return
         require(
             process.name == self._holder,
@@ -214,6 +232,17 @@ def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:
     charged = {attempt.id for attempt in outcome.attempts if attempt.cause in ALLOWED_RETRIES}
     innocent = sorted(charged - set(killed))
     require(not innocent, "charges", f"charged although nothing was wrong with them: {innocent}")
+
+
+def check_budget(outcome: Outcome, cluster: Cluster) -> None:
+    """Check that the time that an attempt is charged is at most the time for which it held resources."""
+    for attempt in outcome.attempts:
+        taken, ended = attempt.taken_at, attempt.ended_at
+        charged = 0.0 if taken is None or ended is None else ended - taken
+        began = cluster.taken_at.get(attempt.id)
+        held = 0.0 if began is None else cluster.ended_at[attempt.id] - began
+        most = held + BUDGET_SLACK_SECONDS
+        require(charged <= most, "budget", f"{attempt.id} is charged {charged:.1f} s, it held {held:.1f} s")
 
 
 def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undisturbed: Outcome) -> None:

@@ -30,6 +30,7 @@ from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
 SHARED_MEMORY = Path("/dev/shm")
+LEAVE_SECONDS = 10.0
 LIMIT_SECONDS = 3600.0
 """Simulated time within which every sweep must complete."""
 
@@ -89,7 +90,7 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
     """
     rng = random.Random(seed)
     variant = rng.choice(VARIANTS)
-    planned = drawn_faults.drawn(rng) if faults is None else faults
+    planned = drawn_faults.drawn(rng, is_long=variant.is_long) if faults is None else faults
     return _Simulation(seed, variant, planned).run()
 
 
@@ -254,12 +255,22 @@ class _Simulation:
         self._kills += 1
         if actor is not None:
             self._killed.add(actor.attempt_id)
+        if actor is not None and fault.kind == "doom":
+            actor.worker.is_doomed = True
+            return
         if fault.kind == "pause":
             self._kernel.pause(process, fault.seconds)
         elif fault.kind == "signal" and process.signals is not None:
             process.signals.append("SIGTERM")
+            self._kernel.after(LEAVE_SECONDS, partial(self._expect_end, process, "a signal"))
         else:
             self._kernel.kill(process)
+
+    def _expect_end(self, process: Process, why: str) -> None:
+        """Record a violation if a process has not ended, unless it was paused meanwhile."""
+        if process.alive and process.paused_at < self._kernel.now - LEAVE_SECONDS:
+            text = f"{process.name} still runs {LEAVE_SECONDS:g} s after {why}"
+            self._kernel.errors.append((process, Violation("leaves", text)))
 
     def _check(self) -> None:
         for process, error in self._kernel.errors:
@@ -284,6 +295,8 @@ class _Simulation:
         invariants.check_work(self._sweep, outcome, self._kills)
         invariants.check_mlflow(self._sweep, outcome, list(self._mlflow.runs.values()))
         invariants.check_charges(outcome, self._killed)
+        if not {"clock steps", "pause"} & {fault.kind for fault in self._result.faults}:
+            invariants.check_budget(outcome, self._cluster)
         expected = undisturbed(self._result.variant) if self._result.faults else outcome
         invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)
 

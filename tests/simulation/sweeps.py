@@ -24,7 +24,7 @@ search:
 objective: {{maximize: val/accuracy}}
 sampler: {sampler}
 scheduler: {scheduler}
-budget: {{trials: {trials}{budget}}}
+budget: {{trials: {trials}}}
 confirm: {{seeds: {confirm}}}
 resources: {{cpu: 1, concurrent: {concurrent}}}
 """
@@ -47,6 +47,7 @@ class Variant:
         concurrent: attempts that run at once.
         confirm: confirmations.
         is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
+        is_long: whether it is one long trial instead of three short ones.
     """
 
     sampler: str
@@ -54,6 +55,7 @@ class Variant:
     concurrent: int
     confirm: int
     is_server: bool
+    is_long: bool = False
 
     @property
     def ordered(self) -> bool:
@@ -66,7 +68,7 @@ VARIANTS = tuple(
     for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
         SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
     )
-)
+) + tuple(Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, is_server, is_long=True) for is_server in (False, True))
 
 
 @cache
@@ -74,8 +76,8 @@ def config(variant: Variant) -> SweepConfig:
     """Return the specification of a variant."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "space.yaml"
-        values = {"steps": 20, "trials": 3, "budget": ""}
-        file.write_text(SPACE.format(**vars(variant), **values))
+        size = {"steps": 60, "trials": 1} if variant.is_long else {"steps": 20, "trials": 3}
+        file.write_text(SPACE.format(**vars(variant), **size))
         return load(file, profile=None, gpus=0)
 
 
