@@ -15,6 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, help="the seed to replay, or the first of many")
     parser.add_argument("--count", type=int, default=1, help="number of seeds")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first failing seed")
     parser.add_argument("--whole", action="store_true", help="keep every fault of a failing seed")
     options = parser.parse_args()
     logging.disable()  # a trace says what happened
@@ -29,6 +30,8 @@ def main() -> int:
             known = is_known(result.violation)
             failed += not known
             print(f"seed {seed}: {'known: ' if known else ''}{result.violation}", flush=True)
+        if failed and options.until_failure:
+            break
     print(f"{options.count} seeds, {failed} failed, {time.process_time() - began:.1f} s of one processor")
     return int(failed > 0)
 
