@@ -1,7 +1,7 @@
 """Show that the simulation can fail: apply each patch of `mutants/` to a copy, and find a seed that notices.
 
-`python -m tests.simulation.mutants [NAME ...]` prints the first failing seed of each patch, which reintroduces
-a defect that was repaired, or plants one.
+`python -m tests.simulation.mutants [NAME ...]` prints the first failing seed of each patch, which
+reintroduces a defect that was repaired, or plants one.
 """
 
 from __future__ import annotations

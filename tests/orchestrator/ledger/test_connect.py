@@ -16,6 +16,7 @@ from orchestrator.errors import BadInput, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.system import System
 from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
 from tests.orchestrator.ledger.processes import ROOT
 from tests.postgres import Server
@@ -70,29 +71,33 @@ def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
     Ledger.open(sqlite_url, create=False).close()
 
 
+class _Waiting(System):
+    """A system in which waiting takes no time."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def test_a_server_may_be_away_for_any_time() -> None:
     """A driver waits, says so once, and says when the server answers again; a command gives up."""
-    now, lines = [0.0], []
+    system, lines = _Waiting(), []
     lost = OperationalError("SELECT 1", {}, Exception("connection refused"))
 
     def attempt() -> str:
-        if now[0] < 600.0:
+        if system.now < 600.0:
             raise lost
         return "answered"
 
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    def clock() -> float:
-        return now[0]
-
     with pytest.raises(BadInput, match="connection refused"):
-        connect.with_retries(attempt, "here", clock=clock, sleep=sleep)
-    assert now[0] < 100.0
-    now[0] = 0.0
-    got = connect.with_retries(
-        attempt, "here", reconnect_seconds=math.inf, say=lines.append, clock=clock, sleep=sleep
-    )
+        connect.with_retries(attempt, "here", system=system)
+    assert system.now < 100.0
+    system.now = 0.0
+    got = connect.with_retries(attempt, "here", reconnect_seconds=math.inf, say=lines.append, system=system)
     assert got == "answered"
     assert len(lines) == 2
     assert "here has not answered since" in lines[0]
