@@ -19,6 +19,9 @@ from typing import Any
 
 import psutil
 
+_ENDED = frozenset("ZXx")
+"""States of a process that has ended and whose parent has not noticed yet."""
+
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -135,7 +138,7 @@ class System:
         return socket.gethostname()
 
     def start_of(self, pid: int) -> int | None:
-        """Return when a process started, or None if there is none of this id.
+        """Return when a process started, or None if there is none of this id, or it has ended.
 
         On Linux it is counted in ticks since the boot, which no clock changes; elsewhere in milliseconds
         since the epoch.
@@ -143,7 +146,7 @@ class System:
         try:
             # The second field, the name of the program in brackets, may hold spaces.
             state, *fields = self.read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-            return None if state in ("Z", "X") else int(fields[18])
+            return None if state in _ENDED else int(fields[18])
         except OSError:
             return self._start_by_clock(pid)
 

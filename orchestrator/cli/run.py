@@ -77,7 +77,7 @@ class RunOptions:
         typer.Option(
             "--unless-stopped",
             envvar="SWEEP_UNLESS_STOPPED",
-            help="End at once if `stop` has ended the sweep: for a start that nobody has asked for by hand.",
+            help="End at once if `stop` has ended the sweep: for a start by a batch system.",
             rich_help_panel=EXECUTION,
         ),
     ] = False

@@ -194,8 +194,8 @@ def with_retries(
     where: str,
     *,
     reconnect_seconds: float = RECONNECT_SECONDS,
-    say: Callable[[str], None] = lambda line: None,
     system: System = System(),
+    say: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Run a whole transaction, and run it again within bounds after a lock, a conflict or a lost server.
 
@@ -203,9 +203,9 @@ def with_retries(
         attempt: the transaction; running it twice must be correct.
         where: the ledger without its password, for errors.
         reconnect_seconds: how long a server may be unreachable; infinite for a driver.
+        system: of the process.
         say: receives a line when the server has been unreachable for some seconds, and another when it
             answers again.
-        system: of the process.
 
     Raises:
         BadInput: the database stayed locked or unreachable.
@@ -222,13 +222,13 @@ def with_retries(
         except DBAPIError as error:
             is_blocked = _is_locked(error) or _is_conflict(error)
             blocked += is_blocked
-            in_time = system.monotonic() + wait <= began + reconnect_seconds
+            waited = system.monotonic() - began
+            in_time = waited + wait <= reconnect_seconds
             if not (blocked < BUSY_TRIES if is_blocked else _is_lost(error) and in_time):
                 raise (_refusal(error, where) or error) from error
-            if not (is_blocked or said) and system.monotonic() - began > SAY_SECONDS:
+            if not (is_blocked or said) and waited > SAY_SECONDS:
                 said = True
-                lasting = system.monotonic() - began
-                since = time.strftime("%H:%M:%S", time.localtime(system.time() - lasting))
+                since = time.strftime("%H:%M:%S", time.localtime(system.time() - waited))
                 say(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
         system.sleep(wait)
         wait = min(2 * wait, 5.0)

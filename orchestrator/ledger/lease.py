@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """When the lease ends unless it is renewed, in seconds of `System.since_boot`."""
+        """When the lease ends unless it is renewed, by the system's clock since the boot."""
         return self._renewed_at + LIFE_SECONDS
 
     def check(self) -> None:

@@ -66,7 +66,7 @@ class FileLease:
         connect: opens a connection for writing.
         sweep_id: of the sweep.
         reconnect: closes connections to a database that `recover` may have replaced since.
-        system: of this process.
+        system: of the process.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class FileLease:
         reconnect: Callable[[], None],
         system: System = System(),
     ) -> None:
-        self._path, self._connect, self._sweep_id, self._system = path, connect, sweep_id, system
-        self._reconnect = reconnect
+        self._path, self._connect, self._sweep_id, self._reconnect = path, connect, sweep_id, reconnect
+        self._system = system
         self._file: TextIO | None = None
         self._recovery: TextIO | None = None
 

@@ -71,6 +71,8 @@ class Ledger:
         address: of the database.
         engine: of the database.
         system: of the process that uses the ledger.
+        reconnect_seconds: how long a server may be unreachable.
+        say: receives a line when the server does not answer, and when it answers again.
 
     Attributes:
         system: of the process that uses the ledger.
@@ -300,13 +302,13 @@ class Ledger:
         return result
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
-        """Run a whole transaction; see `orchestrator.ledger.connect.with_retries`."""
+        """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
         return with_retries(
             attempt,
             self.where,
             reconnect_seconds=self._reconnect_seconds,
-            say=self._say,
             system=self.system,
+            say=self._say,
         )
 
     def flush(self) -> None:

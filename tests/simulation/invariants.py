@@ -164,13 +164,15 @@ def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
         )
 
 
-def check_work(sweep: SweepConfig, outcome: Outcome, kills: int) -> None:
-    """Check that at most one interval was repeated for each kill."""
+def check_work(sweep: SweepConfig, outcome: Outcome, faults: int) -> None:
+    """Check that at most one interval was repeated for each fault."""
     for trial in outcome.trials:
-        most = trial.step + kills * sweep.training.interval
+        most = trial.step + faults * sweep.training.interval
         trained = outcome.steps.get(trial.key, 0)
         require(
-            trained <= most, "work", f"{trial.key} trained {trained} steps, {most} at most with {kills} kills"
+            trained <= most,
+            "work",
+            f"{trial.key} trained {trained} steps, {most} at most with {faults} faults",
         )
 
 

@@ -110,7 +110,7 @@ class _Simulation:
         self._sweep = config(variant)
         self._kernel = Kernel(f"{seed}", self._trace)
         self._work = Work()
-        self._kills = 0
+        self._struck = 0
         self._drivers = 0
         self._killed: set[str] = set()
 
@@ -215,6 +215,7 @@ class _Simulation:
 
     def _strike_world(self, fault: Fault) -> None:
         """Apply a fault of no single process."""
+        self._struck += 1
         self._kernel.trace(f"FAULT {fault}")
         if fault.kind == "another driver":
             self._start_driver()
@@ -252,7 +253,7 @@ class _Simulation:
 
     def _strike(self, fault: Fault, process: Process, actor: Actor | None) -> None:
         self._kernel.trace(f"FAULT {fault}")
-        self._kills += 1
+        self._struck += 1
         if actor is not None:
             self._killed.add(actor.attempt_id)
         if actor is not None and fault.kind == "doom":
@@ -292,7 +293,7 @@ class _Simulation:
         )
         invariants.check_completeness(self._sweep, outcome)
         invariants.check_values(self._sweep, outcome)
-        invariants.check_work(self._sweep, outcome, self._kills)
+        invariants.check_work(self._sweep, outcome, self._struck)
         invariants.check_mlflow(self._sweep, outcome, list(self._mlflow.runs.values()))
         invariants.check_charges(outcome, self._killed)
         if not {"clock steps", "pause"} & {fault.kind for fault in self._result.faults}:

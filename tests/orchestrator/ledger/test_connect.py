@@ -71,33 +71,31 @@ def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
     Ledger.open(sqlite_url, create=False).close()
 
 
-class _Waiting(System):
-    """A system in which waiting takes no time."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def test_a_server_may_be_away_for_any_time() -> None:
     """A driver waits, says so once, and says when the server answers again; a command gives up."""
-    system, lines = _Waiting(), []
+    lines: list[str] = []
     lost = OperationalError("SELECT 1", {}, Exception("connection refused"))
+
+    class Waiting(System):
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
 
     def attempt() -> str:
         if system.now < 600.0:
             raise lost
         return "answered"
 
+    system = Waiting()
     with pytest.raises(BadInput, match="connection refused"):
         connect.with_retries(attempt, "here", system=system)
     assert system.now < 100.0
-    system.now = 0.0
-    got = connect.with_retries(attempt, "here", reconnect_seconds=math.inf, say=lines.append, system=system)
+    system = Waiting()
+    got = connect.with_retries(attempt, "here", reconnect_seconds=math.inf, system=system, say=lines.append)
     assert got == "answered"
     assert len(lines) == 2
     assert "here has not answered since" in lines[0]
