@@ -9,7 +9,7 @@ EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
 LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
 STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 
-.PHONY: help setup sweep ui up down test test-slow test-faults check docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-faults check docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -42,6 +42,12 @@ test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
+
+test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0)
+	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000)
+
+test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (ten minutes)
+	@$(BIN)/python -m tests.simulation.mutants
 
 test-faults: $(STAMP) packages  ## Inject every fault of docs/faults.md into real sweeps (an hour; FAULTS="kills mlflow" for some)
 	@$(BIN)/python -m pytest -m slow tests/orchestrator/config/test_fuzz.py

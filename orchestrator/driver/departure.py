@@ -39,13 +39,14 @@ class Departure:
 
     Args:
         system: of the driver's process.
+        poll_seconds: time between two looks for a signal.
 
     Attributes:
         reason: why, such as the name of a signal; None while the driver may go on.
     """
 
-    def __init__(self, system: System = System()) -> None:
-        self._system = system
+    def __init__(self, system: System = System(), poll_seconds: float = POLL_SECONDS) -> None:
+        self._system, self._poll_seconds = system, poll_seconds
         self.reason: str | None = None
         self._received: SimpleQueue[str] = SimpleQueue()
         self._deadline = float("inf")
@@ -143,7 +144,7 @@ class Departure:
             self._system.exit(code)
 
     def _watch(self) -> None:
-        while not self._over.wait(POLL_SECONDS):
+        while not self._over.wait(self._poll_seconds):
             for name in self._signals.caught():
                 if self.reason is not None:
                     self.end(f"{name}: left at once.", _TWICE)

@@ -38,6 +38,7 @@ class Lease:
         on_wait: receives the reason while waiting for a dead machine's lease to expire. If None, raise Busy
             at once instead of waiting.
         on_lost: called by the renewing thread, at most once, when another process has taken the lease.
+        renew_seconds: time between two renewals.
 
     Attributes:
         token: of this holder.
@@ -56,8 +57,11 @@ class Lease:
         sweep_id: str,
         on_wait: Callable[[str], None] | None = None,
         on_lost: Callable[[], None] | None = None,
+        *,
+        renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._ledger, self._sweep_id, self._on_lost = ledger, sweep_id, on_lost
+        self._renew_seconds = renew_seconds
         self._backend: LeaseBackend
         if ledger.is_file:
             path = lock_folder(ledger.address) / sweep_id
@@ -110,7 +114,7 @@ class Lease:
             self._backend.release(self.token)
 
     def _keep(self) -> None:
-        while not self._released.wait(RENEW_SECONDS) and not self._lost:
+        while not self._released.wait(self._renew_seconds) and not self._lost:
             try:
                 self._renew()
             except DBAPIError:

@@ -35,6 +35,9 @@ LOOK_SECONDS = 0.25
 SILENT_LOOKS = 8
 """Looks at an unchanged row after which its holder is reported as silent."""
 
+SILENT_LOOK_SECONDS = 5.0
+"""Time between two looks at the row of a silent holder."""
+
 Connect = Callable[[], Connection]
 Held: TypeAlias = Row[tuple[int, str, float, bool]]
 """Number, holder, time of expiry by the server's clock, and whether the row has not expired."""
@@ -194,7 +197,7 @@ class RowLease:
         """Take the row of a lost machine when it expires; return the row if it is renewed instead."""
         looks = 0
         while True:
-            self._system.sleep(LOOK_SECONDS)
+            self._system.sleep(LOOK_SECONDS if looks < SILENT_LOOKS else SILENT_LOOK_SECONDS)
             taken = self._try()
             if isinstance(taken, Token) or taken.expires_at != first.expires_at:
                 return taken

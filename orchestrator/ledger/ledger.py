@@ -207,6 +207,12 @@ class Ledger:
         query = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == trial_key).distinct()
         return frozenset(row.attempt_id for row in self._read(query))
 
+    def last_report_at(self, sweep_id: str) -> float:
+        """Return the time of the latest report of a sweep; 0 without reports."""
+        of_sweep = REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id))
+        latest = self._read(select(func.max(REPORT.c.at)).where(of_sweep))[0][0]
+        return float(latest or 0.0)
+
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
         at_best = (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ class SweepWriter:
 
     def __init__(self, ledger: Ledger, token: Token) -> None:
         self.ledger, self.token = ledger, token
+        self._reported_at: float | None = None
 
     def set_sweep_state(
         self, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
@@ -119,7 +121,7 @@ class SweepWriter:
             The checkpoint folders that no row refers to since this commit: safe to delete once the ledger has
             been flushed, not before.
         """
-        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self.ledger.now())
+        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._time_of_report())
         return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored))
 
     def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
@@ -201,6 +203,16 @@ class SweepWriter:
     def redeliver(self) -> int:
         """Mark every delivered event of a sweep as not delivered; return how many there were."""
         return self._write(lambda tx: changes.redeliver(tx, self.token.sweep_id))
+
+    def _time_of_report(self) -> float:
+        """Return a time after every report of the sweep, even if the clock has been set back.
+
+        Stopping rules see the reports of earlier drivers in the order of their times.
+        """
+        if self._reported_at is None:
+            self._reported_at = self.ledger.last_report_at(self.token.sweep_id)
+        self._reported_at = max(self.ledger.now(), math.nextafter(self._reported_at, math.inf))
+        return self._reported_at
 
     def _write(
         self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False

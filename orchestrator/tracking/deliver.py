@@ -28,6 +28,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -48,23 +49,12 @@ def main() -> None:
     """Serve one sweep until stdin ends."""
     answers = _own_stdout()
     first = json.loads(sys.stdin.readline())
-    until = Deadline(first.pop("until"))
+    until = Deadline(first.pop("until"), System())
     destination = Destination(**first)
     # A child that outlived an earlier driver finishes its batch first.
     with FileLock(_lock_of(destination), mode=0o600):
         sink, machine = MlflowSink(destination, until.check), MachineWatch(destination.uri)
-        _answer(answers, {"created": sink.adopted})
-        for line in sys.stdin:
-            batch = json.loads(line)
-            until.at = batch["until"]
-            events = [Event(**event) for event in batch["events"]]
-            created = sink.create(events)
-            _answer(answers, {"created": created})
-            if not json.loads(sys.stdin.readline())["recorded"]:
-                sink.delete(created)
-                return
-            refused = sink.apply(events)
-            _answer(answers, {"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
+        for _ in serve(sink, until, _read, lambda document: _answer(answers, document)):
             machine.begin(sink.sweep_run)
         machine.end()
 
@@ -74,15 +64,52 @@ class Deadline:
     """The end of the driver's lease.
 
     Attributes:
-        at: by the clock since the boot, which all processes of a machine share.
+        at: seconds by the clock of the system that goes on while the machine is suspended.
+        system: of the delivering process.
     """
 
     at: float
+    system: System
 
     def check(self) -> None:
         """Raise TimeoutError if the lease may have ended."""
-        if System().since_boot() > self.at:
+        if self.system.since_boot() > self.at:
             raise TimeoutError("the lease of the driver may have ended")
+
+
+def serve(
+    sink: MlflowSink,
+    until: Deadline,
+    read: Callable[[], dict[str, Any] | None],
+    answer: Callable[[dict[str, Any]], object],
+) -> Iterator[int]:
+    """Deliver batches until none comes any more; yield the number of each batch that is written.
+
+    Args:
+        sink: of the sweep.
+        until: end of the lease, which each batch prolongs.
+        read: returns the next document of the driver, or None at the end.
+        answer: sends a document to the driver.
+    """
+    answer({"created": sink.adopted})
+    while (batch := read()) is not None:
+        until.at = batch["until"]
+        events = [Event(**event) for event in batch["events"]]
+        created = sink.create(events)
+        answer({"created": created})
+        if (verdict := read()) is None:
+            return  # the ledger may have recorded the runs
+        if not verdict["recorded"]:
+            sink.delete(created)
+            return
+        refused = sink.apply(events)
+        answer({"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
+        yield batch["batch"]
+
+
+def _read() -> dict[str, Any] | None:
+    line = sys.stdin.readline()
+    return dict(json.loads(line)) if line else None
 
 
 class MachineWatch:

@@ -88,15 +88,21 @@ class MlflowSink:
     Args:
         destination: of the sweep.
         may_write: called before each write; raises once this process may no longer write.
+        client: of MLflow; by default that of the destination.
 
     Attributes:
         adopted: run ids, by sweep id and trial key, that a version without records in the ledger created;
             they are to be recorded.
     """
 
-    def __init__(self, destination: Destination, may_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        destination: Destination,
+        may_write: Callable[[], None] = lambda: None,
+        client: MlflowClient | None = None,
+    ) -> None:
         self._to, self._may_write = destination, may_write
-        self._client = connect(destination.uri)
+        self._client = client or connect(destination.uri)
         self._experiment = self._experiment_id()
         self._runs: dict[str, str] = {}
         self._fresh: set[str] = set()

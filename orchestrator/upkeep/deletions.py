@@ -7,7 +7,6 @@ driver dies, is not forgotten: it is tried again, by this driver or the next one
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -36,7 +35,8 @@ def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iter
         lease: of the sweep.
         delete: deletes the checkpoint of a URL.
     """
-    wake, closed = threading.Event(), threading.Event()
+    system = lease.writer.ledger.system
+    wake, closed = system.event(), system.event()
     wake.set()
 
     def work() -> None:
@@ -53,7 +53,7 @@ def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iter
             except Refusal as refusal:
                 _log.warning("Superseded checkpoints stay in the store for now: %s", refusal)
 
-    thread = threading.Thread(target=work, name="deletions", daemon=True)
+    thread = system.thread(work, "deletions")
     thread.start()
     try:
         yield wake.set

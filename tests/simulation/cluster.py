@@ -22,7 +22,9 @@ from tests.simulation.system import Machine
 from tests.simulation.training import Work, Worker
 
 TICK_SECONDS = 0.5
-START_SECONDS = 2.0
+START_SECONDS = (2.0, 2.0, 2.0, 40.0)
+"""Longest times that an attempt waits for its resources."""
+
 STEP_SECONDS = 0.1
 LATENCY_SECONDS = 0.02
 NOTICE_SECONDS = 3.0
@@ -72,6 +74,8 @@ class Cluster:
         on_start: called with each new actor.
         actors: the living workers.
         started: number of workers so far.
+        taken_at: when a worker began to hold resources, by attempt.
+        ended_at: when a worker ended, by attempt.
     """
 
     kernel: Kernel
@@ -80,6 +84,8 @@ class Cluster:
     on_start: Callable[[Actor], None]
     actors: list[Actor] = field(default_factory=list)
     started: int = 0
+    taken_at: dict[str, float] = field(default_factory=dict)
+    ended_at: dict[str, float] = field(default_factory=dict)
 
     def capacity(self) -> int:
         """Return how many attempts run at once."""
@@ -112,6 +118,7 @@ class Cluster:
 
         def ended() -> None:
             self.actors.remove(actor)
+            self.ended_at[attempt_id] = kernel.now
             noticed = kernel.random.random() * NOTICE_SECONDS
             kernel.after(noticed, lambda: tune.deliver("error", attempt_id, actor.cause))
 
@@ -119,7 +126,8 @@ class Cluster:
         self.on_start(actor)
 
         def serve() -> None:
-            kernel.sleep(START_SECONDS * kernel.random.random())
+            kernel.sleep(kernel.random.choice(START_SECONDS) * kernel.random.random())
+            self.taken_at[attempt_id] = kernel.now
             kernel.trace(f"takes {attempt_id} on {node.machine.name}")
             tune.deliver("started", attempt_id, None)
             worker.serve()

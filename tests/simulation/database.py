@@ -61,7 +61,8 @@ class Database:
         address = url.set(drivername="postgresql+psycopg") if self.is_server else url
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         process.on_end.append(engine.dispose)
-        ledger = Ledger(address, cached, system, reconnect_seconds=math.inf)
+        say = self.kernel.trace
+        ledger = Ledger(address, cached, system, reconnect_seconds=math.inf, say=say)
         ledger.id = self.ledger_id
         return ledger
 
@@ -80,11 +81,13 @@ class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, parameters: Any = ()) -> _Cursor:
         self.connection.begin(sql)
         super().execute(sql, parameters)
+        self.connection.note(sql, self.rowcount)
         return self
 
     def executemany(self, sql: str, parameters: Any) -> _Cursor:
         self.connection.begin(sql)
         super().executemany(sql, parameters)
+        self.connection.note(sql, self.rowcount)
         return self
 
 
@@ -110,7 +113,10 @@ class _Connection(sqlite3.Connection):
         self._reach()
         if sql == "BEGIN IMMEDIATE":
             self._lock()
-        elif not sql.startswith(("SELECT", "BEGIN")):
+
+    def note(self, sql: str, rows: int) -> None:
+        """Remember a statement that has changed rows."""
+        if rows > 0:
             self.written.append(_label(sql))
 
     def _reach(self) -> None:

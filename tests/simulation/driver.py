@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +22,18 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
+from orchestrator.tracking import events
+from orchestrator.tracking.shipper import Pace, Shipper
+from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
 from tests.simulation.kernel import Exited, Kernel, Process
 from tests.simulation.system import Machine, SimulatedSystem
+from tests.simulation.tracking import Child, Mlflow
 
 SILENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 10.0
+PACE = Pace(gather=2.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
 
 
 @dataclass
@@ -60,6 +67,7 @@ class Driver:
         cluster: that trains.
         machine: on which it runs.
         store: URL of the checkpoint store, or None.
+        mlflow: that gets its events.
         drives: whether it has taken the lease; without it, it may leave for any reason.
         tune: its Ray Tune, once it runs.
     """
@@ -71,6 +79,8 @@ class Driver:
     cluster: Cluster
     machine: Machine
     store: str | None
+    mlflow: Mlflow
+    children: int = field(default=0, init=False)
     drives: bool = field(default=False, init=False)
     tune: Tune | None = field(default=None, init=False)
 
@@ -96,26 +106,41 @@ class Driver:
         run = Run(self.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
         lost = "another driver has taken over"
         with (
-            Departure(ledger.system) as departure,
-            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost)) as lease,
+            Departure(ledger.system, poll_seconds=1.0) as departure,
+            Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost), renew_seconds=5.0) as lease,
         ):
             self.kernel.trace("holds the lease")
             self.drives = True
             claim = Claim(sweep, run, ledger, lease, screen, departure)
             departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
             sweep_rows.check_integrity(claim)
+            shipper = Shipper(lease, "simulated", None, pace=PACE, begin=self._begin)
+            departure.kill_at_the_end(shipper.kill)
+            shipper.start()
             sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
             state = sweep_rows.record_of(claim).state
             if state not in FINISHED_SWEEP:
                 sweep_rows.resume(claim)
-                stopped = self._run_session(claim)
+                stopped = self._run_session(claim, shipper.nudge)
                 lease.check()
                 state = "COMPLETE" if stopped is None else stopped.state
-                lease.writer.set_sweep_state(state, stopped and stopped.reason)
+                now = events.milliseconds(ledger.now())
+                ended = events.sweep_ended(sweep.id, state, now, reason=stopped and stopped.reason)
+                ended_trials = events.trials_left(ledger.trials(sweep.id), now)
+                reason = stopped and stopped.reason
+                lease.writer.set_sweep_state(state, reason, events=[*ended_trials, ended])
+            shipper.drain(PATIENCE_SECONDS)
+            shipper.close()
         self.kernel.trace(f"leaves: {state}")
         raise Exited(Exit.COMPLETE if state == "COMPLETE" else Exit.RESUMABLE)
 
-    def _run_session(self, claim: Claim) -> Stop | None:
+    def _begin(self, destination: Mapping[str, Any]) -> Child:
+        """Start a process that delivers to MLflow."""
+        self.children += 1
+        name = f"{self.process.name}-child-{self.children}"
+        return Child(self.mlflow, self.machine, self.process, name, destination)
+
+    def _run_session(self, claim: Claim, nudge: Callable[[], None]) -> Stop | None:
         sweep, kernel, ledger = self.sweep, self.kernel, claim.ledger
         reports = ledger.reports(sweep.id)
         study = Study(sweep, ledger.trials(sweep.id, role="search"), reports)
@@ -136,8 +161,11 @@ class Driver:
 
         def tick() -> None:
             session.check_limits()
+            nudge()
+            delete()
             if (reason := claim.departure.reason) and session.stopped is None:
                 session.stop(f"stopped by {reason}", "INTERRUPTED")
 
-        self.tune.run(tick)
+        with deleting(claim.lease) as delete:
+            self.tune.run(tick)
         return session.stopped

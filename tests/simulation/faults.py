@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-DRIVER_POINTS, WORKER_POINTS = 500, 60
+DRIVER_POINTS, WORKER_POINTS = 300, 40
 """Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
 
 
@@ -35,8 +35,15 @@ class Fault:
         return f"{self.kind}, {when}{lasting}"
 
 
-def drawn(rng: random.Random) -> list[Fault]:
-    """Return the faults of a seed: of each kind at least none and at most a few."""
+def drawn(rng: random.Random, *, is_long: bool) -> list[Fault]:
+    """Return the faults of a seed.
+
+    Args:
+        rng: of the seed.
+        is_long: whether the sweep is one long trial: then worker after worker dies once it has made progress.
+    """
+    if is_long:
+        return [Fault("doom", f"worker-{number}", 0) for number in range(1, rng.randrange(1, 6))]
     faults = []
     for number in range(1, rng.randrange(1, 4)):
         kind = rng.choice(("kill", "kill", "pause", "signal"))
@@ -48,7 +55,7 @@ def drawn(rng: random.Random) -> list[Fault]:
         faults.append(Fault(kind, f"worker-{number}", rng.randrange(WORKER_POINTS), seconds))
     if rng.random() < 0.3:
         faults.append(Fault("another driver", "world", rng.randrange(60)))
-    for kind, share in (("store vanishes", 0.1), ("database vanishes", 0.1)):
+    for kind, share in (("store vanishes", 0.1), ("database vanishes", 0.1), ("MLflow vanishes", 0.2)):
         if rng.random() < share:
             faults.append(Fault(kind, "world", rng.randrange(20), rng.choice(OUTAGES)))
     if rng.random() < 0.2:

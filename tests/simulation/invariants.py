@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
+from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events
+from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
-from tests.simulation.kernel import Process
+from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sweeps import Variant
+from tests.simulation.system import EPOCH
+from tests.simulation.tracking import Run
 from tests.simulation.training import value_of
+from trainables.checkpoint import MANIFEST
+
+BUDGET_SLACK_SECONDS = 6.0
+"""Longest time after which a driver learns of the end of an attempt."""
 
 
 class Violation(Exception):
@@ -60,6 +72,41 @@ class Finished:
                 rows.get(key) == row, "finished", f"{key} was {row}, {process.name} makes it {rows.get(key)}"
             )
         self._known = rows
+
+
+class Holders:
+    """Checks that only the process that took the lease last changes the rows of the sweep."""
+
+    def __init__(self, kernel: Kernel, database: Database) -> None:
+        self._kernel, self._database = kernel, database
+        self._number, self._holder = 0, ""
+        self._renewed_at = float("-inf")
+        self._process: Process | None = None
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Note who takes the lease, and compare who changes rows."""
+        if any(label.endswith(" lease") for label in written):
+            ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
+            if number != self._number:
+                self._number, before = number, self._holder
+                silent = self._kernel.now - self._renewed_at
+                lives = self._process is not None and self._process.alive
+                require(
+                    not lives or silent >= LIFE_SECONDS,
+                    "lease",
+                    f"{process.name} takes it from {before}, which lives and renewed it {silent:.0f} s ago",
+                )
+                self._holder, self._process = process.name, process
+                self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
+            self._renewed_at = self._kernel.now
+            if expires_at <= EPOCH + self._kernel.now:  # it is given back, or the kernel guards it
+                self._process = None
+            return
+        require(
+            process.name == self._holder,
+            "token",
+            f"{process.name} changes rows ({', '.join(written)}) although {self._holder} holds the lease",
+        )
 
 
 @dataclass(frozen=True)
@@ -117,14 +164,69 @@ def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
         )
 
 
-def check_work(sweep: SweepConfig, outcome: Outcome, kills: int) -> None:
-    """Check that at most one interval was repeated for each kill."""
+def check_work(sweep: SweepConfig, outcome: Outcome, faults: int) -> None:
+    """Check that at most one interval was repeated for each fault."""
     for trial in outcome.trials:
-        most = trial.step + kills * sweep.training.interval
+        most = trial.step + faults * sweep.training.interval
         trained = outcome.steps.get(trial.key, 0)
         require(
-            trained <= most, "work", f"{trial.key} trained {trained} steps, {most} at most with {kills} kills"
+            trained <= most,
+            "work",
+            f"{trial.key} trained {trained} steps, {most} at most with {faults} faults",
         )
+
+
+def check_checkpoints(ledger: Ledger, sweep_id: str, paths: Paths, objects: Mapping[str, bytes]) -> None:
+    """Check that the checkpoints of the ledger exist, each as it was recorded, and that none other does."""
+    rows = ledger.checkpoints(sweep_id)
+    if paths.store is None:
+        found = {str(folder) for folder in paths.checkpoints(sweep_id).glob("*/*")}
+        contents = {row.path: (Path(row.path) / MANIFEST).read_bytes() for row in rows if row.path in found}
+    else:
+        names = {row.path: _object_name(ledger, sweep_id, paths, row) for row in rows}
+        found = {name.rpartition("/")[0] for name in objects}
+        contents = {row.path: objects.get(f"{names[row.path]}/{MANIFEST}", b"") for row in rows}
+        require(not found - set(names.values()), "garbage", f"left: {sorted(found - set(names.values()))}")
+        found = {row.path for row in rows if names[row.path] in found}
+    wanted = {row.path for row in rows}
+    require(
+        not wanted - found,
+        "checkpoints",
+        f"the ledger refers to {sorted(wanted - found)}, which do not exist",
+    )
+    require(not found - wanted, "garbage", f"left: {sorted(found - wanted)}")
+    for row in rows:
+        digest = hashlib.sha256(contents[row.path]).hexdigest()
+        require(digest == row.digest, "checkpoints", f"{row.path} has another content than was recorded")
+
+
+def _object_name(ledger: Ledger, sweep_id: str, paths: Paths, row: CheckpointRecord) -> str:
+    url = str(paths.stored(ledger.id, sweep_id, row.trial_key))
+    return f"{url.removeprefix('simulated://')}/{Path(row.path).name}"
+
+
+def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> None:
+    """Check that MLflow has one run a trial, each point of its curves once, and its last status."""
+    of_trial: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.deleted:
+            of_trial.setdefault(run.tags.get("trial.key", sweep.id), []).append(run)
+    expected: dict[str, list[tuple[str, float, int]]] = {sweep.id: []}
+    expected |= {trial.key: [] for trial in outcome.trials}
+    for report in outcome.reports:
+        curves = events.curves(report.metrics)
+        expected[report.trial_key] += [(name, value, report.step) for name, value in curves.items()]
+    for trial in outcome.trials:
+        expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
+    for key, points in expected.items():
+        found = of_trial.pop(key, [])
+        require(len(found) == 1, "MLflow", f"{key} has {len(found)} runs")
+        got = sorted((name, value, step) for name, value, _, step in found[0].points)
+        require(
+            got == sorted(points), "MLflow", f"{key} has the points {got}, reported were {sorted(points)}"
+        )
+        require(found[0].status == "FINISHED", "MLflow", f"{key} is {found[0].status} in MLflow")
+    require(not of_trial, "MLflow", f"runs of nothing: {sorted(of_trial)}")
 
 
 def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:
@@ -132,6 +234,17 @@ def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:
     charged = {attempt.id for attempt in outcome.attempts if attempt.cause in ALLOWED_RETRIES}
     innocent = sorted(charged - set(killed))
     require(not innocent, "charges", f"charged although nothing was wrong with them: {innocent}")
+
+
+def check_budget(outcome: Outcome, cluster: Cluster) -> None:
+    """Check that the time that an attempt is charged is at most the time for which it held resources."""
+    for attempt in outcome.attempts:
+        taken, ended = attempt.taken_at, attempt.ended_at
+        charged = 0.0 if taken is None or ended is None else ended - taken
+        began = cluster.taken_at.get(attempt.id)
+        held = 0.0 if began is None else cluster.ended_at[attempt.id] - began
+        most = held + BUDGET_SLACK_SECONDS
+        require(charged <= most, "budget", f"{attempt.id} is charged {charged:.1f} s, it held {held:.1f} s")
 
 
 def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undisturbed: Outcome) -> None:

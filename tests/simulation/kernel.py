@@ -46,6 +46,7 @@ class Process:
         alive: whether it has not ended.
         points: number of points that it has passed.
         paused_until: time at which a pause of the whole process ends.
+        paused_at: end of its last pause.
         strike: called at each point with the process; applies the faults that are due.
         on_end: called when the process has ended, by a kill or by itself.
         code: exit code, or None if it was killed or runs.
@@ -57,6 +58,7 @@ class Process:
     alive: bool = True
     points: int = 0
     paused_until: float = 0.0
+    paused_at: float = float("-inf")
     strike: Callable[[Process], None] | None = None
     on_end: list[Callable[[], None]] = field(default_factory=list)
     code: int | None = None
@@ -199,6 +201,7 @@ class Kernel:
     def pause(self, process: Process, seconds: float) -> None:
         """Let no thread of a process run for so many seconds, once each has reached a point."""
         process.paused_until = max(process.paused_until, self.now + seconds)
+        process.paused_at = process.paused_until
 
     def kill(self, process: Process) -> None:
         """End a process at once; its threads unwind without effect."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from orchestrator.upkeep.orphans import collect, garbage_of
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.cluster import Actor, Cluster, Node
@@ -18,14 +21,16 @@ from tests.simulation.database import Database
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
-from tests.simulation.invariants import Finished, Outcome, Violation
+from tests.simulation.invariants import Finished, Holders, Outcome, Violation
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.store import URL, Store
 from tests.simulation.sweeps import VARIANTS, Variant, config, template
-from tests.simulation.system import Machine
+from tests.simulation.system import Machine, SimulatedSystem
+from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
 SHARED_MEMORY = Path("/dev/shm")
+LEAVE_SECONDS = 10.0
 LIMIT_SECONDS = 3600.0
 """Simulated time within which every sweep must complete."""
 
@@ -50,6 +55,7 @@ class Result:
         seed: of the run.
         variant: that ran.
         faults: that were planned.
+        error: traceback of the exception that ended a process.
         trace: what happened.
         violation: of an invariant, or None.
         outcome: what the sweep has come to.
@@ -58,6 +64,7 @@ class Result:
     seed: int
     variant: Variant
     faults: Sequence[Fault]
+    error: str = ""
     trace: list[Line] = field(default_factory=list)
     violation: Violation | None = None
     outcome: Outcome | None = None
@@ -65,7 +72,13 @@ class Result:
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
         lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
-        return "\n".join([*lines, f"violated: {self.violation}" if self.violation else "all invariants hold"])
+        return "\n".join(
+            [
+                *lines,
+                *self.error.splitlines(),
+                f"violated: {self.violation}" if self.violation else "all invariants hold",
+            ]
+        )
 
 
 def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
@@ -77,7 +90,7 @@ def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
     """
     rng = random.Random(seed)
     variant = rng.choice(VARIANTS)
-    planned = drawn_faults.drawn(rng) if faults is None else faults
+    planned = drawn_faults.drawn(rng, is_long=variant.is_long) if faults is None else faults
     return _Simulation(seed, variant, planned).run()
 
 
@@ -97,7 +110,7 @@ class _Simulation:
         self._sweep = config(variant)
         self._kernel = Kernel(f"{seed}", self._trace)
         self._work = Work()
-        self._kills = 0
+        self._struck = 0
         self._drivers = 0
         self._killed: set[str] = set()
 
@@ -125,9 +138,15 @@ class _Simulation:
             (machine.root / "mlruns").mkdir(parents=True)
         self._database = self._new_database(folder / "m1" / "mlruns")
         nodes = [Node(machine, self._result.variant.concurrent) for machine in self._machines]
-        self._store = Store(kernel)
+        self._store, self._mlflow = Store(kernel), Mlflow(kernel)
         self._cluster = Cluster(kernel, self._work, nodes, on_start=self._started)
-        self._database.on_commit = Finished(self._database).check
+        checks = (Finished(self._database), Holders(kernel, self._database))
+
+        def check(process: Process, written: list[str]) -> None:
+            for invariant in checks:
+                invariant.check(process, written)
+
+        self._database.on_commit = check
         supervisor = kernel.process("supervisor")
         kernel.start(supervisor, self._supervise)
         try:
@@ -153,8 +172,33 @@ class _Simulation:
             process = self._start_driver()
             while process.alive:
                 self._kernel.sleep(5.0)
-            if process.code == 0:
+            if self._kernel.errors:
                 return
+            if process.code == 0 and not self._pending():
+                self._collect_garbage()
+                return
+
+    def _collect_garbage(self) -> None:
+        """Do what `gc` does, and check that exactly what the ledger refers to is left."""
+        kernel, (machine, *_) = self._kernel, self._machines
+        process = kernel.task.process
+        ledger = self._database.ledger(process, SimulatedSystem(kernel, machine, process))
+        self._calm()
+        paths = Paths(machine.root / "mlruns", store=URL if self._result.variant.is_server else None)
+        for garbage in garbage_of(ledger, self._sweep.id, paths):
+            kernel.trace(f"collects {garbage.path}")
+            collect(garbage)
+        invariants.check_checkpoints(ledger, self._sweep.id, paths, self._store.objects)
+
+    def _calm(self) -> None:
+        """End every outage."""
+        for what in (self._store, self._database, self._mlflow):
+            what.down = False
+
+    def _pending(self) -> int:
+        """Return how many events wait for MLflow."""
+        ((count,),) = self._database.rows("SELECT count(*) FROM outbox WHERE NOT delivered")
+        return int(count)
 
     def _start_driver(self) -> Process:
         """Start a driver on any machine."""
@@ -163,12 +207,15 @@ class _Simulation:
         process = kernel.process(f"driver-{self._drivers}")
         self._plan(process)
         store = URL if self._result.variant.is_server else None
-        driver = Driver(kernel, process, self._sweep, self._database, self._cluster, machine, store)
+        driver = Driver(
+            kernel, process, self._sweep, self._database, self._cluster, machine, store, self._mlflow
+        )
         kernel.start(process, driver.main)
         return process
 
     def _strike_world(self, fault: Fault) -> None:
         """Apply a fault of no single process."""
+        self._struck += 1
         self._kernel.trace(f"FAULT {fault}")
         if fault.kind == "another driver":
             self._start_driver()
@@ -176,11 +223,13 @@ class _Simulation:
             for machine in self._machines:
                 machine.skew += fault.seconds
         else:
-            what = self._store if fault.kind == "store vanishes" else self._database
+            what = {"store": self._store, "database": self._database, "MLflow": self._mlflow}[
+                fault.kind.split()[0]
+            ]
             what.down = True
             self._kernel.after(fault.seconds, partial(self._return, what))
 
-    def _return(self, what: Store | Database) -> None:
+    def _return(self, what: Store | Database | Mlflow) -> None:
         """End an outage."""
         self._kernel.trace(f"the {type(what).__name__.lower()} is back")
         what.down = False
@@ -204,20 +253,31 @@ class _Simulation:
 
     def _strike(self, fault: Fault, process: Process, actor: Actor | None) -> None:
         self._kernel.trace(f"FAULT {fault}")
-        self._kills += 1
+        self._struck += 1
         if actor is not None:
             self._killed.add(actor.attempt_id)
+        if actor is not None and fault.kind == "doom":
+            actor.worker.is_doomed = True
+            return
         if fault.kind == "pause":
             self._kernel.pause(process, fault.seconds)
         elif fault.kind == "signal" and process.signals is not None:
             process.signals.append("SIGTERM")
+            self._kernel.after(LEAVE_SECONDS, partial(self._expect_end, process, "a signal"))
         else:
             self._kernel.kill(process)
+
+    def _expect_end(self, process: Process, why: str) -> None:
+        """Record a violation if a process has not ended, unless it was paused meanwhile."""
+        if process.alive and process.paused_at < self._kernel.now - LEAVE_SECONDS:
+            text = f"{process.name} still runs {LEAVE_SECONDS:g} s after {why}"
+            self._kernel.errors.append((process, Violation("leaves", text)))
 
     def _check(self) -> None:
         for process, error in self._kernel.errors:
             if isinstance(error, Violation):
                 raise error
+            self._result.error = "".join(traceback.format_exception(error))
             raise Violation("crash", f"{process.name} ended with {error!r}") from error
         ledger = Ledger.open(f"sqlite:///{self._database.file}")
         try:
@@ -233,8 +293,11 @@ class _Simulation:
         )
         invariants.check_completeness(self._sweep, outcome)
         invariants.check_values(self._sweep, outcome)
-        invariants.check_work(self._sweep, outcome, self._kills)
+        invariants.check_work(self._sweep, outcome, self._struck)
+        invariants.check_mlflow(self._sweep, outcome, list(self._mlflow.runs.values()))
         invariants.check_charges(outcome, self._killed)
+        if not {"clock steps", "pause"} & {fault.kind for fault in self._result.faults}:
+            invariants.check_budget(outcome, self._cluster)
         expected = undisturbed(self._result.variant) if self._result.faults else outcome
         invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)
 

@@ -12,6 +12,9 @@ from tests.simulation.kernel import Kernel
 
 URL = "simulated://bucket"
 
+OLD = 1.0
+"""When every object was written, so that `gc` collects it if nothing refers to it."""
+
 
 class Store:
     """The objects of one simulation.
@@ -113,7 +116,7 @@ class SimulatedFileSystem(AbstractFileSystem):
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         name, objects = self._strip_protocol(path), self._objects()
         if name in objects:
-            return {"name": name, "size": len(objects[name]), "type": "file"}
+            return {"name": name, "size": len(objects[name]), "type": "file", "mtime": OLD}
         if any(key.startswith(f"{name}/") for key in objects):
             return {"name": name, "size": 0, "type": "directory"}
         raise FileNotFoundError(path)
@@ -130,7 +133,7 @@ class SimulatedFileSystem(AbstractFileSystem):
     @staticmethod
     def _entry(name: str, objects: dict[str, bytes]) -> dict[str, Any]:
         if name in objects:
-            return {"name": name, "size": len(objects[name]), "type": "file"}
+            return {"name": name, "size": len(objects[name]), "type": "file", "mtime": OLD}
         return {"name": name, "size": 0, "type": "directory"}
 
 

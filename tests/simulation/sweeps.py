@@ -12,6 +12,7 @@ from orchestrator.config import load
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.tracking import events
 from tests.simulation.system import EPOCH
 
 SPACE = """
@@ -23,7 +24,7 @@ search:
 objective: {{maximize: val/accuracy}}
 sampler: {sampler}
 scheduler: {scheduler}
-budget: {{trials: {trials}{budget}}}
+budget: {{trials: {trials}}}
 confirm: {{seeds: {confirm}}}
 resources: {{cpu: 1, concurrent: {concurrent}}}
 """
@@ -31,8 +32,8 @@ resources: {{cpu: 1, concurrent: {concurrent}}}
 SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
 SCHEDULERS = (
     "{none: {}}",
-    "{asha: {reduction: 2, grace: 0.3}}",
-    "{median: {grace: 0.3, trials: 1}}",
+    "{asha: {reduction: 2, grace: 0.5}}",
+    "{median: {grace: 0.5, trials: 1}}",
 )
 
 
@@ -46,6 +47,7 @@ class Variant:
         concurrent: attempts that run at once.
         confirm: confirmations.
         is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
+        is_long: whether it is one long trial instead of three short ones.
     """
 
     sampler: str
@@ -53,6 +55,7 @@ class Variant:
     concurrent: int
     confirm: int
     is_server: bool
+    is_long: bool = False
 
     @property
     def ordered(self) -> bool:
@@ -65,7 +68,7 @@ VARIANTS = tuple(
     for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
         SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
     )
-)
+) + tuple(Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, is_server, is_long=True) for is_server in (False, True))
 
 
 @cache
@@ -73,8 +76,8 @@ def config(variant: Variant) -> SweepConfig:
     """Return the specification of a variant."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "space.yaml"
-        values = {"steps": 30, "trials": 4, "budget": ""}
-        file.write_text(SPACE.format(**vars(variant), **values))
+        size = {"steps": 60, "trials": 1} if variant.is_long else {"steps": 20, "trials": 3}
+        file.write_text(SPACE.format(**vars(variant), **size))
         return load(file, profile=None, gpus=0)
 
 
@@ -85,22 +88,21 @@ def template(variant: Variant) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweeps.db"
         ledger = Ledger.open(f"sqlite:///{file}")
-        ledger.create_sweep(
-            SweepRecord(
-                id=sweep.id,
-                name=sweep.name,
-                profile=None,
-                task=sweep.task,
-                document=sweep.document(),
-                digest=sweep.digest,
-                state="RUNNING",
-                reason=None,
-                data_source="simulated",
-                data_digest="",
-                facts={"direction": sweep.direction, "metric": sweep.metric},
-                created_at=EPOCH,
-            )
+        record = SweepRecord(
+            id=sweep.id,
+            name=sweep.name,
+            profile=None,
+            task=sweep.task,
+            document=sweep.document(),
+            digest=sweep.digest,
+            state="RUNNING",
+            reason=None,
+            data_source="simulated",
+            data_digest="",
+            facts={"direction": sweep.direction, "metric": sweep.metric},
+            created_at=EPOCH,
         )
+        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
         ledger.close()
         files = [path for path in Path(folder).rglob("*") if path.is_file()]
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -140,6 +140,9 @@ class _Condition:
     def notify_all(self) -> None:
         self._kernel.send(self._signal)
 
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._kernel.wait(self._signal, timeout)
+
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         deadline = float("inf") if timeout is None else self._kernel.now + timeout
         while not predicate() and self._kernel.now < deadline:

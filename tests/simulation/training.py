@@ -125,6 +125,9 @@ class Worker:
         assignment: of the attempt.
         seconds: of a step.
         answer: receives each outcome.
+
+    Attributes:
+        is_doomed: whether it is killed as soon as its first report has been dealt with.
     """
 
     def __init__(
@@ -139,14 +142,19 @@ class Worker:
         self._engine = CountingEngine(kernel, work, assignment.trial_key, seconds)
         self._attempt: Attempt | None = None
         self.requests = 0
+        self.is_doomed = False
         self.asked = Signal()
 
     def serve(self) -> None:
         """Answer requests until the process is killed."""
+        answered = 0
         while True:
             while not self.requests:
                 self._kernel.wait(self.asked)
             self.requests -= 1
+            if self.is_doomed and answered == 1:
+                self._kernel.end(self._kernel.task.process, 1)
+            answered += 1
             outcome = replace(self._advance(), node=self._kernel.task.process.name)
             self._kernel.trace(f"reports {_described(outcome)}")
             self._answer(outcome)

@@ -319,3 +319,21 @@ def test_unknown_names_are_reported(ledger: Ledger) -> None:
         ledger.trial("nothing-1")
     with pytest.raises(KeyError, match="nothing-1"):
         writer(ledger).start_attempt("nothing-1")
+
+
+def test_reports_keep_their_order_when_the_clock_is_set_back(url: str) -> None:
+    """Stopping rules replay the reports in the order of their times; another order decides otherwise."""
+    clock = SetClock(1000.0)
+    ledger = Ledger.open(url, system=clock)
+    ledger.create_sweep(sweep_record())
+    first = writer(ledger)
+    first.add_trial(trial_record(0))
+    attempt = first.start_attempt(KEY)
+    first.record_report(attempt.id, 10, {"val/accuracy": 0.5})
+    clock.now = 100.0
+    first.record_report(attempt.id, 20, {"val/accuracy": 0.6})
+    clock.now = 50.0
+    writer(ledger).record_report(attempt.id, 30, {"val/accuracy": 0.7})
+    times = [report.at for report in ledger.reports(SWEEP_ID)]
+    ledger.close()
+    assert times == sorted(set(times))

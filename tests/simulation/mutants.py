@@ -1,0 +1,55 @@
+"""Show that the simulation can fail: apply each patch of `mutants/` to a copy, and find a seed that notices.
+
+`python -m tests.simulation.mutants [NAME ...]` prints the first failing seed of each patch, which
+reintroduces a defect that was repaired, or plants one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATCHES = Path(__file__).with_name("mutants")
+COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
+
+
+def first_failing_seed(patch: Path, count: int) -> str:
+    """Return the line about the first failing seed of a patched copy, or an empty text if none fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        copy.mkdir()
+        for name in COPIED:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
+        run = [sys.executable, "-m", "tests.simulation", "0", "--count", str(count), "--until-failure"]
+        printed = subprocess.run(run, cwd=copy, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
+    return found.group() if found else ""
+
+
+def main() -> int:
+    """Print a line for each patch; return 1 if one is not noticed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
+    parser.add_argument("names", nargs="*", help="names of patches; by default all")
+    parser.add_argument("--count", type=int, default=500, help="seeds to try")
+    options = parser.parse_args()
+    patches = [
+        path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names
+    ]
+    missed = 0
+    for patch in patches:
+        line = first_failing_seed(patch, options.count)
+        missed += not line
+        print(f"{patch.stem}: {line or f'not noticed by {options.count} seeds'}", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
