@@ -230,9 +230,16 @@ class MlflowSink:
         return self._runs.get(sweep_id) or self._create(Change(sweep_id))
 
     def _reconcile(self) -> None:
-        """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others."""
+        """Keep the runs that the ledger knows, adopt those of an earlier version, and delete all others.
+
+        Raises:
+            TimeoutError: a driver with a newer token has created a run. This process waited while that one
+                delivered, so what it knows of the ledger is too old to decide what to delete.
+        """
         for run, stored in self._stored():
             run_id = str(stored.info.run_id)
+            if int(stored.data.tags.get(_TOKEN, 0)) > self._to.number:
+                raise TimeoutError(f"a driver with a newer token has created the run {run_id}")
             if self._to.runs.get(run) == run_id:
                 self._runs[run] = run_id
             elif _TOKEN in stored.data.tags or run in self._to.runs or run in self.adopted:

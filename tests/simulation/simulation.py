@@ -113,15 +113,18 @@ class _Simulation:
         self._struck = 0
         self._drivers = 0
         self._killed: set[str] = set()
+        self._folder = Path()
 
     def _trace(self, at: float, actor: str, text: str) -> None:
-        self._result.trace.append(Line(at, actor, text))
+        # The folder has another name in each run, and a trace is the same in all.
+        self._result.trace.append(Line(at, actor, text.replace(f"{self._folder}/", "")))
 
     def run(self) -> Result:
         """Run the sweep and check every invariant."""
         folder = Path(
             tempfile.mkdtemp(prefix="sweep-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
         )
+        self._folder = folder
         try:
             self._run_in(folder)
         except Violation as violation:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from tests.simulation.faults import Fault
@@ -10,6 +13,15 @@ from tests.simulation.simulation import VARIANTS, shrunk, simulate, undisturbed
 
 CHUNKS, SEEDS = 10, 20
 """Tests that run seeds, and seeds of each; several tests, so that several processors share them."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""A killed process leaves its files open, as a real one does; the garbage collector closes them."""
+
+
+@pytest.fixture(autouse=True)
+def _close_the_files_of_killed_processes() -> Iterator[None]:
+    yield
+    gc.collect()
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -87,6 +87,7 @@ class CountingEngine:
     """An engine of one slot that trains by counting; a step takes `seconds` of simulated time."""
 
     data = SimpleNamespace(signature=_Signature(), characters=None)
+    device = "cpu"
 
     def __init__(self, kernel: Kernel, work: Work, trial_key: str, seconds: float) -> None:
         self._kernel, self._work, self._key, self._seconds = kernel, work, trial_key, seconds
@@ -104,7 +105,7 @@ class CountingEngine:
         self._kernel.sleep(count * self._seconds * (0.5 + self._kernel.random.random()))
         self._state = self._state.trained(count)
         self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
-        return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0)}
+        return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0, ())}
 
     def evaluate(self, slot: int, split: str, examples: int) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}

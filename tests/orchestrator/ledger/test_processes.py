@@ -144,11 +144,12 @@ def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url:
     """A driver whose server crashes and restarts loses no change and makes none twice."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
-    writer(ledger).add_trial(trial_record())
+    write = writer(ledger)
+    write.add_trial(trial_record())
     postgres_server.stop()
     restart = threading.Timer(1.0, postgres_server.start)
     restart.start()
-    attempt = writer(ledger).start_attempt(trial_record().key, events=[event("x", 1)])
+    attempt = write.start_attempt(trial_record().key, events=[event("x", 1)])
     restart.join()
     assert ledger.attempts(SWEEP_ID) == [attempt]
     assert ledger.backlog(SWEEP_ID) == 1
