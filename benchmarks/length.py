@@ -1,4 +1,4 @@
-"""How the gradient of one RotRNN layer grows with the length of the sequence.
+"""Time of the gradient of one RotRNN layer as the sequence length grows.
 
     python -m benchmarks.length [--processes 5] [--rounds 7]
 
@@ -16,7 +16,7 @@ from benchmarks.timing import circumstances, in_processes, in_turns, table
 
 
 def main() -> None:
-    """Print one row a length."""
+    """Print one row per length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16_384])
     parser.add_argument("--processes", type=int, default=5)
@@ -34,9 +34,9 @@ def main() -> None:
     rows = []
     for length in lengths:
         scale = int(length) / asked.lengths[0]
-        each = [run[length] / run[lengths[0]] / scale for run in runs]
+        ratios = [run[length] / run[lengths[0]] / scale for run in runs]
         time = 1000 * median(run[length] for run in runs)
-        rows.append([length, f"{time:.1f}", f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})"])
+        rows.append([length, f"{time:.1f}", f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"])
     print(table(["L", "ms", f"against {lengths[0]} in proportion: median (range)"], rows))
     print(f"\nMedians over {asked.processes} processes. {circumstances()}")
 
