@@ -5,8 +5,8 @@
 
 The floor is the time to move the fewest possible bytes at the bandwidth of a large copy, measured first: the
 forward pass reads inputs and writes states; the reverse pass reads states and cotangents, and writes
-gradients. "error" is the largest difference of states and gradients from `lax.scan`, relative to the largest value.
-Needs this repository, jax, flax, optax and numpy.
+gradients. "error" is the largest difference of states and gradients from `lax.scan`, relative to the largest
+value. Needs this repository, jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
