@@ -1,9 +1,9 @@
-"""Peak memory of one RotRNN layer's gradient against the form that its paper prints.
+"""Peak memory of one RotRNN layer's gradient against the form printed in the paper.
 
     python -m benchmarks.gradient_memory [--length 16384]
 
-D 128, N 256, H 32, batch 1. What XLA's memory analysis of the compiled gradient says (arguments, results and
-temporaries), and how much the largest resident set of a process of its own grows from before the compilation
+D 128, N 256, H 32, batch 1. Two measures: XLA's memory analysis of the compiled gradient (arguments, results
+and temporaries), and the growth of the peak resident set of a dedicated process from before the compilation
 to after the first call.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.timing import circumstances, in_processes, table
 
 
 def resident() -> int:
-    """Return the largest resident set of this process so far, in bytes."""
+    """Return the peak resident set of this process so far, in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
