@@ -46,21 +46,21 @@ def main() -> None:
         "--algorithms", nargs="+", choices=tuple(ALGORITHMS), default=["sequential", "chunked", "associative"]
     )
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = []
     for size in SIZES:
         timed = in_turns(
-            {algorithm: gradient(algorithm, *size) for algorithm in asked.algorithms}, asked.rounds
+            {algorithm: gradient(algorithm, *size) for algorithm in options.algorithms}, options.rounds
         )
         best = min(timed, key=timed.__getitem__)
         rows.append(
             [
                 *(f"{n:,}" for n in size),
-                *(f"{1000 * timed[algorithm]:.2f}" for algorithm in asked.algorithms),
+                *(f"{1000 * timed[algorithm]:.2f}" for algorithm in options.algorithms),
                 best,
             ]
         )
-    print(table(["R", "N", "L", *(f"{algorithm}, ms" for algorithm in asked.algorithms), "fastest"], rows))
+    print(table(["R", "N", "L", *(f"{algorithm}, ms" for algorithm in options.algorithms), "fastest"], rows))
     print(f"\n{circumstances()}")
 
 

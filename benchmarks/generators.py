@@ -57,22 +57,23 @@ def main() -> None:
     parser.add_argument("--pathfinder", type=int, default=200_000)
     parser.add_argument("--pathx", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=cores())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = (
-        ("listops", asked.listops, listops),
-        ("pathfinder", asked.pathfinder, pathfinder(32)),
-        ("pathx", asked.pathx, pathfinder(128)),
+        ("listops", options.listops, listops),
+        ("pathfinder", options.pathfinder, pathfinder(32)),
+        ("pathx", options.pathx, pathfinder(128)),
     )
     print(f"| task | number | processes | seconds | core seconds | core ms each |\n|{'---|' * 6}")
     for name, number, generate in rows:
         if number:
             began, used = time.perf_counter(), core_seconds()
-            for _ in generate(number, asked.processes):
+            for _ in generate(number, options.processes):
                 pass
             seconds, used = time.perf_counter() - began, core_seconds() - used
             per_item = 1000 * used / number
             print(
-                f"| {name} | {number:,} | {asked.processes} | {seconds:.1f} | {used:.1f} | {per_item:.2f} |",
+                f"| {name} | {number:,} | {options.processes} "
+                f"| {seconds:.1f} | {used:.1f} | {per_item:.2f} |",
                 flush=True,
             )
 

@@ -108,9 +108,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
     parser.add_argument("--rounds", type=int, default=20)
-    asked = parser.parse_args()
-    batch, channels, lengths = (2, 4, (12, 40)) if asked.dry_run else (32, 128, (2_048, 16_384))
-    speed = bandwidth(1 << (10 if asked.dry_run else 28))
+    options = parser.parse_args()
+    batch, channels, lengths = (2, 4, (12, 40)) if options.dry_run else (32, 128, (2_048, 16_384))
+    speed = bandwidth(1 << (10 if options.dry_run else 28))
     cases = {"lax.scan": scanned, "printed form": printed, "associative_scan": associated}
     cases |= {f"ours, {algorithm}": ours(algorithm) for algorithm in ALGORITHMS if algorithm != "sequential"}
     rows = []
@@ -118,7 +118,7 @@ def main() -> None:
         functions = {name: gradient(states, batch, length, channels) for name, states in cases.items()}
         reference = functions["lax.scan"]()
         errors = {name: apart(function(), reference) for name, function in functions.items()}
-        timed = in_turns(functions, asked.rounds)
+        timed = in_turns(functions, options.rounds)
         floor = PASSES * 8 * batch * length * channels / speed
         for name, seconds in timed.items():
             faster, share = timed["printed form"] / seconds, floor / seconds

@@ -45,13 +45,16 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=16_384)
     parser.add_argument("--implementation", choices=tuple(IMPLEMENTATIONS), help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        print(json.dumps(bytes_of(asked.implementation, asked.length)))
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(bytes_of(options.implementation, options.length)))
         return
     runs = {
         implementation: in_processes(
-            "benchmarks.gradient_memory", 1, f"--implementation={implementation}", f"--length={asked.length}"
+            "benchmarks.gradient_memory",
+            1,
+            f"--implementation={implementation}",
+            f"--length={options.length}",
         )[0]
         for implementation in IMPLEMENTATIONS
     }
@@ -64,7 +67,7 @@ def main() -> None:
         for name, key in (("XLA's memory analysis", "compiled"), ("growth of the resident set", "resident"))
     ]
     print(table(["peak memory of the gradient", "printed form, MiB", "ours, MiB", "ours / printed"], rows))
-    print(f"\nL {asked.length}, batch 1. {circumstances()}")
+    print(f"\nL {options.length}, batch 1. {circumstances()}")
 
 
 if __name__ == "__main__":

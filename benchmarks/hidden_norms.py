@@ -120,11 +120,11 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="full size; needs a GPU")
     parser.add_argument("--root", type=Path, default=Path("mlruns"))
     parser.add_argument("--figure", type=Path, default=Path("docs/hidden-norms.png"))
-    asked = parser.parse_args()
-    profiles = ("full", "seeds") if asked.full else ("laptop", "laptop-seeds")
-    measured = {by: norms(run(profile, asked.root)) for by, profile in zip(TITLES, profiles, strict=True)}
+    options = parser.parse_args()
+    profiles = ("full", "seeds") if options.full else ("laptop", "laptop-seeds")
+    measured = {by: norms(run(profile, options.root)) for by, profile in zip(TITLES, profiles, strict=True)}
     print(table({by: kinds for by, (_, kinds) in measured.items()}))
-    drawn(measured).savefig(asked.figure, dpi=120)
+    drawn(measured).savefig(options.figure, dpi=120)
 
 
 if __name__ == "__main__":

@@ -22,23 +22,23 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        cases = {str(length): gradient("ours", length, 1) for length in asked.lengths}
-        timed = in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, asked.rounds)
+    options = parser.parse_args()
+    if options.child:
+        cases = {str(length): gradient("ours", length, 1) for length in options.lengths}
+        timed = in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, options.rounds)
         print(json.dumps(timed))
         return
-    lengths = [str(length) for length in asked.lengths]
-    arguments = (f"--rounds={asked.rounds}", "--lengths", *lengths)
-    runs = in_processes("benchmarks.length", asked.processes, *arguments)
+    lengths = [str(length) for length in options.lengths]
+    arguments = (f"--rounds={options.rounds}", "--lengths", *lengths)
+    runs = in_processes("benchmarks.length", options.processes, *arguments)
     rows = []
     for length in lengths:
-        scale = int(length) / asked.lengths[0]
+        scale = int(length) / options.lengths[0]
         ratios = [run[length] / run[lengths[0]] / scale for run in runs]
         time = 1000 * median(run[length] for run in runs)
         rows.append([length, f"{time:.1f}", f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"])
     print(table(["L", "ms", f"against {lengths[0]} in proportion: median (range)"], rows))
-    print(f"\nMedians over {asked.processes} processes. {circumstances()}")
+    print(f"\nMedians over {options.processes} processes. {circumstances()}")
 
 
 if __name__ == "__main__":

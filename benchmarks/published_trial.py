@@ -132,20 +132,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
     parser.add_argument("--json", type=Path, default=None, help="also write the figures to this file")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
-    asked = parser.parse_args()
-    trial = TINY if asked.dry_run else PUBLISHED
-    data = TASKS[trial.task].load(trial.task_options, asked.data)
+    options = parser.parse_args()
+    trial = TINY if options.dry_run else PUBLISHED
+    data = TASKS[trial.task].load(trial.task_options, options.data)
     print(f"{data.source}; chance {100 * data.chance['validation']:.1f} %\n")
     print("| step | minutes | steps/s | training loss | validation loss | validation accuracy |")
     print("|---|---|---|---|---|---|", flush=True)
     engine, readings = Engine(trial, data), []
-    for reading in curve(engine, trial, 60 * asked.minutes):
+    for reading in curve(engine, trial, 60 * options.minutes):
         readings.append(reading)
         print(row(reading), flush=True)
     figures = summary(readings, engine.evaluate(0, "test"), trial.training.steps)
     print("\n" + "\n".join(f"{name}: {value}" for name, value in figures.items()))
-    if asked.json:
-        asked.json.write_text(
+    if options.json:
+        options.json.write_text(
             json.dumps({**figures, "curve": [asdict(reading) for reading in readings]}, indent=1)
         )
 

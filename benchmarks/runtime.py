@@ -88,16 +88,16 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--figure", type=Path, default=Path("docs/benchmarks/runtime.png"))
-    asked = parser.parse_args()
-    seconds = measured(asked.lengths, asked.rounds)
+    options = parser.parse_args()
+    seconds = measured(options.lengths, options.rounds)
     rows = [
         [name, direction, *(f"{1000 * time:.2f}" for time in times)]
         for direction, layers in seconds.items()
         for name, times in layers.items()
     ]
-    print(table(["layer", "pass", *(f"L {length:,}, ms" for length in asked.lengths)], rows))
+    print(table(["layer", "pass", *(f"L {length:,}, ms" for length in options.lengths)], rows))
     print(f"\n{circumstances()}")
-    drawn(asked.lengths, seconds).savefig(asked.figure, dpi=120)
+    drawn(options.lengths, seconds).savefig(options.figure, dpi=120)
 
 
 if __name__ == "__main__":

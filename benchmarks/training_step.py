@@ -68,27 +68,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one_core:
+    options = parser.parse_args()
+    if options.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    if asked.child:
+    if options.child:
         taken = in_turns(
             {
-                implementation: training_steps(implementation, asked.length)
+                implementation: training_steps(implementation, options.length)
                 for implementation in IMPLEMENTATIONS
             },
-            asked.rounds,
+            options.rounds,
         )
         print(json.dumps({implementation: seconds / STEPS for implementation, seconds in taken.items()}))
         return
-    sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "rounds")]
+    sizes = [f"--{name}={getattr(options, name)}" for name in ("length", "rounds")]
     rows = []
     for cores, option in (("one core", ["--one-core"]), ("every core", [])):
-        runs = in_processes("benchmarks.training_step", asked.processes, *sizes, *option)
+        runs = in_processes("benchmarks.training_step", options.processes, *sizes, *option)
         times = [milliseconds(runs, implementation) for implementation in ("printed", "ours")]
         rows.append([cores, *times, ratios(runs, "printed", "ours")])
     print(table(["training step", "printed form, ms", "ours, ms", "printed / ours: median (range)"], rows))
-    print(f"\nMedians over {asked.processes} processes. {circumstances()}")
+    print(f"\nMedians over {options.processes} processes. {circumstances()}")
 
 
 if __name__ == "__main__":

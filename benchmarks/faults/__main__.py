@@ -66,8 +66,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _dose(folder: Path, arguments: argparse.Namespace) -> Dose:
-    asked = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
-    return replace(Dose(folder), **asked)
+    doses = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
+    return replace(Dose(folder), **doses)
 
 
 def _run(name: str, dose: Dose) -> list[Row]:

@@ -66,9 +66,9 @@ def damaged_files(dose: Dose) -> list[Row]:
 
 def damaged_and_resumed(dose: Dose) -> list[Row]:
     """Damage one important file after each killed driver, and resume with the same command."""
-    still = Site(dose.folder, "damage-undisturbed").write()
-    code, _ = still.finished()
-    wanted, tally, harms = still.outcome(), Tally(), []
+    undisturbed = Site(dose.folder, "damage-undisturbed").write()
+    code, _ = undisturbed.finished()
+    wanted, tally, harms = undisturbed.outcome(), Tally(), []
     tally.expect(code == 0, f"the undisturbed sweep exited with {code}")
     for name, harm in (("arrays.npz", "flip"), ("manifest.json", "zero"), ("sweeps.db", "truncate")):
         site = _killed(dose, f"damage-{name}")

@@ -90,8 +90,8 @@ def impossible_resources(dose: Dose) -> list[Row]:
 def moved_clock(dose: Dose) -> list[Row]:
     """Kill a driver and resume with the clock two hours back, then two hours ahead."""
     site, tally = Site(dose.folder, "clock").write(steps=1600), Tally()
-    still = Site(dose.folder, "clock-undisturbed").write(steps=1600)
-    tally.expect(still.finished()[0] == 0, "the undisturbed sweep failed")
+    undisturbed = Site(dose.folder, "clock-undisturbed").write(steps=1600)
+    tally.expect(undisturbed.finished()[0] == 0, "the undisturbed sweep failed")
     shim = str(library(dose.folder))
     for shift in ("0", "-7200", "7200"):
         driver = site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS=shift)
@@ -103,7 +103,7 @@ def moved_clock(dose: Dose) -> list[Row]:
         kill(driver)
     code, output = site.finished()
     tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
-    same = site.outcome() == still.outcome()
+    same = site.outcome() == undisturbed.outcome()
     tally.expect(same, "the outcome differs from the undisturbed one")
     tally.expect(not (problems := site.check()), problems)
     tally.expect(not (differences := disagreement(site)), differences)

@@ -55,7 +55,7 @@ def _late(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
     took = time.monotonic() - began
     until(lambda: len(set(site.places().values())) == 3, driver)
     places = ", ".join(sorted(set(site.places().values())))
-    seen = f"a trial on it after {took:.1f} s; then trials on {places}"
+    seen = f"it ran a trial after {took:.1f} s; then trials on {places}"
     return tally.row(
         "a host joins a running sweep", "it is used without further action; all three run trials", seen
     )

@@ -38,13 +38,13 @@ def killed_with_asha(dose: Dose) -> list[Row]:
 
 
 def _compared(dose: Dose, sampler: str, count: int) -> Row:
-    still = Site(dose.folder, f"undisturbed-{sampler}").write(sampler=sampler, steps=LONG)
-    code, output = still.finished()
+    undisturbed = Site(dose.folder, f"undisturbed-{sampler}").write(sampler=sampler, steps=LONG)
+    code, output = undisturbed.finished()
     site = Site(dose.folder, f"killed-{sampler}").write(sampler=sampler, steps=LONG)
     tally = Tally()
     tally.expect(code == 0, f"the undisturbed sweep exited with {code}: {output[-300:]}")
     done, seconds = _disturbed(site, random.Random(sampler), count, tally)
-    same = site.outcome() == still.outcome()
+    same = site.outcome() == undisturbed.outcome()
     tally.expect(same, "trials, curves or values differ from the undisturbed sweep")
     repeated = max(site.repeated().values())
     seen = f"{done} kills in {seconds:.0f} s; at most {repeated} intervals repeated per trial; "

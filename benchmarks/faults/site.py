@@ -1,4 +1,4 @@
-"""Runs a sweep that takes seconds in a folder of its own, and inspects its stores."""
+"""Runs a sweep that takes seconds in its own folder, and inspects its stores."""
 
 from __future__ import annotations
 

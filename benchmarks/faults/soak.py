@@ -53,7 +53,7 @@ def soak(dose: Dose) -> list[Row]:
     tally.expect(not (problems := site.check()), problems)
     tally.expect(not (differences := disagreement(site)), differences)
     tally.expect(not (left := site.left_running()), f"{left} processes still running")
-    first, last = growth.of_the_longest()
+    first, last = growth.longest_observed()
     tally.expect(last.memory < 1.1 * first.memory, "memory grew")
     tally.expect(last.handles < 1.1 * first.handles, "handles grew")
     seen = f"{time.monotonic() - began:.0f} s, faults {faults}, {states}; "
@@ -115,7 +115,7 @@ class _Growth:
         except psutil.Error:
             return
 
-    def of_the_longest(self) -> tuple[_Held, _Held]:
+    def longest_observed(self) -> tuple[_Held, _Held]:
         """Return the first and last sample of the driver that was observed longest."""
         assert self._last, f"no driver ran longer than {SETTLED_AFTER:g} s, so growth could not be measured"
         pid = max(self._last, key=lambda pid: self._last[pid].age - self._first[pid].age)
