@@ -1,8 +1,8 @@
-"""The algorithms of the time-invariant recurrence by size: what `algorithm: auto` is chosen from.
+"""Times of the time-invariant recurrence's algorithms by size, from which `algorithm: auto` is derived.
 
     python -m benchmarks.algorithms [--algorithms sequential chunked associative] [--rounds 5]
 
-States and gradients by decay and inputs, of R sequences of N complex channels beside each other.
+States and gradients by decay and inputs, for R parallel sequences of N complex channels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZES = [
 
 
 def gradient(algorithm: str, rows: int, channels: int, length: int) -> Callable[[], Any]:
-    """Return what computes the states and both gradients."""
+    """Return a function that computes the states and both gradients."""
     decay = polar(jnp.full(channels, 0.99), jnp.linspace(0, 1, channels))
     inputs, towards = jax.random.normal(jax.random.key(0), (2, rows, length, 2, channels))
 
@@ -40,27 +40,27 @@ def gradient(algorithm: str, rows: int, channels: int, length: int) -> Callable[
 
 
 def main() -> None:
-    """Print one row a size."""
+    """Print one row per size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "--algorithms", nargs="+", choices=tuple(ALGORITHMS), default=["sequential", "chunked", "associative"]
     )
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = []
     for size in SIZES:
         timed = in_turns(
-            {algorithm: gradient(algorithm, *size) for algorithm in asked.algorithms}, asked.rounds
+            {algorithm: gradient(algorithm, *size) for algorithm in options.algorithms}, options.rounds
         )
         best = min(timed, key=timed.__getitem__)
         rows.append(
             [
                 *(f"{n:,}" for n in size),
-                *(f"{1000 * timed[algorithm]:.2f}" for algorithm in asked.algorithms),
+                *(f"{1000 * timed[algorithm]:.2f}" for algorithm in options.algorithms),
                 best,
             ]
         )
-    print(table(["R", "N", "L", *(f"{algorithm}, ms" for algorithm in asked.algorithms), "fastest"], rows))
+    print(table(["R", "N", "L", *(f"{algorithm}, ms" for algorithm in options.algorithms), "fastest"], rows))
     print(f"\n{circumstances()}")
 
 

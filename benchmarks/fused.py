@@ -1,11 +1,11 @@
-"""Slots under Ray: one engine of K slots against K trials one after the other, and how busy ASHA keeps them.
+"""Slots under Ray: one engine of K slots against K trials in sequence, and the slot usage under ASHA.
 
     python benchmarks/fused.py [--slots 8] [--trials 24]
 
-Whole commands, from start to end, on one device of the host that stands in for a GPU (`SWEEP_HOST_DEVICES`);
-on a machine with a GPU say `--gpu`. On a CPU slots are not expected to pay: the second table shows what
-`slots: auto` measures and takes there, against each fixed K in one run. "Not refilled" is computed from the
-same trials' lengths: batches of K, each as long as its longest trial.
+Times whole commands, from start to exit, on one host device that stands in for a GPU (`SWEEP_HOST_DEVICES`);
+use `--gpu` on a machine with a GPU. Slots are not expected to pay off on a CPU: the last table compares the
+number that `slots: auto` chooses with each fixed K. "Not refilled" is computed from the lengths of the same
+trials: batches of K, each as long as its longest trial.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(folder: Path, name: str, environment: dict[str, str], *overrides: str) -
 
 
 def busy(root: Path, slots: int) -> tuple[float, float]:
-    """Return the share of slot-seconds that were busy, and what it were if no slot were refilled."""
+    """Return the busy share of slot-seconds, and the share computed as if no slot were refilled."""
     from orchestrator.ledger.ledger import Ledger
 
     ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
@@ -51,7 +51,7 @@ def busy(root: Path, slots: int) -> tuple[float, float]:
 
 
 def sizes(folder: Path, seconds: float) -> dict[int, float]:
-    """Return steps a second by number of slots; the one that `auto` takes is the key 0."""
+    """Return steps per second by number of slots; key 0 holds the rate at the number that `auto` chooses."""
     from orchestrator.config import load
     from trainables.engine import Engine, choose_slots
     from trainables.engine.size import steps_per_second
@@ -73,9 +73,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--trials", type=int, default=24, help="of the sweep with ASHA")
-    parser.add_argument("--seconds", type=float, default=3.0, help="to measure each K for")
-    parser.add_argument("--gpu", action="store_true", help="use the GPU that is there")
+    parser.add_argument("--trials", type=int, default=24, help="number of trials of the sweep with ASHA")
+    parser.add_argument("--seconds", type=float, default=3.0, help="measuring time for each K")
+    parser.add_argument("--gpu", action="store_true", help="use the GPU of this machine")
     given = parser.parse_args()
     device = {} if given.gpu else {"SWEEP_HOST_DEVICES": "1"}
     share = f"resources={{gpu: 1/{given.slots}, cpu: 0.1}}"

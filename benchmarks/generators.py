@@ -1,9 +1,9 @@
-"""How fast the generated tasks are made: ListOps, Pathfinder and Path-X.
+"""Generation speed of the generated tasks: ListOps, Pathfinder and Path-X.
 
     python benchmarks/generators.py [--listops 100000] [--pathfinder 200000] [--pathx 1000] [--processes 2]
 
-Each is generated from seed 0, at its published lengths and difficulty, and thrown away. Core seconds are
-those of all processes together: on a machine with other work they say more than the clock does.
+Each task is generated from seed 0 at its published lengths and difficulty, and discarded. Core seconds are
+summed over all processes; on a busy machine they are more meaningful than elapsed time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainables.tasks.pathfinder.snakes import generated as images
 
 
 def listops(number: int, processes: int) -> Iterator[int]:
-    """Yield how many expressions there are, until there are enough."""
+    """Yield the number of expressions generated so far, until there are at least `number`."""
     batches = expressions(Rule(seed=0, min_length=500, max_length=2000), processes)
     done = 0
     while done < number:
@@ -31,7 +31,7 @@ def listops(number: int, processes: int) -> Iterator[int]:
 
 
 def pathfinder(side: int) -> Callable[[int, int], Iterator[int]]:
-    """Return the same for images of one size."""
+    """Return a function that generates images of one size, and yields how many it has generated."""
 
     def made(number: int, processes: int) -> Iterator[int]:
         done = 0
@@ -49,7 +49,7 @@ def core_seconds() -> float:
 
 
 def main() -> None:
-    """Print one row a generator."""
+    """Print one row per generator."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,22 +57,23 @@ def main() -> None:
     parser.add_argument("--pathfinder", type=int, default=200_000)
     parser.add_argument("--pathx", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=cores())
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = (
-        ("listops", asked.listops, listops),
-        ("pathfinder", asked.pathfinder, pathfinder(32)),
-        ("pathx", asked.pathx, pathfinder(128)),
+        ("listops", options.listops, listops),
+        ("pathfinder", options.pathfinder, pathfinder(32)),
+        ("pathx", options.pathx, pathfinder(128)),
     )
     print(f"| task | number | processes | seconds | core seconds | core ms each |\n|{'---|' * 6}")
     for name, number, generate in rows:
         if number:
             began, used = time.perf_counter(), core_seconds()
-            for _ in generate(number, asked.processes):
+            for _ in generate(number, options.processes):
                 pass
             seconds, used = time.perf_counter() - began, core_seconds() - used
-            each = 1000 * used / number
+            per_item = 1000 * used / number
             print(
-                f"| {name} | {number:,} | {asked.processes} | {seconds:.1f} | {used:.1f} | {each:.2f} |",
+                f"| {name} | {number:,} | {options.processes} "
+                f"| {seconds:.1f} | {used:.1f} | {per_item:.2f} |",
                 flush=True,
             )
 

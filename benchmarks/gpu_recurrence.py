@@ -1,12 +1,12 @@
-"""The recurrence on a GPU: states and gradients, against the printed form, JAX's own scans and the floor.
+"""The recurrence on a GPU: states and gradients, against the printed form, JAX's scans and a lower bound.
 
     python -m benchmarks.gpu_recurrence             # on a GPU: L 2,048 and 16,384, batch 32, N 256
-    python -m benchmarks.gpu_recurrence --dry-run   # tiny shapes, anywhere; its times mean nothing
+    python -m benchmarks.gpu_recurrence --dry-run   # tiny shapes, on any device; the times are meaningless
 
-The floor is the time of the fewest bytes at the bandwidth of a large copy, measured first: forward, inputs
-are read and states written; in reverse, states and cotangents are read and gradients written. "error" is the
-largest difference of states and gradients from `lax.scan`, relative to the largest number. Needs this
-repository, jax, flax, optax and numpy.
+The floor is the time to move the fewest possible bytes at the bandwidth of a large copy, measured first: the
+forward pass reads inputs and writes states; the reverse pass reads states and cotangents, and writes
+gradients. "error" is the largest difference of states and gradients from `lax.scan`, relative to the largest
+value. Needs this repository, jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from benchmarks.timing import circumstances, in_turns, table
 from trainables.layers.recurrence import ALGORITHMS, planar, recurrence
 
 PASSES = 5
-"""Arrays of the sequence's size that are read or written, at the least."""
+"""Minimum number of arrays of the sequence's size that are read or written."""
 
 States = Callable[[Array, Array, Array], Array]
 """(decays (C,), angles (C,), inputs (B, L, 2, C)) -> states, for C complex channels."""
 
 
 def ours(algorithm: str) -> States:
-    """Return one of our algorithms."""
+    """Return the states function of one of our algorithms."""
 
     def states(gamma: Array, theta: Array, inputs: Array) -> Array:
         decay = planar(gamma * jnp.cos(theta), gamma * jnp.sin(theta))
-        return jax.vmap(lambda each: recurrence(decay, each, algorithm=algorithm))(inputs)
+        return jax.vmap(lambda sequence: recurrence(decay, sequence, algorithm=algorithm))(inputs)
 
     return states
 
 
 def printed(gamma: Array, theta: Array, inputs: Array) -> Array:
-    """Compute the paper's listing, for heads of two channels."""
+    """Compute the states in the paper's printed form, with heads of two channels."""
     pairs = jnp.moveaxis(inputs, -2, -1)
-    states = jax.vmap(lambda each: printed_recurrence(gamma, theta[:, None], each))(pairs)
+    states = jax.vmap(lambda sequence: printed_recurrence(gamma, theta[:, None], sequence))(pairs)
     return jnp.moveaxis(states, -1, -2)
 
 
@@ -79,27 +79,27 @@ def _planes(series: Array) -> Array:
 
 
 def gradient(states: States, batch: int, length: int, channels: int) -> Callable[[], Any]:
-    """Return what computes states, and gradients by decays, angles and inputs."""
+    """Return a function that computes states and their gradients by decays, angles and inputs."""
     gamma, theta = jnp.linspace(0.9, 0.999, channels), jnp.linspace(0, 3, channels)
     inputs, towards = jax.random.normal(jax.random.key(0), (2, batch, length, 2, channels))
 
     def both(gamma: Array, theta: Array, inputs: Array, towards: Array) -> Any:
-        found, pull = jax.vjp(states, gamma, theta, inputs)
-        return found, pull(towards)
+        outputs, pull = jax.vjp(states, gamma, theta, inputs)
+        return outputs, pull(towards)
 
     return partial(jax.jit(both), gamma, theta, inputs, towards)
 
 
 def bandwidth(count: int) -> float:
-    """Return bytes a second of a copy of `count` floats, read and written."""
+    """Return the bytes per second, read and written, of a copy of `count` floats."""
     numbers = jnp.arange(count, dtype=jnp.float32)
     copy = jax.jit(lambda a: a + 1)
     return 8 * count / in_turns({"copy": lambda: copy(numbers)}, 20)["copy"]
 
 
-def apart(found: Any, expected: Any) -> float:
-    """Return the largest relative difference of two trees' arrays."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+def apart(actual: Any, expected: Any) -> float:
+    """Return the largest relative difference between the arrays of two trees."""
+    pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
     return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs)
 
 
@@ -108,9 +108,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
     parser.add_argument("--rounds", type=int, default=20)
-    asked = parser.parse_args()
-    batch, channels, lengths = (2, 4, (12, 40)) if asked.dry_run else (32, 128, (2_048, 16_384))
-    speed = bandwidth(1 << (10 if asked.dry_run else 28))
+    options = parser.parse_args()
+    batch, channels, lengths = (2, 4, (12, 40)) if options.dry_run else (32, 128, (2_048, 16_384))
+    speed = bandwidth(1 << (10 if options.dry_run else 28))
     cases = {"lax.scan": scanned, "printed form": printed, "associative_scan": associated}
     cases |= {f"ours, {algorithm}": ours(algorithm) for algorithm in ALGORITHMS if algorithm != "sequential"}
     rows = []
@@ -118,7 +118,7 @@ def main() -> None:
         functions = {name: gradient(states, batch, length, channels) for name, states in cases.items()}
         reference = functions["lax.scan"]()
         errors = {name: apart(function(), reference) for name, function in functions.items()}
-        timed = in_turns(functions, asked.rounds)
+        timed = in_turns(functions, options.rounds)
         floor = PASSES * 8 * batch * length * channels / speed
         for name, seconds in timed.items():
             faster, share = timed["printed form"] / seconds, floor / seconds

@@ -1,9 +1,9 @@
-"""Peak memory of one RotRNN layer's gradient against the form that its paper prints.
+"""Peak memory of one RotRNN layer's gradient against the form printed in the paper.
 
     python -m benchmarks.gradient_memory [--length 16384]
 
-D 128, N 256, H 32, batch 1. What XLA's memory analysis of the compiled gradient says (arguments, results and
-temporaries), and how much the largest resident set of a process of its own grows from before the compilation
+D 128, N 256, H 32, batch 1. Two measures: XLA's memory analysis of the compiled gradient (arguments, results
+and temporaries), and the growth of the peak resident set of a dedicated process from before the compilation
 to after the first call.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.timing import circumstances, in_processes, table
 
 
 def resident() -> int:
-    """Return the largest resident set of this process so far, in bytes."""
+    """Return the peak resident set of this process so far, in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
@@ -45,13 +45,16 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=16_384)
     parser.add_argument("--implementation", choices=tuple(IMPLEMENTATIONS), help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        print(json.dumps(bytes_of(asked.implementation, asked.length)))
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(bytes_of(options.implementation, options.length)))
         return
     runs = {
         implementation: in_processes(
-            "benchmarks.gradient_memory", 1, f"--implementation={implementation}", f"--length={asked.length}"
+            "benchmarks.gradient_memory",
+            1,
+            f"--implementation={implementation}",
+            f"--length={options.length}",
         )[0]
         for implementation in IMPLEMENTATIONS
     }
@@ -64,7 +67,7 @@ def main() -> None:
         for name, key in (("XLA's memory analysis", "compiled"), ("growth of the resident set", "resident"))
     ]
     print(table(["peak memory of the gradient", "printed form, MiB", "ours, MiB", "ours / printed"], rows))
-    print(f"\nL {asked.length}, batch 1. {circumstances()}")
+    print(f"\nL {options.length}, batch 1. {circumstances()}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The hidden-state norms of LRU and RotRNN throughout training on ListOps, by layer and by seed.
+"""Hidden-state norms of LRU and RotRNN during training on ListOps, by layer and by seed.
 
     python benchmarks/hidden_norms.py [--full] [--root mlruns] [--figure docs/hidden-norms.png]
 
-Runs two profiles of benchmarks/hidden-norms.yaml as sweeps (finished ones are not run again): a network of 8
-layers of each kind, and 5 seeds of a network of one layer. Prints how far the norms move and draws them.
+Runs two profiles of benchmarks/hidden-norms.yaml as sweeps (completed sweeps are not run again): a network of
+8 layers of each kind, and 5 seeds of a network of one layer. Prints how far the norms move and plots them.
 
 Source: RotRNN, Figure 3.
 """
@@ -54,16 +54,16 @@ def norms(history: History) -> tuple[np.ndarray, Norms]:
 
 
 def drift(curves: np.ndarray) -> float:
-    """Return how far a norm moves in training: deviation over time by mean, averaged over the series."""
+    """Return the drift of a norm in training: deviation over time by mean, averaged over the series."""
     return float(np.mean(curves.std(axis=1) / curves.mean(axis=1)))
 
 
 def spread(curves: np.ndarray) -> float:
-    """Return how far the series are apart: their deviation by their mean, averaged over time."""
+    """Return the spread of the series: their deviation by their mean, averaged over time."""
     return float(np.mean(curves.std(axis=0) / curves.mean(axis=0)))
 
 
-def table(found: Mapping[str, Norms]) -> str:
+def table(norms_by_series: Mapping[str, Norms]) -> str:
     """Return drift and spread of every kind of layer as Markdown."""
     lines = [
         "| series | layer | mean norm | drift in training | spread over the series |",
@@ -71,17 +71,17 @@ def table(found: Mapping[str, Norms]) -> str:
     ]
     lines += [
         f"| {TITLES[by]} | {kind} | {curves.mean():.2f} | {drift(curves):.1%} | {spread(curves):.1%} |"
-        for by, kinds in found.items()
+        for by, kinds in norms_by_series.items()
         for kind, curves in kinds.items()
     ]
     return "\n".join(lines)
 
 
-def drawn(found: Mapping[str, tuple[np.ndarray, Norms]]) -> Figure:
-    """Draw mean and deviation over the series, one panel for each way of making series."""
+def drawn(measured: Mapping[str, tuple[np.ndarray, Norms]]) -> Figure:
+    """Plot mean and deviation over the series, with one panel per kind of series."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    panels: Sequence[Axes] = figure.subplots(1, len(found))
-    for panel, (by, (steps, kinds)) in zip(panels, found.items(), strict=True):
+    panels: Sequence[Axes] = figure.subplots(1, len(measured))
+    for panel, (by, (steps, kinds)) in zip(panels, measured.items(), strict=True):
         for kind, curves in kinds.items():
             mean, deviation = curves.mean(axis=0), curves.std(axis=0)
             panel.plot(steps, mean, color=COLOURS[kind], label=kind)
@@ -92,7 +92,7 @@ def drawn(found: Mapping[str, tuple[np.ndarray, Norms]]) -> Figure:
 
 
 def run(profile: str, root: Path) -> History:
-    """Run one profile as a sweep, or find it finished; return its history."""
+    """Run one profile as a sweep unless it is complete; return its history."""
     command = [
         sys.executable,
         "-m",
@@ -113,18 +113,18 @@ def run(profile: str, root: Path) -> History:
 
 
 def main() -> None:
-    """Run, print and draw."""
+    """Run the sweeps, print the table and save the figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--full", action="store_true", help="full size; needs a GPU")
     parser.add_argument("--root", type=Path, default=Path("mlruns"))
     parser.add_argument("--figure", type=Path, default=Path("docs/hidden-norms.png"))
-    asked = parser.parse_args()
-    profiles = ("full", "seeds") if asked.full else ("laptop", "laptop-seeds")
-    found = {by: norms(run(profile, asked.root)) for by, profile in zip(TITLES, profiles, strict=True)}
-    print(table({by: kinds for by, (_, kinds) in found.items()}))
-    drawn(found).savefig(asked.figure, dpi=120)
+    options = parser.parse_args()
+    profiles = ("full", "seeds") if options.full else ("laptop", "laptop-seeds")
+    measured = {by: norms(run(profile, options.root)) for by, profile in zip(TITLES, profiles, strict=True)}
+    print(table({by: kinds for by, (_, kinds) in measured.items()}))
+    drawn(measured).savefig(options.figure, dpi=120)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The gradient of one RotRNN layer against the form that its paper prints, and against its matrix products.
+"""The gradient of one RotRNN layer, against the form printed in the paper and against its matrix products.
 
     python -m benchmarks.layer_gradient [--processes 5] [--rounds 7]
 
-L 2,048, D 128, N 256, H 32, batch 8: ListOps' size. Gradients are by the parameters and by the input. The
-products are u B' and x C' with their gradients and nothing between them; the exponentials are those of 32
-matrices of 8 x 8 with their gradient, as our layer computes them.
+L 2,048, D 128, N 256, H 32, batch 8: the size used for ListOps. Gradients are by the parameters and the
+input. The products are u B' and x C' with their gradients and nothing in between; the exponentials are those
+of 32 matrices of 8 x 8 with their gradient, as computed by our layer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gradient(implementation: str, length: int, batch: int) -> tuple[Callable[...
 
 
 def products(length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the same for the layer's two matrix products alone, of all sequences in one."""
+    """Return the compiled gradient of the two matrix products, all sequences joined, and its arguments."""
     into, out_of = (jax.random.normal(jax.random.key(k), (N, D)) / 16 for k in range(2))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch * length, D))
 
@@ -51,13 +51,13 @@ def products(length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ..
 
 
 def exponentials() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the gradient through the small rotations of one layer."""
+    """Return the compiled gradient of the small rotations of one layer, and its arguments."""
     weights = jax.random.normal(jax.random.key(0), (H, N // H, N // H))
     return jax.jit(jax.grad(lambda m: jnp.sum(rotation(m) ** 3))), (weights,)
 
 
 def measured(length: int, batch: int, rounds: int) -> dict[str, float]:
-    """Return the seconds of each."""
+    """Return the median seconds of each gradient, by name."""
     cases = {implementation: gradient(implementation, length, batch) for implementation in IMPLEMENTATIONS}
     cases |= {"products": products(length, batch), "exponentials": exponentials()}
     return in_turns({name: lambda f=f, a=a: f(*a) for name, (f, a) in cases.items()}, rounds)
@@ -71,12 +71,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        print(json.dumps(measured(asked.length, asked.batch, asked.rounds)))
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measured(options.length, options.batch, options.rounds)))
         return
-    sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "batch", "rounds")]
-    runs = in_processes("benchmarks.layer_gradient", asked.processes, *sizes)
+    sizes = [f"--{name}={getattr(options, name)}" for name in ("length", "batch", "rounds")]
+    runs = in_processes("benchmarks.layer_gradient", options.processes, *sizes)
     rows = [
         ["printed form", milliseconds(runs, "printed"), ratios(runs, "printed", "ours")],
         ["ours", milliseconds(runs, "ours"), "1"],
@@ -85,7 +85,7 @@ def main() -> None:
     ]
     print(table(["gradient of", "ms", "against ours: median (range)"], rows))
     print(f"\nOurs against its matrix products: {ratios(runs, 'ours', 'products')}.")
-    print(f"Medians over {asked.processes} processes. {circumstances()}")
+    print(f"Medians over {options.processes} processes. {circumstances()}")
 
 
 if __name__ == "__main__":

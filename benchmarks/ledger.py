@@ -1,10 +1,10 @@
-"""What the ledger and the session cost, and how the cost grows with what a sweep has done.
+"""Cost of the ledger and the session, and its growth with the number of reports and running attempts.
 
     python -m benchmarks.ledger                        # a minute
-    python -m benchmarks.ledger --reports 1000000      # resuming a sweep of so many reports
+    python -m benchmarks.ledger --reports 1000000      # resume a sweep with this many reports
 
-No trial trains, and there is neither Ray nor MLflow: each number is the CPU time of one call in one process,
-with a ledger in SQLite in a temporary folder, or in the empty PostgreSQL database of `--ledger`.
+No trial trains, and neither Ray nor MLflow runs: each number is the CPU time of one call in one process, with
+a SQLite ledger in a temporary folder, or with the empty PostgreSQL database of `--ledger`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ METRICS = {f"hidden_norm/layer_{n}": 1.0 + n / 7 for n in range(6)} | {"val/loss
 
 
 class Unlimited:
-    """As many resources as attempts are launched."""
+    """Resources for a fixed number of attempts."""
 
     def __init__(self, attempts: int) -> None:
         self.attempts = attempts
@@ -75,7 +75,7 @@ class Statements:
 
 @contextmanager
 def opened(folder: Path, url: str | None, attempts: int) -> Iterator[tuple[Session, Lease, Statements]]:
-    """Begin a sweep in a new folder, with room for so many attempts."""
+    """Begin a sweep in a new folder, with resources for the given number of attempts."""
     file = folder / "space.yaml"
     file.write_text(FILE)
     sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns", database=url)
@@ -94,7 +94,7 @@ def opened(folder: Path, url: str | None, attempts: int) -> Iterator[tuple[Sessi
 
 
 def report(assignment: Assignment, step: int) -> Outcome:
-    """Return a worker's report; its checkpoint exists in the report alone."""
+    """Return a worker's report that names a checkpoint without creating it."""
     folder = f"{assignment.checkpoints}/step-{step:09d}-1-0123456789ab"
     saved = SavedCheckpoint(folder, step, "0" * 64, 1000)
     metrics = {**METRICS, "val/accuracy": 0.5 + (step % 97) / 1000}
@@ -102,14 +102,14 @@ def report(assignment: Assignment, step: int) -> Outcome:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of one call: others may use the machine."""
+    """Return the CPU seconds of one call; elapsed time would depend on other load."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def measure(folder: Path, url: str | None, running: int, reports: int) -> Iterator[tuple[str, float, float]]:
-    """Yield what was measured, its milliseconds, and the statements it took."""
+    """Yield the name of each measurement, its milliseconds, and its number of SQL statements."""
     with opened(folder, url, running + 1) as (session, lease, statements):
 
         def costs(call: Callable[[], object], times: int) -> tuple[float, float]:
@@ -138,25 +138,25 @@ def measure(folder: Path, url: str | None, running: int, reports: int) -> Iterat
 def resumed(
     session: Session, lease: Lease, reports: int, costs: Callable[..., tuple[float, float]]
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the parts of resuming the sweep with so many reports."""
+    """Yield the measurements of resuming the sweep with the given number of reports."""
     ledger = lease.writer.ledger
-    fill(ledger, [each.trial.key for each in session.running.values()], reports)
+    fill(ledger, [run.trial.key for run in session.running.values()], reports)
     yield f"lose_attempts, {reports} reports", *costs(lease.writer.lose_attempts, 1)
     yield f"read the reports, {reports}", *costs(lambda: ledger.reports(session.sweep.id), 1)
     if ledger.is_file:
-        verify(ledger, session.sweep.id)  # writes the backup of the reports
+        verify(ledger, session.sweep.id)  # the first call writes the backup of the reports
         yield f"verify, {reports} reports", *costs(lambda: verify(ledger, session.sweep.id), 1)
 
 
 def fill(ledger: Ledger, keys: list[str], reports: int) -> None:
-    """Write reports to the ledger in one transaction, behind its back: their backup is missing."""
+    """Insert reports in one transaction that bypasses the ledger's writer, so they have no backup yet."""
     metrics = {**METRICS, "val/accuracy": 0.5}
-    each = max(1, reports // len(keys))
+    reports_per_trial = max(1, reports // len(keys))
     template = ReportRecord(keys[0], 0, f"{keys[0]}.1", metrics, 1.8e9)
     with ledger.writer() as connection, connection.begin():
         for key in keys:
             own = replace(template, trial_key=key, attempt_id=f"{key}.1")
-            rows = [REPORTS.encode(replace(own, step=10**7 + n)) for n in range(each)]
+            rows = [REPORTS.encode(replace(own, step=10**7 + n)) for n in range(reports_per_trial)]
             connection.execute(insert(REPORT), rows)
             total = TALLY.c.total + sum(row["row_digest"] for row in rows) % DIGEST_MODULUS
             added = {"rows": TALLY.c.rows + len(rows), "total": total % DIGEST_MODULUS}
@@ -164,12 +164,12 @@ def fill(ledger: Ledger, keys: list[str], reports: int) -> None:
 
 
 def main() -> None:
-    """Print a table."""
+    """Print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--running", type=int, default=1800, help="attempts that run")
-    parser.add_argument("--reports", type=int, default=20_000, help="reports of the sweep that is resumed")
+    parser.add_argument("--running", type=int, default=1800, help="number of running attempts")
+    parser.add_argument("--reports", type=int, default=20_000, help="number of reports of the resumed sweep")
     parser.add_argument("--ledger", help="address of an empty PostgreSQL database")
     options = parser.parse_args()
     print("| what | ms | statements |\n|---|---|---|")

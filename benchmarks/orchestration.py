@@ -1,9 +1,9 @@
-"""What the service itself costs a trial: N trials that train nothing, five reports each.
+"""Overhead of the service per trial: N trials that train nothing and report five times.
 
     python -m benchmarks.orchestration [--trials 1000]
 
-Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. Beside it bare Ray Tune
-with its OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
+Ours: ledger, TPE, scheduler, reused workers and MLflow, until the outbox is empty. For comparison, bare Ray
+Tune with OptunaSearch, reused actors and its own loggers off: no ledger, no checkpoints, no MLflow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ resources: {{cpu: 1}}
 
 
 def metrics_of(settings_rate: float, step: int) -> dict[str, float]:
-    """Return what a trial of the small RotRNN reports, a smooth function of its learning rate."""
+    """Return the metrics that a trial of the small RotRNN reports: a smooth function of its learning rate."""
     score = 0.5 + 0.3 / (1 + abs(settings_rate - 3e-3) * 300) * step / REPORTS
     names = ("val/loss", "train/loss", "train/accuracy", "learning_rate", "tokens_per_second")
     norms = {f"hidden_norm/layer_{k}": 2.8 for k in range(2)}
@@ -50,19 +50,19 @@ def metrics_of(settings_rate: float, step: int) -> dict[str, float]:
 
 
 class Growth:
-    """What memory a process gains a trial, after the first tenth: by then all that is imported is there."""
+    """Memory growth per trial of a process, measured after the first tenth, once all modules are imported."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._first: tuple[int, int] | None = None
 
     def look(self, finished: Callable[[], int], from_trial: int) -> None:
-        """Take the memory to compare with, once so many trials are finished."""
+        """Record the memory to compare with, once `from_trial` trials are finished."""
         if self._first is None and (now := finished()) >= from_trial:
             self._first = (now, self._process.memory_info().rss)
 
     def kib_a_trial(self, finished: int) -> float:
-        """Return the growth since then."""
+        """Return the growth in KiB per trial since the recorded memory."""
         assert self._first is not None
         then, memory = self._first
         return (self._process.memory_info().rss - memory) / 1024 / (finished - then)
@@ -79,7 +79,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
     from orchestrator.schedule.worker import Worker
 
     class Idle(Worker):
-        """Reports as a trial does, and trains nothing."""
+        """A worker that reports like a trial and trains nothing."""
 
         def step(self) -> dict[str, Any]:
             assignment = self._assignment
@@ -104,7 +104,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
         seconds = time.perf_counter() - began
         kib = grown.kib_a_trial(trials)
     shipper.close()
-    assert left == 0, f"{left} records are still waiting"
+    assert left == 0, f"{left} records were not delivered"
     assert ledger.states(sweep.id) == {"COMPLETE": trials}
     return {
         "ms_a_trial": 1000 * seconds / trials,
@@ -126,7 +126,7 @@ def bare(trials: int, folder: Path) -> dict[str, float]:
     from ray.tune.search.optuna import OptunaSearch
 
     class Idle(tune.Trainable):
-        """Reports and trains nothing."""
+        """A trainable that reports and trains nothing."""
 
         def setup(self, config: dict[str, Any]) -> None:
             self.at = 0
@@ -169,15 +169,15 @@ def bare(trials: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure each in a process of its own and print a table."""
-    parser = argparse.ArgumentParser(description="What the service itself costs a trial.")
+    """Measure each contender in its own process and print a table."""
+    parser = argparse.ArgumentParser(description="Overhead of the service per trial.")
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--only", choices=("ours", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
         with tempfile.TemporaryDirectory() as folder:
-            found = {"ours": ours, "bare": bare}[arguments.only](arguments.trials, Path(folder))
-        print(json.dumps(found))
+            figures = {"ours": ours, "bare": bare}[arguments.only](arguments.trials, Path(folder))
+        print(json.dumps(figures))
         return
     print(f"{arguments.trials} trials that train nothing, {REPORTS} reports each\n")
     print("| | ms a trial | until its last trial | driver KiB a trial |\n|---|---|---|---|")
@@ -194,10 +194,10 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stderr)
-        found = json.loads(done.stdout.splitlines()[-1])
-        searched = found.get("ms_a_trial_before_the_outbox_was_empty", found["ms_a_trial"])
-        memory = f"{found['driver_kib_a_trial']:.0f}" if "driver_kib_a_trial" in found else "not measured"
-        print(f"| {name} | {found['ms_a_trial']:.1f} | {searched:.1f} | {memory} |", flush=True)
+        figures = json.loads(done.stdout.splitlines()[-1])
+        searched = figures.get("ms_a_trial_before_the_outbox_was_empty", figures["ms_a_trial"])
+        memory = f"{figures['driver_kib_a_trial']:.0f}" if "driver_kib_a_trial" in figures else "not measured"
+        print(f"| {name} | {figures['ms_a_trial']:.1f} | {searched:.1f} | {memory} |", flush=True)
 
 
 if __name__ == "__main__":

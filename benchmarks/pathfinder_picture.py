@@ -1,9 +1,9 @@
-"""Draw docs/pathfinder.png: what the generator of Pathfinder and Path-X makes, to be checked by eye.
+"""Draw docs/pathfinder.png: samples of the Pathfinder and Path-X generator, for visual inspection.
 
     python benchmarks/pathfinder_picture.py [FILE]
 
-Upper rows label 1 (the two discs lie on one dashed line), lower rows label 0; 32 x 32 pixels enlarged four
-times, then 128 x 128 pixels as they are.
+In each pair of rows, the upper has label 1 (the two discs lie on one dashed line) and the lower label 0. The
+first pair is 32 x 32 pixels, enlarged four times; the second is 128 x 128 pixels, at original size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def panel(drawing: Drawing, times: int) -> np.ndarray:
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write the image file."""
     default = Path(__file__).parents[1] / "docs" / "pathfinder.png"
     small = panel(drawn(np.random.default_rng(0), 32, "hard", 40), 4)
     large = panel(drawn(np.random.default_rng(0), 128, "hard", 40), 1)

@@ -1,6 +1,6 @@
-"""RotRNN as its paper's equations have it, step by step: the baseline of the measurements.
+"""RotRNN implemented literally from the equations of its paper: the baseline of the measurements.
 
-The listing of the paper's Appendix C is not at hand; this is transcribed from the equations:
+The listing in the paper's Appendix C is not available; this code is transcribed from the equations:
 
     B u_t of every head, times xi                        equations 11 and 12, section 3.4
     P^T on every step's input, P on every step's state   A = P Theta P^T, appendix B.1
@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from trainables.layers.rotrnn import RotRNN
 
 Element = tuple[Array, Array, Array]
-"""Some steps in a row: product of decays (L, H, 1), sum of angles (L, H, Dh/2), states (L, H, Dh)."""
+"""Consecutive steps: product of decays (L, H, 1), sum of angles (L, H, Dh/2), states (L, H, Dh)."""
 
 
 def printed_recurrence(gamma: Array, theta: Array, inputs: Array) -> Array:
@@ -26,8 +26,8 @@ def printed_recurrence(gamma: Array, theta: Array, inputs: Array) -> Array:
 
     Args:
         gamma: decays (H,).
-        theta: angles (H, Dh/2), in radians a step.
-        inputs: (L, H, Dh).
+        theta: angles (H, Dh/2), in radians per step.
+        inputs: inputs (L, H, Dh).
     """
     length = len(inputs)
     gammas = jnp.broadcast_to(gamma[:, None], (length, len(gamma), 1))
@@ -47,9 +47,9 @@ def _rotated(x: Array, theta: Array) -> Array:
 
 
 class PrintedRotRNN(RotRNN):
-    """RotRNN by the paper's equations, in one direction: the same parameters, the same outputs.
+    """RotRNN by the paper's equations, in one direction; same parameters and outputs as `RotRNN`.
 
-    Heads have an even size.
+    The size of a head must be even.
     """
 
     def coefficients(self) -> tuple[Array, Array]:

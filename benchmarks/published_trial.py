@@ -1,11 +1,11 @@
-"""RotRNN's published trial on ListOps (L = 2,048), for as many of its 80,000 steps as the time allows.
+"""RotRNN's published trial on ListOps (L = 2,048), for as many of its 80,000 steps as time permits.
 
     python benchmarks/published_trial.py [--minutes 10] [--data data] [--json FILE]
-    python benchmarks/published_trial.py --dry-run        # tiny shapes, on a CPU too
+    python benchmarks/published_trial.py --dry-run        # tiny shapes; runs on a CPU too
 
 Trial 0 of `search_spaces/listops.yaml --profile full`, in the engine and without the service. Prints the
-validation curve as a table, and the steps a second: LRU, of the same size, published 2.1 on an A100. Needs
-this repository, jax, flax, optax, numpy and pillow; the expressions are generated at the first run.
+validation curve as a table, and the steps per second; the published figure for an LRU of the same size is
+2.1 on an A100. Needs this repository, jax, flax, optax, numpy and pillow; the first run generates the data.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ TINY = replace(
 
 @dataclass(frozen=True)
 class Reading:
-    """One line of the curve.
+    """One row of the curve.
 
     Attributes:
         step: updates done.
         seconds: since the first step, compilation and evaluations included.
-        rate: steps a second of the last interval's training alone.
-        compiled: seconds of it spent compiling, not in `rate`.
+        rate: steps per second of the last interval, training only.
+        compiled: seconds spent compiling in the interval; excluded from `rate`.
         train_loss: mean over the interval.
         loss: on validation.
         accuracy: on validation.
@@ -82,7 +82,7 @@ class Reading:
 
 
 def curve(engine: Engine, trial: TrialSettings, seconds: float) -> Iterator[Reading]:
-    """Train a trial, and yield a reading an interval until its steps or the time are used up."""
+    """Train a trial; yield a reading after each interval until all steps are done or time runs out."""
     engine.admit(0, trial)
     began = time.perf_counter()
     for end in range(trial.training.interval, trial.training.steps + 1, trial.training.interval):
@@ -110,7 +110,7 @@ def row(reading: Reading) -> str:
 
 
 def summary(readings: list[Reading], test: Mapping[str, float], steps: int) -> dict[str, Any]:
-    """Return what stands below the table; the first interval's rate is left out if there are more."""
+    """Return the figures below the table; the median rate omits the first interval if there are more."""
     rates = sorted(reading.rate for reading in readings[1:] or readings)
     return {
         "device": jax.devices()[0].device_kind,
@@ -128,24 +128,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="to train for")
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time in minutes")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
-    parser.add_argument("--json", type=Path, default=None, help="also write the figures here")
+    parser.add_argument("--json", type=Path, default=None, help="also write the figures to this file")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
-    asked = parser.parse_args()
-    trial = TINY if asked.dry_run else PUBLISHED
-    data = TASKS[trial.task].load(trial.task_options, asked.data)
+    options = parser.parse_args()
+    trial = TINY if options.dry_run else PUBLISHED
+    data = TASKS[trial.task].load(trial.task_options, options.data)
     print(f"{data.source}; chance {100 * data.chance['validation']:.1f} %\n")
     print("| step | minutes | steps/s | training loss | validation loss | validation accuracy |")
     print("|---|---|---|---|---|---|", flush=True)
     engine, readings = Engine(trial, data), []
-    for reading in curve(engine, trial, 60 * asked.minutes):
+    for reading in curve(engine, trial, 60 * options.minutes):
         readings.append(reading)
         print(row(reading), flush=True)
-    found = summary(readings, engine.evaluate(0, "test"), trial.training.steps)
-    print("\n" + "\n".join(f"{name}: {value}" for name, value in found.items()))
-    if asked.json:
-        asked.json.write_text(json.dumps({**found, "curve": [asdict(one) for one in readings]}, indent=1))
+    figures = summary(readings, engine.evaluate(0, "test"), trial.training.steps)
+    print("\n" + "\n".join(f"{name}: {value}" for name, value in figures.items()))
+    if options.json:
+        options.json.write_text(
+            json.dumps({**figures, "curve": [asdict(reading) for reading in readings]}, indent=1)
+        )
 
 
 if __name__ == "__main__":

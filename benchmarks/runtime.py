@@ -1,9 +1,9 @@
-"""Nonlinear recurrent networks against linear ones over the length of the sequence.
+"""Nonlinear against linear recurrent networks as the sequence length grows.
 
     python -m benchmarks.runtime [--rounds 7] [--figure docs/benchmarks/runtime.png]
 
-One layer each of D 32 with N 32 (S4D: 32 a channel) on 4 sequences: outputs, and gradients by the parameters
-and the input. Prints one table and draws it.
+One layer of each kind with D 32 and N 32 (S4D: 32 per channel) on 4 sequences: outputs, and gradients by the
+parameters and the input. Prints one table and plots it.
 
 Source: LDStack, figure 6, top right; n 32 and batch 4 are from its section 10.
 """
@@ -37,7 +37,7 @@ Seconds = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def passes(name: str, length: int) -> dict[str, Callable[[], Any]]:
-    """Return what computes a layer's outputs, and what computes its gradients."""
+    """Return a function that computes a layer's outputs, and one that computes its gradients."""
     build: Any = LAYERS[name]
     layer = build(D, N, rngs=nnx.Rngs(0), **OPTIONS.get(name, {}))
     graph, parameters, fixed = nnx.split(layer, nnx.Param, ...)
@@ -54,21 +54,21 @@ def passes(name: str, length: int) -> dict[str, Callable[[], Any]]:
 
 
 def measured(lengths: Sequence[int], rounds: int) -> Seconds:
-    """Return the seconds of every layer, all layers of one length taken in turns."""
-    found: dict[str, dict[str, list[float]]] = {
-        each: {name: [] for name in NONLINEAR + LINEAR} for each in PASSES
+    """Return the seconds of every layer; all layers of one length are timed in turns."""
+    seconds: dict[str, dict[str, list[float]]] = {
+        direction: {name: [] for name in NONLINEAR + LINEAR} for direction in PASSES
     }
     for length in lengths:
         functions = {name: passes(name, length) for name in NONLINEAR + LINEAR}
-        for each in PASSES:
-            timed = in_turns({name: pair[each] for name, pair in functions.items()}, rounds)
-            for name, seconds in timed.items():
-                found[each][name].append(seconds)
-    return found
+        for direction in PASSES:
+            timed = in_turns({name: pair[direction] for name, pair in functions.items()}, rounds)
+            for name, median in timed.items():
+                seconds[direction][name].append(median)
+    return seconds
 
 
 def drawn(lengths: Sequence[int], seconds: Seconds) -> Figure:
-    """Draw time over length, nonlinear networks dashed."""
+    """Plot time against length; nonlinear networks are dashed."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels: Sequence[Axes] = figure.subplots(1, len(PASSES), sharey=True)
     for panel, (title, layers) in zip(panels, seconds.items(), strict=True):
@@ -83,21 +83,21 @@ def drawn(lengths: Sequence[int], seconds: Seconds) -> Figure:
 
 
 def main() -> None:
-    """Print one row a layer and pass; draw them."""
+    """Print one row per layer and pass, and save the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--figure", type=Path, default=Path("docs/benchmarks/runtime.png"))
-    asked = parser.parse_args()
-    seconds = measured(asked.lengths, asked.rounds)
+    options = parser.parse_args()
+    seconds = measured(options.lengths, options.rounds)
     rows = [
-        [name, each, *(f"{1000 * time:.2f}" for time in times)]
-        for each, layers in seconds.items()
+        [name, direction, *(f"{1000 * time:.2f}" for time in times)]
+        for direction, layers in seconds.items()
         for name, times in layers.items()
     ]
-    print(table(["layer", "pass", *(f"L {length:,}, ms" for length in asked.lengths)], rows))
+    print(table(["layer", "pass", *(f"L {length:,}, ms" for length in options.lengths)], rows))
     print(f"\n{circumstances()}")
-    drawn(asked.lengths, seconds).savefig(asked.figure, dpi=120)
+    drawn(options.lengths, seconds).savefig(options.figure, dpi=120)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What a sweep's driver and its stores take as the cluster grows: Ray's fake nodes, trials that only report.
+"""Load of a sweep's driver and stores as the cluster grows: Ray's fake nodes, trials that only report.
 
     python -m benchmarks.scaling [--nodes 3 6 12 18] [--seconds 60] [--pause 1.0]
     python -m benchmarks.scaling --decisions
 
-The latter is without Ray: processor time of the session and the ledger alone, on SQLite. Otherwise every node
-is a raylet of its own on this machine with one processor; every trial reports, waits, and trains nothing, so
-that what is measured is the service: processor time of the driver, of its writer to MLflow, of Ray's head and
-of a raylet. Below each table stand the lines through its points, and how far the points lie from them.
+`--decisions` runs without Ray: processor time of the session and the ledger alone, on SQLite. Otherwise every
+node is a raylet with one processor on this machine. Every trial reports, waits and trains nothing, so that
+only the service is measured: processor time of the driver, of its MLflow writer, of Ray's head and of a
+raylet. Each table is followed by the lines fitted to its points and the largest deviation from each line.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ENDLESS = 1_000_000
 
 
 def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str, float]:
-    """Run trials on so many fake nodes for a while and return what it took."""
+    """Run trials on a number of fake nodes for `seconds` and return the measured figures."""
     from orchestrator.schedule import environment
 
-    # A cluster: nothing of this process's environment is a worker's; the address is known later.
+    # As on a cluster, workers do not inherit this environment; the address is set once the head has started.
     os.environ.update({"RAY_worker_niceness": "0", "RAY_ADDRESS": "to be known"})
     environment.prepare(0.0, folder / "ray-token")
     from ray.cluster_utils import Cluster
@@ -45,7 +45,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
     from orchestrator.schedule.worker import Worker
 
     class Reporting(Worker):
-        """Reports as a trial does, and waits in between."""
+        """A worker that reports like a trial and waits between reports."""
 
         def step(self) -> dict[str, Any]:
             time.sleep(pause)
@@ -78,7 +78,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
 
 class Clock:
-    """Looks at the processes once all trials report, and again when the time is over; then stops all."""
+    """Samples the processes once all trials report, and again after `seconds`; then stops the session."""
 
     def __init__(self, session: Any, ledger: Any, sweep_id: str, nodes: int, seconds: float) -> None:
         self._session, self._ledger, self._sweep_id = session, ledger, sweep_id
@@ -87,7 +87,7 @@ class Clock:
         self.figures: dict[str, float] = {}
 
     def look(self, lag: int) -> None:
-        """Begin, go on or end, as it is time."""
+        """Take the first or the last sample when it is due."""
         reporting = sum(run.step > 0 for run in self._session.running.values())
         if self._began is None and reporting == self._nodes:
             self._began = (time.perf_counter(), self._reports(), _processor_seconds())
@@ -116,17 +116,17 @@ class Clock:
 
 
 def _processor_seconds() -> dict[str, float]:
-    """Return the processor time so far of this process and of what it has started, by kind."""
-    found = {"driver": _seconds(psutil.Process()), "writer": 0.0, "gcs_server": 0.0, "raylet": 0.0}
+    """Return the processor time used so far by this process and its children, by kind."""
+    seconds = {"driver": _seconds(psutil.Process()), "writer": 0.0, "gcs_server": 0.0, "raylet": 0.0}
     for process in psutil.Process().children(recursive=True):
         try:
             name, line = process.name(), " ".join(process.cmdline())
         except psutil.Error:
             continue
-        kind = name if name in found else "writer" if "orchestrator.tracking.deliver" in line else None
+        kind = name if name in seconds else "writer" if "orchestrator.tracking.deliver" in line else None
         if kind:
-            found[kind] += _seconds(process)
-    return found
+            seconds[kind] += _seconds(process)
+    return seconds
 
 
 def _seconds(process: psutil.Process) -> float:
@@ -135,7 +135,7 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
-    """Return the processor time of a report, and of a look around, with so many trials at once."""
+    """Return the processor time of a report and of a periodic check, with `running` concurrent trials."""
     from orchestrator.machines.hardware import Node, fitting
     from tests.orchestrator.session.sessions import Sessions, outcome
 
@@ -163,15 +163,17 @@ def decided(running: int, reports: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure every size in a process of its own, and print one table."""
+    """Measure every size in its own process, and print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", type=int, nargs="+", default=[3, 6, 12, 18])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long each size is measured")
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two reports of a trial")
+    parser.add_argument("--seconds", type=float, default=60.0, help="measuring time for each size")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between the reports of a trial")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--decisions", action="store_true", help="the session and the ledger, without Ray")
+    parser.add_argument(
+        "--decisions", action="store_true", help="measure the session and the ledger, without Ray"
+    )
     options = parser.parse_args()
     if options.decisions:
         rows = []

@@ -1,4 +1,4 @@
-"""The service without its command line, for benchmarks whose trials train nothing."""
+"""Starts the service without its command line, for benchmarks whose trials train nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Service(NamedTuple):
-    """A sweep that has begun: its ledger, its decisions, the cluster, and the shipper to MLflow."""
+    """A running sweep: its ledger, its session, the cluster's resources, and the shipper to MLflow."""
 
     sweep: SweepConfig
     ledger: Ledger
@@ -28,8 +28,8 @@ def begin(text: str, folder: Path) -> Service:
     """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
 
     Args:
-        text: of its search-space file.
-        folder: of the file, and of all that the sweep writes.
+        text: content of the search-space file.
+        folder: folder for the file and for everything that the sweep writes.
     """
     from orchestrator.config import load
     from orchestrator.ledger.lease import Lease

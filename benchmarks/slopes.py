@@ -1,4 +1,4 @@
-"""What measurements of several sizes come to: a table of them, and the lines through them."""
+"""Summaries of measurements at several sizes: a table, and straight lines fitted to the points."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Row = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Line:
-    """The straight line of least squares through some points.
+    """A straight line fitted to points by least squares.
 
     Attributes:
         at_none: its value at 0.
-        slope: what it gains by one more.
-        off: the largest distance of a point from it.
-        points: how many there are.
+        slope: its increase per unit of x.
+        off: the largest vertical distance of a point from it.
+        points: number of points.
     """
 
     at_none: float
@@ -27,14 +27,14 @@ class Line:
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]]) -> Line:
-        """Return the line through points (x, y), no two of them at the same x."""
+        """Return the line fitted to points (x, y), which must not all have the same x."""
         slope, at_none = linear_regression(*zip(*points, strict=True))
         off = max(abs(y - at_none - slope * x) for x, y in points)
         return cls(at_none, slope, off, len(points))
 
     def __str__(self) -> str:
-        told = f"{self.at_none:.3g}, and {self.slope:.3g} more for each"
-        return f"{told} ({self.points} points, at most {self.off:.2g} off)"
+        formula = f"{self.at_none:.3g}, and {self.slope:.3g} more for each"
+        return f"{formula} ({self.points} points, at most {self.off:.2g} off)"
 
 
 _TAKEN: dict[str, tuple[str, Callable[[Row], float]]] = {
@@ -46,20 +46,20 @@ _TAKEN: dict[str, tuple[str, Callable[[Row], float]]] = {
     "Ray's head, by nodes": ("nodes", lambda row: row["gcs_ms_a_second"]),
     "a raylet, by nodes": ("nodes", lambda row: row["raylet_ms_a_second"]),
 }
-"""What is asked of a cluster: against which figure, and how many ms of a processor a second it takes."""
+"""For each process of a cluster: the figure on the x axis, and its processor time in ms per second."""
 
 
 def lines(rows: Sequence[Row]) -> str:
-    """Return what each process of a cluster takes as it grows, a line each."""
-    found = {what: Line.through([(row[x], y(row)) for row in rows]) for what, (x, y) in _TAKEN.items()}
-    return "\n".join(f"{what}, in ms a second: {line}" for what, line in found.items())
+    """Return the fitted line of each process of a cluster, one per line of text."""
+    fits = {what: Line.through([(row[x], y(row)) for row in rows]) for what, (x, y) in _TAKEN.items()}
+    return "\n".join(f"{what}, in ms a second: {line}" for what, line in fits.items())
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return rows as a table, a column a figure."""
+    """Return rows as a Markdown table, with a column per figure."""
     heads = [
         "| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |",
         "|" + "---|" * len(rows[0]),
     ]
-    told = ["| " + " | ".join(f"{each:.3g}" for each in row.values()) + " |" for row in rows]
-    return "\n".join([*heads, *told])
+    body = ["| " + " | ".join(f"{value:.3g}" for value in row.values()) + " |" for row in rows]
+    return "\n".join([*heads, *body])

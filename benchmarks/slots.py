@@ -1,11 +1,11 @@
-"""Many trials in one program against one process a trial, on the same device.
+"""Many trials in one program against one process per trial, on the same device.
 
     python benchmarks/slots.py [--tasks speech_commands listops smnist] [--slots 1 2 4 8 16 32] [--seconds 5]
-    python benchmarks/slots.py --dry-run        # tiny shapes, on a CPU too
+    python benchmarks/slots.py --dry-run        # tiny shapes; runs on a CPU too
     python benchmarks/slots.py --bits --processes        # the cost of `reproducible: bits` on a GPU
 
-For each task, at its published size and on synthetic data of its shapes: steps a second of all trials
-together, with K trials as slots of one engine, and with K processes that share the device. Needs this
+For each task, at its published size and on synthetic data of the same shapes: steps per second of all trials
+together, with K trials as slots of one engine and with K processes that share the device. Needs this
 repository, jax, flax, optax and numpy.
 """
 
@@ -31,12 +31,12 @@ class Workload:
 
     Attributes:
         sizes: depth, D, N and heads of a RotRNN.
-        batch: examples a step.
+        batch: examples per step.
         length: L.
         vocabulary: number of tokens, or None for numbers.
-        kind: NumPy type the inputs are stored in.
+        kind: NumPy dtype of the stored inputs.
         classes: C.
-        source: of the sizes.
+        source: source of the sizes.
     """
 
     sizes: tuple[int, int, int, int]
@@ -59,7 +59,7 @@ EXAMPLES = 2_048
 
 
 def settings_and_data(name: str, tiny: bool, bits: bool = False) -> tuple[Any, Any]:
-    """Return a trial's settings and synthetic data of its task's shapes."""
+    """Return a trial's settings, and synthetic data with the shapes of its task."""
     import numpy as np
 
     from trainables.data.task import Signature, Split, TaskData
@@ -72,7 +72,7 @@ def settings_and_data(name: str, tiny: bool, bits: bool = False) -> tuple[Any, A
     def split(examples: int) -> Split:
         shape = (examples, work.length) if work.vocabulary else (examples, work.length, 1)
         inputs = random.integers(0, work.vocabulary or 128, shape).astype(work.kind)
-        # Only tasks of text are padded; pixels and samples have one length.
+        # Only text tasks are padded; sequences of pixels and samples all have the same length.
         low = work.length // 2 if work.vocabulary else work.length
         lengths = random.integers(low, work.length + 1, examples).astype(np.int32)
         return Split(inputs, lengths, random.integers(0, work.classes, examples).astype(np.int32))
@@ -120,7 +120,7 @@ def fused(
 
 
 def alone(name: str, tiny: bool, seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield that one trial is ready, and once a line is read its rate."""
+    """Yield a ready message for one trial; after a line on standard input, yield its rate."""
     from trainables.engine import Engine
     from trainables.engine.size import steps_per_second
 
@@ -134,7 +134,7 @@ def alone(name: str, tiny: bool, seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def _start(options: argparse.Namespace, name: str, child: str, share: float) -> subprocess.Popen[str]:
-    """Start a measuring process with a share of the device's memory; this one never touches the device."""
+    """Start a measuring process with a share of the device's memory; the parent never uses the device."""
     command = [sys.executable, str(Path(__file__)), "--child", child, "--tasks", name]
     command += ["--seconds", str(options.seconds), "--slots", *map(str, options.slots)]
     command += ["--dry-run"] if options.dry_run else []
@@ -147,7 +147,7 @@ def _start(options: argparse.Namespace, name: str, child: str, share: float) -> 
 
 
 def measured_fused(options: argparse.Namespace, name: str) -> dict[int, dict[str, Any]]:
-    """Return the figures of one engine by number of slots."""
+    """Return the figures of one engine, by number of slots."""
     with _start(options, name, "fused", 0.9) as process:
         assert process.stdout is not None
         rows = [json.loads(line) for line in process.stdout]
@@ -155,7 +155,7 @@ def measured_fused(options: argparse.Namespace, name: str) -> dict[int, dict[str
 
 
 def measured_alone(options: argparse.Namespace, name: str, count: int) -> float | None:
-    """Return the rate of `count` processes together, all training at the same time; None if one failed."""
+    """Return the total rate of `count` processes that train simultaneously; None if one failed."""
     processes = [_start(options, name, "alone", 0.9 / count) for _ in range(count)]
     try:
         ready = [bool(process.stdout and process.stdout.readline()) for process in processes]
@@ -213,18 +213,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=names, default=names[:3])
     parser.add_argument("--slots", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
     parser.add_argument(
-        "--processes", nargs="*", type=int, default=None, help="numbers of processes; as --slots"
+        "--processes", nargs="*", type=int, default=None, help="numbers of processes (default: as --slots)"
     )
-    parser.add_argument("--seconds", type=float, default=5.0, help="to measure each number for")
-    parser.add_argument("--json", type=Path, default=None, help="also write the figures here")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measuring time for each number")
+    parser.add_argument("--json", type=Path, default=None, help="also write the figures to this file")
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
-    parser.add_argument("--bits", action="store_true", help="slots with `reproducible: bits`")
+    parser.add_argument("--bits", action="store_true", help="use slots with `reproducible: bits`")
     parser.add_argument("--child", choices=("fused", "alone"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
-    """Print one table a task."""
+    """Print one table per task."""
     options = _options()
     if options.child:
         name = options.tasks[0]

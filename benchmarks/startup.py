@@ -1,8 +1,8 @@
-"""How long a person waits: from the command to the first report, compiled before, and for `status`, `list`.
+"""Latency of the commands: from the start of a sweep to its first report, and of `status` and `list`.
 
     python benchmarks/startup.py [--times 3]
 
-The sweep is that of `throughput.py`, its program compiled by a first run; a first report is the row of the
+The sweep is that of `throughput.py`; a first run compiles its program. The first report is written to the
 ledger after 50 steps, an evaluation and a checkpoint.
 """
 
@@ -47,7 +47,7 @@ class Folder:
             return 0
 
     def first_report(self) -> float:
-        """Return the seconds from a command that starts another sweep to its first report; stop it then."""
+        """Start a new sweep, stop it after its first report, and return the seconds until that report."""
         before, began = self.reports(), time.perf_counter()
         driver = self.start(str(self.file), "--new", "--quiet")
         while self.reports() == before:
@@ -60,7 +60,7 @@ class Folder:
         return seconds
 
     def verb(self, *arguments: str) -> float:
-        """Return the seconds of a verb."""
+        """Return the seconds that a subcommand takes."""
         began = time.perf_counter()
         process = self.start(*arguments)
         output, _ = process.communicate()
@@ -70,7 +70,7 @@ class Folder:
 
 
 def main() -> None:
-    """Measure each a few times and print medians."""
+    """Measure each latency several times and print medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -87,8 +87,8 @@ def main() -> None:
         }
     print(f"{len(os.sched_getaffinity(0))} processors, load at the end {os.getloadavg()[0]:.1f}\n")
     print("| | median s | each |\n|---|---|---|")
-    for name, each in measured.items():
-        print(f"| {name} | {statistics.median(each):.2f} | {', '.join(f'{one:.2f}' for one in each)} |")
+    for name, seconds in measured.items():
+        print(f"| {name} | {statistics.median(seconds):.2f} | {', '.join(f'{s:.2f}' for s in seconds)} |")
 
 
 if __name__ == "__main__":

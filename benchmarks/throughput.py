@@ -1,12 +1,12 @@
-"""Trials an hour of a small sweep: ours, plain Ray Tune, and the leanest loop a user would write.
+"""Trials per hour of a small sweep: ours, plain Ray Tune, and the simplest loop that a user would write.
 
     python benchmarks/throughput.py [--trials 16] [--plain 16] [--lean 16]
 
-A RotRNN of 2 layers (D 32, N 64, H 8) on ListOps at L 256, batch 16, 200 steps a trial, a report and a
-checkpoint every 50, on two processors. Each is one command from its start to its end in a folder of its own,
-with nothing compiled before; only the data set is there. The plain stacks (`benchmarks/plain/`) write the
-recurrence as the paper prints it. `--plain` and `--lean` set other numbers of trials for those: trials an
-hour then are those of that number.
+A RotRNN of 2 layers (D 32, N 64, H 8) on ListOps at L 256, batch 16, 200 steps per trial, with a report and a
+checkpoint every 50 steps, on two processors. Each contender is one command, timed from start to exit, in its
+own folder with an empty compilation cache; only the data set is prepared. The plain stacks
+(`benchmarks/plain/`) implement the recurrence as printed in the paper. `--plain` and `--lean` set a different
+number of trials for those contenders; their trials per hour are computed from that number.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ resources: {{cpu: 1}}
 
 
 def arrays(data: Path) -> Path:
-    """Make the data set; return it as one file of arrays for the plain stacks."""
+    """Generate the data set; return the path of a file with its arrays, for the plain stacks."""
     from trainables.tasks import TASKS
 
-    made = TASKS["listops"].load(OPTIONS, data)
-    found = {
-        f"{name}_{field}": np.asarray(getattr(getattr(made, name), field))
+    loaded = TASKS["listops"].load(OPTIONS, data)
+    fields = {
+        f"{name}_{field}": np.asarray(getattr(getattr(loaded, name), field))
         for name in ("train", "validation")
         for field in ("inputs", "lengths", "targets")
     }
     file = data / "listops.npz"
-    np.savez(file, **found)
+    np.savez(file, **fields)
     return file
 
 
 def commands(name: str, trials: int, data: Path, folder: Path) -> list[str]:
-    """Return the command of one contender."""
+    """Return the command line of one contender."""
     if name != "ours":
         module = {"plain": "benchmarks.plain.ray_tune", "lean": "benchmarks.plain.lean"}[name]
         return [sys.executable, "-m", module, str(trials), str(data / "listops.npz"), str(folder)]
@@ -85,7 +85,7 @@ def measured(name: str, trials: int, data: Path) -> float:
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     environment.pop("RAY_ADDRESS", None)
     if name == "plain":
-        environment["RAY_ADDRESS"] = "local"  # or Ray joins whatever cluster was last begun on this machine
+        environment["RAY_ADDRESS"] = "local"  # otherwise Ray joins the cluster last started on this machine
     with tempfile.TemporaryDirectory() as folder:
         command = commands(name, trials, data, Path(folder))
         began = time.perf_counter()
@@ -99,13 +99,13 @@ def measured(name: str, trials: int, data: Path) -> float:
 
 
 def main() -> None:
-    """Measure one contender after the other and print a table."""
+    """Measure the contenders one after another and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=16)
-    parser.add_argument("--plain", type=int, default=None, help="trials of plain Ray Tune; 0: leave it out")
-    parser.add_argument("--lean", type=int, default=None, help="trials of the lean loop; 0: leave it out")
+    parser.add_argument("--plain", type=int, default=None, help="trials of plain Ray Tune; 0 skips it")
+    parser.add_argument("--lean", type=int, default=None, help="trials of the lean loop; 0 skips it")
     given = parser.parse_args()
     wanted = {"ours": given.trials, "plain": given.plain, "lean": given.lean}
     counts = {name: given.trials if count is None else count for name, count in wanted.items()}

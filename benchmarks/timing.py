@@ -1,4 +1,4 @@
-"""Times that can be compared: taken in turns, in several processes, with the machine written beside them."""
+"""Comparable timings: taken in turns and in several processes, with a description of the machine."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
             began = time.perf_counter()
             jax.block_until_ready(function())
             taken[name].append(time.perf_counter() - began)
-    return {name: median(each) for name, each in taken.items()}
+    return {name: median(seconds) for name, seconds in taken.items()}
 
 
 def in_processes(module: str, count: int, *arguments: str) -> list[dict[str, Any]]:
-    """Return what `count` processes of a benchmark print, one after the other, each a line of JSON."""
+    """Run a benchmark in `count` processes, one after another; return the JSON line that each prints."""
     command = [sys.executable, "-m", module, "--child", *arguments]
     run = partial(subprocess.run, command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     printed = [run().stdout for _ in range(count)]
-    return [json.loads(each.splitlines()[-1]) for each in printed]
+    return [json.loads(output.splitlines()[-1]) for output in printed]
 
 
 def ratios(runs: Sequence[Mapping[str, float]], above: str, below: str) -> str:
     """Return the median ratio of two times over processes, and its range."""
-    each = [run[above] / run[below] for run in runs]
-    return f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})"
+    quotients = [run[above] / run[below] for run in runs]
+    return f"{median(quotients):.2f} ({min(quotients):.2f}-{max(quotients):.2f})"
 
 
 def milliseconds(runs: Sequence[Mapping[str, float]], name: str) -> str:
-    """Return the median over processes of one time."""
+    """Return the median of one time over processes, in milliseconds."""
     return f"{1000 * median(run[name] for run in runs):.1f}"
 
 
@@ -57,7 +57,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def circumstances() -> str:
-    """Return commit, device, cores, load and versions in one line."""
+    """Return commit, device, cores, load and JAX version as one line."""
     git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     device = jax.devices()[0].device_kind

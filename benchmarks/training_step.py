@@ -1,11 +1,11 @@
-"""A training step of a small RotRNN model with our recurrence against the form that the paper prints.
+"""A training step of a small RotRNN model: our recurrence against the form printed in the paper.
 
     python -m benchmarks.training_step [--processes 5] [--rounds 20]
 
-2 layers, D 32, N 64, H 8, L 256, batch 16, 100 tokens, 2 classes: the program that a trial runs, of which all
-but the layer is the same in both. Ten steps a call: batch, forward pass, gradient, AdamW. Once on one core,
-which is a trial's share where a sweep has as many trials as cores, and once in a process that has every core
-to itself.
+2 layers, D 32, N 64, H 8, L 256, batch 16, 100 tokens, 2 classes: the program that a trial runs; only the
+layer differs between the two. Ten steps per call: batch, forward pass, gradient, AdamW. Measured once on one
+core, a trial's share when a sweep has as many trials as cores, and once in a process that has every core to
+itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SETTINGS = TrialSettings(
 
 
 def training_steps(implementation: str, length: int) -> Callable[[], Any]:
-    """Return what takes ten steps of a new trial, compiled."""
+    """Return a compiled function that takes ten steps of a new trial."""
     program = Program(SETTINGS, Signature("class", 2, 100, 1, length), padded=True, evaluated=BATCH)
     tokens = jax.random.randint(jax.random.key(0), (EXAMPLES, length), 0, 100).astype(jnp.uint8)
     train = Examples(tokens, jnp.full(EXAMPLES, length), tokens[:, 0].astype(jnp.int32) % 2)
@@ -68,27 +68,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--one-core", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one_core:
+    options = parser.parse_args()
+    if options.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    if asked.child:
+    if options.child:
         taken = in_turns(
             {
-                implementation: training_steps(implementation, asked.length)
+                implementation: training_steps(implementation, options.length)
                 for implementation in IMPLEMENTATIONS
             },
-            asked.rounds,
+            options.rounds,
         )
         print(json.dumps({implementation: seconds / STEPS for implementation, seconds in taken.items()}))
         return
-    sizes = [f"--{name}={getattr(asked, name)}" for name in ("length", "rounds")]
+    sizes = [f"--{name}={getattr(options, name)}" for name in ("length", "rounds")]
     rows = []
     for cores, option in (("one core", ["--one-core"]), ("every core", [])):
-        runs = in_processes("benchmarks.training_step", asked.processes, *sizes, *option)
+        runs = in_processes("benchmarks.training_step", options.processes, *sizes, *option)
         times = [milliseconds(runs, implementation) for implementation in ("printed", "ours")]
         rows.append([cores, *times, ratios(runs, "printed", "ours")])
     print(table(["training step", "printed form, ms", "ours, ms", "printed / ours: median (range)"], rows))
-    print(f"\nMedians over {asked.processes} processes. {circumstances()}")
+    print(f"\nMedians over {options.processes} processes. {circumstances()}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Faults done to real sweeps, and what became of them: one command, one table.
+"""Fault injection into real sweeps: one command that prints one table of results.
 
     python -m benchmarks.faults [NAME ...] [--quick]
 
-Every scenario runs the commands that a person runs, on a sweep of seconds, and hurts them: kills, signals,
-full disks, damaged files, a tracking server that is gone. What must hold is asked of the stores afterwards.
+Each scenario runs the user-facing commands on a sweep that takes seconds and injects faults: kills, signals,
+full disks, damaged files, an unreachable tracking server. It then checks the stores for what must hold.
 """

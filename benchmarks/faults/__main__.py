@@ -1,4 +1,4 @@
-"""Run scenarios by name and print the table."""
+"""Run fault scenarios by name and print a table of the results."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ SCENARIOS = {
     "mischief": "mischief:misbehaving_trials",
     "soak": "soak:soak",
 }
-"""Where each scenario stands; `Dose` says how much of it is done."""
+"""Module and function of each scenario, by name; `Dose` sets how much of each is run."""
 
 
 def main() -> int:
-    """Run what the command line names; 1 if anything did not hold."""
+    """Run the scenarios named on the command line; return 1 if any expectation failed."""
     arguments = _arguments()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -51,10 +51,14 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(SCENARIOS)}; all if none")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"scenarios to run (default: all): {', '.join(SCENARIOS)}"
+    )
     for name in ("kills", "cases", "writes", "outage", "soak"):
         default = Dose.__dataclass_fields__[name].default
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"dose ({default})")
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"size of the fault (default: {default})"
+        )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(SCENARIOS):
         parser.error(f"no scenario {', '.join(sorted(unknown))}")
@@ -62,19 +66,21 @@ def _arguments() -> argparse.Namespace:
 
 
 def _dose(folder: Path, arguments: argparse.Namespace) -> Dose:
-    asked = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
-    return replace(Dose(folder), **asked)
+    doses = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
+    return replace(Dose(folder), **doses)
 
 
 def _run(name: str, dose: Dose) -> list[Row]:
-    """Run one scenario; one that breaks is a line too, and does not keep the others from running."""
+    """Run one scenario. If it raises, return a failed row, so that the remaining scenarios still run."""
     module, function = SCENARIOS[name].split(":")
     began = time.monotonic()
     try:
         scenario: Scenario = getattr(importlib.import_module(f"benchmarks.faults.{module}"), function)
         rows = scenario(dose)
-    except Exception as error:  # noqa: BLE001 - whatever broke is told in the table
-        rows = [Tally([f"{type(error).__name__}: {error}"]).row(name, "the scenario runs", "it broke")]
+    except Exception as error:  # noqa: BLE001 - any failure becomes a row of the table
+        rows = [
+            Tally([f"{type(error).__name__}: {error}"]).row(name, "the scenario runs", "the scenario raised")
+        ]
     for row in rows:
         verdict = "holds" if row.holds else "DOES NOT HOLD"
         print(f"{name} ({time.monotonic() - began:.0f} s): {verdict}: {row.seen}")

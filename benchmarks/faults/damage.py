@@ -1,4 +1,4 @@
-"""R12: any file that a resume reads is truncated, zeroed or flipped: found and named, or without effect."""
+"""R12: damage any file that a resume reads (truncate, zero, flip): it is named, or has no effect."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ OPTIONS = {"delay": 6, "examples": 400, "held_out": 40, "seed": 0}
 
 
 def damaged_files(dose: Dose) -> list[Row]:
-    """Damage one file a case, read everything as a resume does, and put it all back."""
+    """Damage one file per case, read everything that a resume reads, and restore the files."""
     root, data, kept = (dose.folder / "damage" / name for name in ("mlruns", "data", "kept"))
-    _leave_without_a_word(root)
+    _kill_mid_sweep(root)
     TASKS["copy"].load(OPTIONS, data)
     for folder in (root, data):
         shutil.copytree(folder, kept / folder.name)
@@ -48,10 +48,11 @@ def damaged_files(dose: Dose) -> list[Row]:
         path = chance.choice(sorted(_read_by_a_resume(root, data)))
         harm = HARMS[case % len(HARMS)]
         _harm(path, harm, chance)
-        complaint, found = _read(root, data)
+        complaint, content = _read(root, data)
         outcome = "named" if complaint else "without effect"
         tally.expect(
-            found == sound or bool(complaint), f"{harm} of {path.name} changed what is read, silently"
+            content == sound or bool(complaint),
+            f"{harm} of {path.name} silently changed the data that is read",
         )
         outcomes[outcome] += 1
         files[path.suffix or path.name] += 1
@@ -59,31 +60,33 @@ def damaged_files(dose: Dose) -> list[Row]:
             shutil.rmtree(folder)
             shutil.copytree(kept / folder.name, folder)
     seen = f"{dose.cases} cases over {dict(files)}: {dict(outcomes)}, {len(tally.wrong)} silent"
-    must = "named, or nothing that is read differs; 0 silent, 0 wrong weights"
+    must = "named, or the data read is unchanged; 0 silent, 0 wrong weights"
     return [tally.row("a file truncated, zeroed or flipped", must, seen, plain.DAMAGED)]
 
 
 def damaged_and_resumed(dose: Dose) -> list[Row]:
-    """Damage what matters most, one thing a driver, and let the same command go on."""
-    still = Site(dose.folder, "damage-undisturbed").write()
-    code, _ = still.finished()
-    wanted, tally, told = still.outcome(), Tally(), []
-    tally.expect(code == 0, f"the undisturbed sweep left {code}")
+    """Damage one important file after each killed driver, and resume with the same command."""
+    undisturbed = Site(dose.folder, "damage-undisturbed").write()
+    code, _ = undisturbed.finished()
+    wanted, tally, harms = undisturbed.outcome(), Tally(), []
+    tally.expect(code == 0, f"the undisturbed sweep exited with {code}")
     for name, harm in (("arrays.npz", "flip"), ("manifest.json", "zero"), ("sweeps.db", "truncate")):
         site = _killed(dose, f"damage-{name}")
-        path = max(site.root.rglob(name), key=lambda found: found.stat().st_mtime)
+        path = max(site.root.rglob(name), key=lambda file: file.stat().st_mtime)
         _harm(path, harm, random.Random(name))
         code, output = site.finished()
-        tally.expect(code == 0, f"{harm} of {name}: left {code}: {output[-300:]}")
-        tally.expect(site.outcome() == wanted, f"{harm} of {name}: another outcome than undisturbed")
-        tally.expect(not (found := site.check()), found)
-        told.append(f"{harm} of {name}")
-    seen = f"{', '.join(told)}: the same command finished with the undisturbed curves"
+        tally.expect(code == 0, f"{harm} of {name}: exit code {code}: {output[-300:]}")
+        tally.expect(
+            site.outcome() == wanted, f"{harm} of {name}: the outcome differs from the undisturbed one"
+        )
+        tally.expect(not (problems := site.check()), problems)
+        harms.append(f"{harm} of {name}")
+    seen = f"{', '.join(harms)}: the same command finished with the undisturbed curves"
     return [tally.row("damaged after a kill, and run again", "the same outcome as undisturbed", seen)]
 
 
 def _killed(dose: Dose, name: str) -> Site:
-    """Return a site whose driver was killed in the middle."""
+    """Return a site whose driver was killed in the middle of the sweep."""
     site = Site(dose.folder, name).write()
     driver = site.drive()
     until(lambda: site.reports() >= 14, driver)
@@ -92,8 +95,8 @@ def _killed(dose: Dose, name: str) -> Site:
     return site
 
 
-def _leave_without_a_word(root: Path) -> None:
-    """Write a sweep in a process that is killed in the middle, so that SQLite's log is left too."""
+def _kill_mid_sweep(root: Path) -> None:
+    """Write a sweep in a child process that kills itself, so that SQLite's write-ahead log remains."""
     child = os.fork()
     if child == 0:
         ledger = Ledger.open(_url(root))
@@ -134,18 +137,18 @@ def _harm(path: Path, harm: str, chance: random.Random) -> None:
     content = bytearray(path.read_bytes())
     if not content:
         return
-    place = chance.randrange(len(content))
+    offset = chance.randrange(len(content))
     if harm == "truncate":
-        del content[place:]
+        del content[offset:]
     elif harm == "zero":
-        content[place : place + 512] = bytes(len(content[place : place + 512]))
+        content[offset : offset + 512] = bytes(len(content[offset : offset + 512]))
     else:
-        content[place] ^= 1 << chance.randrange(8)
+        content[offset] ^= 1 << chance.randrange(8)
     path.write_bytes(content)
 
 
 def _read(root: Path, data: Path) -> tuple[list[str], Any]:
-    """Read what a resume reads; return what it complained about, and what it went on with."""
+    """Read what a resume reads; return the reported damage and the data that was used."""
     complaints: list[str] = []
     try:
         rows, checkpoints = _rows(root, complaints)
@@ -160,10 +163,16 @@ def _read(root: Path, data: Path) -> tuple[list[str], Any]:
             weights[row.path] = (facts, arrays["weights"].tobytes())
         except DamagedCheckpoint as damage:
             complaints.append(str(damage))
-    said: list[str] = []
-    loaded = TASKS["copy"].load(OPTIONS, data, lambda what, done, total: said.append(what))
+    messages: list[str] = []
+    loaded = TASKS["copy"].load(OPTIONS, data, lambda what, done, total: messages.append(what))
     train = loaded.train
-    return complaints + said, (rows, weights, loaded.digest, train.inputs.tobytes(), train.targets.tobytes())
+    return complaints + messages, (
+        rows,
+        weights,
+        loaded.digest,
+        train.inputs.tobytes(),
+        train.targets.tobytes(),
+    )
 
 
 def _rows(root: Path, complaints: list[str]) -> tuple[Any, list[CheckpointRecord]]:

@@ -1,4 +1,4 @@
-"""R14, R19, R20: signals, what this machine does not have, and clocks that jump."""
+"""R14, R19, R20: signals, unavailable resources, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 def signals(dose: Dose) -> list[Row]:
-    """Interrupt one sweep by each signal in turn and resume it; then insist by two."""
+    """Interrupt one sweep with each signal in turn and resume it; then send SIGINT twice."""
     site = Site(dose.folder, "signals").write(steps=200_000, trials=2)
     rows = [_interrupted(site, name) for name in SIGNALS]
-    return [*rows, _insisted(site)]
+    return [*rows, _interrupted_twice(site)]
 
 
 def _interrupted(site: Site, name: str) -> Row:
@@ -31,22 +31,22 @@ def _interrupted(site: Site, name: str) -> Row:
     until(lambda: driver.poll() is not None)
     ended = time.monotonic() - began
     code, output = finish(driver)
-    tally.expect(code == 4, f"left {code}: {output[-300:]}")
+    tally.expect(code == 4, f"exit code {code}: {output[-300:]}")
     left = site.left_running()
-    tally.expect(left == 0, f"{left} processes left after 15 s")
+    tally.expect(left == 0, f"{left} processes still running after 15 s")
     (sweep,) = site.ledger.sweeps()
     tally.expect(sweep.state == "INTERRUPTED", f"the sweep is {sweep.state}")
     repeated = sum(site.repeated().values())
     tally.expect(repeated == 0, f"{repeated} intervals repeated")
-    tally.expect(not (found := site.check()), found)
+    tally.expect(not (problems := site.check()), problems)
     seen = f"code {code} after {ended:.1f} s, {left} processes left, {repeated} intervals repeated"
     must = (
-        "saved within 10 s of a quiet machine, INTERRUPTED, code 4, nothing left after 15 s, 0 steps repeated"
+        "saved within 10 s on a quiet machine, INTERRUPTED, code 4, nothing left after 15 s, 0 steps repeated"
     )
     return tally.row(name, must, seen, plain.SIGTERM if name == "SIGTERM" else "")
 
 
-def _insisted(site: Site) -> Row:
+def _interrupted_twice(site: Site) -> Row:
     tally, before = Tally(), site.reports()
     driver = site.drive()
     until(lambda: site.reports() >= before + 4, driver)
@@ -56,11 +56,11 @@ def _insisted(site: Site) -> Row:
     until(lambda: driver.poll() is not None)
     finish(driver)
     left = site.left_running()
-    tally.expect(left == 0, f"{left} processes left after 15 s")
-    tally.expect(driver.returncode in (4, 130), f"left {driver.returncode}")
+    tally.expect(left == 0, f"{left} processes still running after 15 s")
+    tally.expect(driver.returncode in (4, 130), f"exit code {driver.returncode}")
     code, _ = finish(_stopped_soon(site))
-    tally.expect(code == 4, f"the next one left {code}")
-    tally.expect(not (found := site.check()), found)
+    tally.expect(code == 4, f"the next driver exited with {code}")
+    tally.expect(not (problems := site.check()), problems)
     return tally.row("SIGINT twice", "ends at once, nothing left, resumable", f"{left} left, then resumed")
 
 
@@ -73,39 +73,39 @@ def _stopped_soon(site: Site) -> object:
 
 
 def impossible_resources(dose: Dose) -> list[Row]:
-    """Ask for more processors than there are, and for a GPU."""
-    site, tally, said = Site(dose.folder, "impossible"), Tally(), []
-    for asked in ({"cpu": 4096}, {"cpu": "1, gpu: 1"}):
-        site.write(**asked)
+    """Request more processors than the machine has, and a GPU that it lacks."""
+    site, tally, messages = Site(dose.folder, "impossible"), Tally(), []
+    for request in ({"cpu": 4096}, {"cpu": "1, gpu: 1"}):
+        site.write(**request)
         began = time.monotonic()
         code, output = finish(site.drive(CUDA_VISIBLE_DEVICES=""))
-        said.append(f"{output.strip()} ({time.monotonic() - began:.1f} s)")
-        tally.expect(code == 2, f"left {code}")
-        tally.expect("resources." in output and len(output.splitlines()) == 1, f"said {output!r}")
-    tally.expect(not site.root.exists(), "something was written")
+        messages.append(f"{output.strip()} ({time.monotonic() - began:.1f} s)")
+        tally.expect(code == 2, f"exit code {code}")
+        tally.expect("resources." in output and len(output.splitlines()) == 1, f"printed {output!r}")
+    tally.expect(not site.root.exists(), "the root folder was created")
     must = "code 2 within 2 s, one line naming what is missing, nothing written"
-    return [tally.row("4096 CPUs; a GPU where there is none", must, " / ".join(said), plain.IMPOSSIBLE)]
+    return [tally.row("4096 CPUs; a GPU where there is none", must, " / ".join(messages), plain.IMPOSSIBLE)]
 
 
 def moved_clock(dose: Dose) -> list[Row]:
-    """Kill a driver and go on with the clock two hours back, then two hours ahead."""
+    """Kill a driver and resume with the clock two hours back, then two hours ahead."""
     site, tally = Site(dose.folder, "clock").write(steps=1600), Tally()
-    still = Site(dose.folder, "clock-undisturbed").write(steps=1600)
-    tally.expect(still.finished()[0] == 0, "the undisturbed sweep failed")
+    undisturbed = Site(dose.folder, "clock-undisturbed").write(steps=1600)
+    tally.expect(undisturbed.finished()[0] == 0, "the undisturbed sweep failed")
     shim = str(library(dose.folder))
     for shift in ("0", "-7200", "7200"):
         driver = site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS=shift)
         wanted = site.reports() + 6
         if not until(lambda wanted=wanted: site.reports() >= wanted, driver):
-            raise AssertionError(f"a driver whose clock is shifted by {shift} s left: {finish(driver)}")
+            raise AssertionError(f"a driver whose clock is shifted by {shift} s exited: {finish(driver)}")
         code, _ = finish(site.drive(LD_PRELOAD=shim, CLOCK_SHIFT_SECONDS="7200"))
-        tally.expect(code == 2, f"a second driver with another clock left {code}")
+        tally.expect(code == 2, f"a second driver with another clock exited with {code}")
         kill(driver)
     code, output = site.finished()
-    tally.expect(code == 0, f"left {code}: {output[-300:]}")
-    same = site.outcome() == still.outcome()
-    tally.expect(same, "another outcome than undisturbed")
-    tally.expect(not (found := site.check()), found)
-    tally.expect(not (found := disagreement(site)), found)
+    tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
+    same = site.outcome() == undisturbed.outcome()
+    tally.expect(same, "the outcome differs from the undisturbed one")
+    tally.expect(not (problems := site.check()), problems)
+    tally.expect(not (differences := disagreement(site)), differences)
     must = "newest state chosen, no lease stolen, the undisturbed outcome"
     return [tally.row("clock -2 h, +2 h between kills", must, "equal" if same else "not equal")]

@@ -1,4 +1,4 @@
-"""R4 to R7 on three hosts: a late one, a lost one, one cut off, one that stands still, and a lost head."""
+"""R4-R7 on three hosts: one joins late, is lost, is cut off or is suspended; then the head is lost."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tests.end_to_end.commands import finish
 
 TRIALS, STEPS, COMPARED = 18, 200_000, 4
 SLOWLY = ("--set", "training.interval=1000")
-"""Long enough for all that is done to it; the first trials are compared with undisturbed ones."""
+"""Options under which the sweep outlasts all faults; its first trials are compared with undisturbed ones."""
 SHORT_CUT, LONG_CUT, STANDSTILL = 20.0, 90.0, 60.0
 
 
 def lost_and_cut_hosts(dose: Dose) -> list[Row]:
-    """Hurt one host after the other under one sweep, and compare it with an undisturbed one."""
+    """Inject faults into one host after another during one sweep, and compare with an undisturbed sweep."""
     undisturbed = Site(dose.folder, "undisturbed-hosts").write(trials=COMPARED, steps=STEPS)
     code, output = undisturbed.finished(*SLOWLY, RAY_worker_niceness="0")
     assert code == 0, output
     site = ClusterSite(dose.folder, "hosts")
     site.write(trials=TRIALS, steps=STEPS)
     try:
-        return _hurt(site, undisturbed)
+        return _disturbed(site, undisturbed)
     finally:
         site.end()
 
 
-def _hurt(site: ClusterSite, undisturbed: Site) -> list[Row]:
+def _disturbed(site: ClusterSite, undisturbed: Site) -> list[Row]:
     for number in (1, 2):
         site.join(number)
     driver = site.drive(*SLOWLY)
@@ -51,12 +51,14 @@ def _late(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
     until(lambda: site.reports() >= 6, driver)
     began = time.monotonic()
     site.join(3)
-    tally.expect(until(lambda: "host-3" in site.places().values(), driver), "it never ran a trial")
+    tally.expect(until(lambda: "host-3" in site.places().values(), driver), "the new host never ran a trial")
     took = time.monotonic() - began
     until(lambda: len(set(site.places().values())) == 3, driver)
     places = ", ".join(sorted(set(site.places().values())))
-    seen = f"a trial on it after {took:.1f} s; then trials on {places}"
-    return tally.row("a host joins a running sweep", "it is used without a word; all three run trials", seen)
+    seen = f"it ran a trial after {took:.1f} s; then trials on {places}"
+    return tally.row(
+        "a host joins a running sweep", "it is used without further action; all three run trials", seen
+    )
 
 
 def _lost(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
@@ -71,8 +73,10 @@ def _lost(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
     _uncharged(site, before, tally)
     tally.expect(again <= 30 * slowness(), f"{again:.0f} s until the next report")
     site.join(2)
-    seen = f"known after {known:.0f} s, the trial's next report {again:.0f} s later, on another host"
-    return tally.row("a host lost with its disk", "rescheduled <= 30 s after it is known, not charged", seen)
+    seen = f"noticed after {known:.0f} s, the trial's next report {again:.0f} s later, on another host"
+    return tally.row(
+        "a host lost with its disk", "rescheduled <= 30 s after it is noticed, not charged", seen
+    )
 
 
 def _cut(site: ClusterSite, driver: subprocess.Popen[str], seconds: float) -> Row:
@@ -93,9 +97,7 @@ def _cut(site: ClusterSite, driver: subprocess.Popen[str], seconds: float) -> Ro
     _counted_once(site, tally)
     site.lose(3)
     site.join(3)
-    seen = (
-        f"{len(_new_losses(site, before))} attempts lost, each trial went on elsewhere; no step counted twice"
-    )
+    seen = f"{len(_new_losses(site, before))} attempts lost, each trial moved; no step counted twice"
     return tally.row(f"a host cut off for {seconds:g} s", "rescheduled, not charged, 0 counted twice", seen)
 
 
@@ -117,7 +119,7 @@ def _standstill(site: ClusterSite, driver: subprocess.Popen[str]) -> Row:
 def _head(site: ClusterSite, driver: subprocess.Popen[str], undisturbed: Site) -> Row:
     tally, settled = Tally(), site.settled()
     before = site.ledger.attempts(site.id)
-    tally.expect(driver.poll() is None, "the sweep had ended before")
+    tally.expect(driver.poll() is None, "the sweep ended before the head was lost")
     for number in list(site.hosts):
         site.lose(number)
     driver.wait()
@@ -128,51 +130,51 @@ def _head(site: ClusterSite, driver: subprocess.Popen[str], undisturbed: Site) -
     until(lambda: len(site.ledger.attempts(site.id)) > len(before), driver)
     took = time.monotonic() - began
     code, output = finish(driver, PATIENCE)
-    tally.expect(code == 0, f"left {code}: {output[-300:]}")
+    tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
     changed = [key for key, state in settled.items() if site.settled().get(key) != state]
     tally.expect(not changed, f"{len(changed)} finished trials changed")
     outcome = site.outcome()
-    same = all(outcome[key] == told for key, told in _renamed(undisturbed, site).items())
-    tally.expect(same, "trials, curves or values differ from the undisturbed ones")
-    tally.expect(not (found := site.check()), found)
+    same = all(outcome[key] == expected for key, expected in _renamed(undisturbed, site).items())
+    tally.expect(same, "trials, curves or values differ from the undisturbed sweep")
+    tally.expect(not (problems := site.check()), problems)
     _repeated(site, tally)
     _counted_once(site, tally)
-    seen = f"one command went on after {took:.0f} s; {len(settled)} finished trials untouched"
+    seen = f"one command resumed the sweep after {took:.0f} s; {len(settled)} finished trials unchanged"
     must = "one command resumes; 0 finished trials lost or run again; trials and curves as undisturbed"
     return tally.row("the head lost with every host, and started again", must, seen)
 
 
 def _running_on(site: ClusterSite, number: int, driver: subprocess.Popen[str]) -> list[str]:
-    """Wait until trials run on a host and have reported there; return their keys."""
+    """Wait until the host runs trials that have reported from it at least twice; return their keys."""
     host = f"host-{number}"
 
-    def there() -> list[str]:
+    def reporting() -> list[str]:
         reported = Counter(report.attempt_id for report in site.ledger.reports(site.id))
         attempts = {trial.key: f"{trial.key}.{trial.attempts}" for trial in site.trials()}
         return [key for key, place in site.places().items() if place == host and reported[attempts[key]] >= 2]
 
-    until(lambda: bool(there()), driver)
-    return there()
+    until(lambda: bool(reporting()), driver)
+    return reporting()
 
 
 def _goes_on(site: ClusterSite, keys: list[str], driver: subprocess.Popen[str]) -> None:
-    """Wait until every one of these trials has reported again, or has ended."""
+    """Wait until each of the trials has reported again or has ended."""
     steps = {trial.key: trial.step for trial in site.trials()}
 
-    def further() -> bool:
+    def progressed() -> bool:
         now = {trial.key: trial for trial in site.trials()}
         return all(now[key].step > steps[key] or now[key].finished_at for key in keys)
 
-    until(further, driver)
+    until(progressed, driver)
 
 
 def _new_losses(site: ClusterSite, before: list[AttemptRecord]) -> list[AttemptRecord]:
-    known = {each.id for each in before if each.state != "RUNNING"}
-    return [each for each in site.ledger.attempts(site.id) if each.cause and each.id not in known]
+    known = {attempt.id for attempt in before if attempt.state != "RUNNING"}
+    return [attempt for attempt in site.ledger.attempts(site.id) if attempt.cause and attempt.id not in known]
 
 
 def _uncharged(site: ClusterSite, before: list[AttemptRecord], tally: Tally) -> None:
-    causes = {each.cause for each in _new_losses(site, before)}
+    causes = {attempt.cause for attempt in _new_losses(site, before)}
     tally.expect(causes <= {"node lost"}, f"causes {sorted(map(str, causes))}")
 
 
@@ -182,12 +184,12 @@ def _counted_once(site: ClusterSite, tally: Tally) -> None:
 
 
 def _repeated(site: ClusterSite, tally: Tally) -> None:
-    """Expect of each trial at most one interval repeated for each attempt it lost."""
-    lost = Counter(each.trial_key for each in site.ledger.attempts(site.id) if each.cause)
+    """Expect each trial to repeat at most one interval per lost attempt."""
+    lost = Counter(attempt.trial_key for attempt in site.ledger.attempts(site.id) if attempt.cause)
     over = {key: count for key, count in site.repeated().items() if count > lost[key]}
     tally.expect(not over, f"repeated {over}, lost {dict(lost)}")
 
 
 def _renamed(undisturbed: Site, site: Site) -> dict[str, object]:
-    """Return the outcome of the undisturbed sweep under the other's keys: the file is the same."""
-    return {key.replace(undisturbed.id, site.id): told for key, told in undisturbed.outcome().items()}
+    """Return the outcome of the undisturbed sweep under the trial keys of the other sweep."""
+    return {key.replace(undisturbed.id, site.id): outcome for key, outcome in undisturbed.outcome().items()}

@@ -1,4 +1,4 @@
-"""R15-R18: trials that always fail, give no number, hang, take all memory, or end their process."""
+"""R15-R18: trials that always fail, report NaN, hang, exhaust memory, or exit their process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ CAUSES = {
     "memory": ("out of memory", 3),
     "exit": ("worker lost", 4),
 }
-"""By mischief: the cause that must be told, and the attempts that a trial may have."""
+"""For each kind of failure: the cause that must be recorded, and the number of attempts per trial."""
 TRIALS = 8
 DEADLINE = "90"
 MUST = (
-    "the sweep completes with code 3; bounded retries; the cause told; the others complete; nothing RUNNING"
+    "the sweep completes with code 3; bounded retries; cause recorded; the others complete; nothing RUNNING"
 )
 
 
 def misbehaving_trials(dose: Dose) -> list[Row]:
-    """Let about a third of a sweep's trials fail in one way, for each way."""
+    """Run one sweep per kind of failure; about a third of its trials fail."""
     package = _installed(dose.folder / "unruly")
     return [_misbehaving(dose, mischief, package) for mischief in CAUSES]
 
@@ -44,23 +44,23 @@ def _misbehaving(dose: Dose, mischief: str, package: Path) -> Row:
     trials, tally = site.trials(), Tally()
     failed = [trial for trial in trials if trial.state == "FAILED"]
     bad = [trial.key for trial in trials if trial.params["mischief"] == mischief]
-    told = dict(Counter(str(trial.cause).partition(":")[0] for trial in failed))
+    causes = dict(Counter(str(trial.cause).partition(":")[0] for trial in failed))
     tries = sorted({trial.attempts for trial in failed})
     complete = sum(trial.state == "COMPLETE" for trial in trials)
-    tally.expect(code == 3, f"left {code}: {output[-300:]}")
+    tally.expect(code == 3, f"exit code {code}: {output[-300:]}")
     tally.expect([trial.key for trial in failed] == bad, f"{len(bad)} should have failed")
-    tally.expect(set(told) == {cause}, f"the cause should be {cause}")
-    tally.expect(tries == [attempts], f"{attempts} attempts are allowed")
-    tally.expect(complete == TRIALS - len(bad), "others failed too")
-    tally.expect(not (found := site.check()), found)
-    tally.expect(not (found := disagreement(site)), found)
-    seen = f"{len(failed)} FAILED ({told}) after {tries} attempts, {complete} complete, code {code}"
+    tally.expect(set(causes) == {cause}, f"the cause should be {cause}")
+    tally.expect(tries == [attempts], f"each should have had {attempts} attempts")
+    tally.expect(complete == TRIALS - len(bad), "other trials failed too")
+    tally.expect(not (problems := site.check()), problems)
+    tally.expect(not (differences := disagreement(site)), differences)
+    seen = f"{len(failed)} FAILED ({causes}) after {tries} attempts, {complete} complete, code {code}"
     ordinary = plain.NAN if mischief == "nan" else ""
     return tally.row(f"`{mischief}` in {len(bad)} of {TRIALS} trials", MUST, seen, ordinary)
 
 
 def _installed(folder: Path) -> Path:
-    """Lay the package of the unruly layer out as pip would."""
+    """Write the metadata that pip would install for the package of the unruly layer."""
     about = folder / "unruly-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unruly\nVersion: 1.0\n")

@@ -1,8 +1,8 @@
-"""What the plain stack does under the same kind of fault, as its users run it.
+"""Observed behaviour of the plain stack under the same kinds of fault, as its users run it.
 
 Ray Tune 2.60.0 with OptunaSearch on a database (Optuna 5.0.0), MLflowLoggerCallback (MLflow 3.17.2) and
-`Tuner.restore`; 8 trials of 8 reports, a checkpoint a report, two at once, on two cores. Single runs,
-measured by hand or by `plain_stack`: they show that it happens, not how often.
+`Tuner.restore`; 8 trials of 8 reports with a checkpoint per report, two at a time, on two cores. Single runs,
+by hand or with `plain_stack`: they show that a failure happens, not how often.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The plain stack under the same faults, as its users run it: what is left of eight trials.
+"""The plain stack under the same faults, as its users run it: the state of eight trials afterwards.
 
     python -m benchmarks.faults.plain_stack [kills] [mlflow]
 
-Ray Tune with OptunaSearch on a database, MLflowLoggerCallback and `Tuner.restore`; a trial reports eight
-times, 0.4 s apart, with a checkpoint each, two at once. What was seen stands in `plain`.
+Ray Tune with OptunaSearch on a database, MLflowLoggerCallback and `Tuner.restore`. A trial reports eight
+times, 0.4 s apart, with a checkpoint per report; two trials run at once. `plain` holds the observations.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def drive(folder: Path, uri: str) -> None:
                 lines.write(f"{name} {step}\n")
             with tempfile.TemporaryDirectory() as at:
                 (Path(at) / "step").write_text(str(step))
-                told = {"loss": config["rate"] / step, "step": step}
-                tune.report(told, checkpoint=tune.Checkpoint.from_directory(at))
+                metrics = {"loss": config["rate"] / step, "step": step}
+                tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(at))
 
     where = str(folder / "tune" / "plain")
     if tune.Tuner.can_restore(where):
@@ -73,7 +73,7 @@ def drive(folder: Path, uri: str) -> None:
 
 
 def killed(folder: Path) -> str:
-    """Kill the driver after so many steps, drawn from a seed, and run it again, until it ends."""
+    """Kill the driver after seeded random numbers of steps and restart it, then let it run to completion."""
     uri, chance, codes = f"sqlite:///{folder / 'mlflow.db'}", random.Random(0), []
     for _ in range(KILLS):
         driver = _started(folder, uri)
@@ -83,16 +83,16 @@ def killed(folder: Path) -> str:
             continue
         driver.kill()
         driver.wait()
-        _left(driver, folder)
+        _clean_up(driver, folder)
     for _ in range(2):
         driver = _started(folder, uri)
         codes.append(driver.wait(PATIENCE))
-        _left(driver, folder)
-    return f"{KILLS} kills, codes {codes}; {_found(folder)}"
+        _clean_up(driver, folder)
+    return f"{KILLS} kills, codes {codes}; {_counts(folder)}"
 
 
 def without_mlflow(folder: Path) -> str:
-    """Kill MLflow's server in the middle, for good."""
+    """Kill the MLflow server during the experiment, without restarting it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -106,17 +106,15 @@ def without_mlflow(folder: Path) -> str:
     _until(lambda: len(_lines(folder)) >= 12, driver)
     os.killpg(server.pid, signal.SIGKILL)
     code = driver.wait(PATIENCE)
-    _left(driver, folder)
-    return (
-        f"the driver left {code} with {len(_lines(folder))} of {TRIALS * REPORTS} steps run; {_found(folder)}"
-    )
+    _clean_up(driver, folder)
+    return f"exit code {code} after {len(_lines(folder))} of {TRIALS * REPORTS} steps; {_counts(folder)}"
 
 
-def _found(folder: Path) -> str:
-    """Count, in every store, what an undisturbed run leaves once."""
+def _counts(folder: Path) -> str:
+    """Return the repeated steps, the trials that ended twice, and the states in both databases."""
     steps = Counter(_lines(folder))
     ends = [line for line, count in steps.items() if line.endswith(f" {REPORTS}") and count > 1]
-    told = [
+    counts = [
         f"{sum(steps.values()) - len(steps)} steps run again",
         f"{len(ends)} trials run to their end twice",
     ]
@@ -126,8 +124,8 @@ def _found(folder: Path) -> str:
     }
     for name, query in queries.items():
         with sqlite3.connect(folder / f"{name}.db") as store:
-            told.append(f"{name} {json.dumps(dict(store.execute(query).fetchall()))}")
-    return ", ".join(told)
+            counts.append(f"{name} {json.dumps(dict(store.execute(query).fetchall()))}")
+    return ", ".join(counts)
 
 
 def _started(folder: Path, uri: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -139,8 +137,8 @@ def _started(folder: Path, uri: str, **environment: str) -> subprocess.Popen[byt
         )
 
 
-def _left(driver: subprocess.Popen[bytes], folder: Path) -> None:
-    """End what a dead driver has left, as a person would before trying again."""
+def _clean_up(driver: subprocess.Popen[bytes], folder: Path) -> None:
+    """Kill the processes that a dead driver left behind, as a user would before restarting."""
     time.sleep(4)
     for process in psutil.process_iter():
         try:
@@ -173,7 +171,7 @@ FAULTS = {"kills": killed, "mlflow": without_mlflow}
 
 
 def main() -> None:
-    """Do the faults that the command line names, all if none."""
+    """Inject the faults named on the command line, or all of them."""
     if sys.argv[1:2] == ["--drive"]:
         drive(Path(sys.argv[2]), sys.argv[3])
         return

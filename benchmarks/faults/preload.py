@@ -1,4 +1,4 @@
-"""Build `failing.c`, which breaks what a process asks of its system."""
+"""Build `failing.c`, a library that makes system calls fail and shifts the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SOURCE = Path(__file__).with_name("failing.c")
 
 
 def library(folder: Path) -> Path:
-    """Return the library, to be named in LD_PRELOAD."""
+    """Return the path of the library, for LD_PRELOAD; compile it if necessary."""
     built = folder / "failing.so"
     if not built.exists():
         command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(built), str(SOURCE), "-ldl"]

@@ -1,4 +1,4 @@
-"""A place where a sweep of seconds is run, hurt and looked at."""
+"""Runs a sweep that takes seconds in its own folder, and inspects its stores."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ PLAIN: dict[str, Any] = {
 }
 MEASURED = re.compile("seconds/|tokens_per_second")
 PATIENCE = 900.0
-"""Seconds for anything to happen: machines that run this may be busy with something else."""
+"""Timeout in seconds for any wait: generous, because the machine may be busy."""
 
 
 class Site(Commands):
-    """A root of its own, in a folder that scenarios share data and compilations through."""
+    """The root folder of one sweep; all sites of a run share data and compiled programs."""
 
     def __init__(self, folder: Path, name: str) -> None:
         own = folder / name
@@ -61,16 +61,16 @@ class Site(Commands):
         return self
 
     def drive(self, *options: str, **environment: str) -> subprocess.Popen[str]:
-        """Start the driver of the file; it is quiet."""
+        """Start a driver for the search-space file, without progress output."""
         return self.start(str(self.file), "--quiet", *options, **environment)
 
     def finished(self, *options: str, **environment: str) -> tuple[int, str]:
-        """Run the driver to its end."""
+        """Run a driver until it exits; return its exit code and its output."""
         return finish(self.drive(*options, **environment), PATIENCE)
 
     @property
     def id(self) -> str:
-        """Return the id of the only sweep."""
+        """The id of the only sweep."""
         (sweep,) = self.ledger.sweeps()
         return sweep.id
 
@@ -79,22 +79,22 @@ class Site(Commands):
         return self.ledger.trials(self.id)
 
     def settled(self) -> dict[str, Any]:
-        """Return the finished trials, with all that must never change again."""
+        """Return the fields of the finished trials that must never change again, by trial."""
         done = [trial for trial in self.trials() if trial.state in FINISHED_TRIAL]
         return {trial.key: (trial.params, trial.state, trial.value, trial.attempts) for trial in done}
 
     def reports(self) -> int:
-        """Return how many reports the ledger has, 0 while there is none."""
+        """Return the number of reports in the ledger; 0 if the ledger does not exist yet."""
         if not (self.root / "sweeps.db").exists():
             return 0
         with sqlite3.connect(f"file:{self.root / 'sweeps.db'}?mode=ro", uri=True, timeout=30) as reader:
             try:
                 return int(reader.execute("SELECT count(*) FROM report").fetchone()[0])
             except sqlite3.OperationalError:
-                return 0  # the tables are being made
+                return 0  # the tables do not exist yet
 
     def outcome(self) -> dict[str, Any]:
-        """Return of each trial what chance and the seed alone decide: parameters, curve, value."""
+        """Return the reproducible part of each trial: parameters, seed, value, best step and curve."""
         curves: dict[str, list[Any]] = {}
         for report in self.ledger.reports(self.id):
             kept = {name: value for name, value in report.metrics.items() if not MEASURED.search(name)}
@@ -105,43 +105,43 @@ class Site(Commands):
         }
 
     def repeated(self) -> dict[str, int]:
-        """Return by trial how many intervals its workers ran once more, from what they logged."""
-        found = {}
+        """Return the number of repeated intervals of each trial, counted from the workers' logs."""
+        repeats = {}
         for trial in self.trials():
             log = self.root / "logs" / self.id / f"{trial.key}.log"
             steps = re.findall(r": step (\d+):", log.read_text()) if log.exists() else []
-            found[trial.key] = len(steps) - len(set(steps))
-        return found
+            repeats[trial.key] = len(steps) - len(set(steps))
+        return repeats
 
     def check(self) -> str:
-        """Return what `check` finds, or nothing."""
+        """Return the problems that `check` reports, or an empty string."""
         code, output = finish(self.start("check", self.id), PATIENCE)
         return "" if code == 0 else f"check: {output.strip()[:300]}"
 
     def left_running(self) -> int:
-        """Return how many processes are left when the time to leave is over."""
+        """Return the number of processes that are still running after the grace period."""
         return len(self.wait_until_gone())
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:
-    """Wait until a condition holds; False if a process ends before."""
+    """Wait until a condition holds. Return False if the process ends first."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if process is not None and process.poll() is not None:
             return False
-        assert time.monotonic() < deadline, f"nothing happened for {PATIENCE:g} s"
+        assert time.monotonic() < deadline, f"the condition did not hold within {PATIENCE:g} s"
         time.sleep(0.05)
     return True
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End a driver as the kernel does it, without a word."""
+    """Kill a driver with SIGKILL."""
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 
 
 def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]]:
-    """Return MLflow's runs (status by name; a name that is there twice is marked) and points, counted."""
+    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point."""
     statuses: dict[str, str] = {}
     with sqlite3.connect(f"file:{root / 'mlflow.db'}?mode=ro", uri=True, timeout=30) as reader:
         for name, status in reader.execute("SELECT name, status FROM runs"):
@@ -151,20 +151,19 @@ def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]
 
 
 def disagreement(site: Site) -> str:
-    """Compare every point of MLflow with the ledger; return what differs, or nothing."""
+    """Compare every point in MLflow with the ledger; return the differences, or an empty string."""
     statuses, points = mlflow(site.root)
     wanted: set[tuple[str, str, int]] = set()
     for report in site.ledger.reports(site.id):
         run = f"{int(report.trial_key.rpartition('-')[2]):04d}"
-        told = (
-            name for name in report.metrics if not name.startswith("seconds/")
-        )  # those stay in the ledger
-        wanted |= {(run, name, report.step) for name in told}
+        # Durations are not sent to MLflow.
+        delivered = (name for name in report.metrics if not name.startswith("seconds/"))
+        wanted |= {(run, name, report.step) for name in delivered}
     curves = {name for _, name, _ in wanted}
     missing = wanted - points.keys()
     strange = {point for point in points.keys() - wanted if point[1] in curves}
     twice = [point for point, count in points.items() if count > 1]
     unended = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
-    found = {"points missing": missing, "points of nothing": strange, "points twice": twice}
-    found |= {"runs not ended, or doubled": unended}
-    return ", ".join(f"{len(which)} {what}" for what, which in found.items() if which)
+    differences = {"points missing": missing, "points of no report": strange, "points twice": twice}
+    differences |= {"runs not ended, or duplicated": unended}
+    return ", ".join(f"{len(items)} {what}" for what, items in differences.items() if items)

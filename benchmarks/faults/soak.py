@@ -1,4 +1,4 @@
-"""R25: a long sweep and a fault every twenty seconds."""
+"""R25: a long sweep with a fault every twenty seconds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TRIALS = 200
 ENDED = (0, 3)
 LOOK_EVERY = 5.0
 SETTLED_AFTER = 60.0
-"""Seconds after which a driver has imported all that it needs."""
+"""Seconds after which a driver has imported all its modules."""
 
 
 def soak(dose: Dose) -> list[Row]:
-    """Run 200 trials under kills of workers and of the driver and interruptions, then let them finish."""
+    """Run 200 trials while killing workers and killing or interrupting the driver, then let them finish."""
     site = Site(dose.folder, "soak")
-    # As many steps as keep two processors busy for the whole time, between the faults.
+    # Enough steps to keep two processors busy between the faults until the soak ends.
     site.write(trials=TRIALS, steps=9 * round(dose.soak), scheduler="{asha: {reduction: 2, grace: 0.25}}")
     tally, chance, growth = Tally(), random.Random(25), _Growth()
     driver, began, faults = site.drive(), time.monotonic(), {"worker": 0, "kill": 0, "SIGTERM": 0}
@@ -44,16 +44,16 @@ def soak(dose: Dose) -> list[Row]:
             faults[fault] += _do(site, driver, fault, chance)
             next_fault = time.monotonic() + EVERY
         if time.monotonic() - began > dose.soak + 4 * PATIENCE:
-            tally.expect(False, "it never ended")
+            tally.expect(False, "the sweep did not end in time")
             kill(driver)
             break
     finish(driver)
     states = site.ledger.states(site.id)
     tally.expect(sum(states.values()) == TRIALS and set(states) <= {"COMPLETE", "PRUNED"}, f"{states}")
-    tally.expect(not (found := site.check()), found)
-    tally.expect(not (found := disagreement(site)), found)
-    tally.expect(not (left := site.left_running()), f"{left} processes left")
-    first, last = growth.of_the_longest()
+    tally.expect(not (problems := site.check()), problems)
+    tally.expect(not (differences := disagreement(site)), differences)
+    tally.expect(not (left := site.left_running()), f"{left} processes still running")
+    first, last = growth.longest_observed()
     tally.expect(last.memory < 1.1 * first.memory, "memory grew")
     tally.expect(last.handles < 1.1 * first.handles, "handles grew")
     seen = f"{time.monotonic() - began:.0f} s, faults {faults}, {states}; "
@@ -64,11 +64,12 @@ def soak(dose: Dose) -> list[Row]:
 
 
 def _faults(elapsed: float, dose: Dose) -> tuple[str, ...]:
-    """Return what may happen now: the driver of the second half is left alive, so that its growth is seen."""
+    """Return the faults to choose from; in the second half the driver is spared, to measure its growth."""
     return ("worker", "worker", "kill", "SIGTERM") if elapsed < dose.soak / 2 else ("worker",)
 
 
 def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Random) -> int:
+    """Inject a fault; return 1, or 0 if no worker could be killed."""
     if fault == "worker":
         if tired(site):
             return 0
@@ -83,7 +84,7 @@ def _do(site: Site, driver: subprocess.Popen[str], fault: str, chance: random.Ra
 
 
 class _Held(NamedTuple):
-    """What a driver holds: age in seconds, memory in bytes, number of handles."""
+    """Resources of a driver: age in seconds, memory in bytes, number of open handles."""
 
     age: float
     memory: int
@@ -91,7 +92,7 @@ class _Held(NamedTuple):
 
 
 class _Growth:
-    """What each driver held, first and last, between its beginning and the end of its last trial."""
+    """First and last sample of each driver's resources, until its last trial ends."""
 
     def __init__(self) -> None:
         self._first: dict[int, _Held] = {}
@@ -99,14 +100,14 @@ class _Growth:
         self._looked_at = float("-inf")
 
     def look(self, driver: subprocess.Popen[str], site: Site) -> None:
-        """Note what a driver holds now, once it has begun; what it draws up at the end is not asked for."""
+        """Sample a driver's resources, unless it is starting up or writing its final report."""
         if time.monotonic() - self._looked_at < LOOK_EVERY:
             return
         self._looked_at = time.monotonic()
         try:
             process = psutil.Process(driver.pid)
             age = time.time() - process.create_time()
-            # One that has just ended holds nothing, and is still seen.
+            # A driver that has just exited is still listed, as a zombie without memory.
             if age > SETTLED_AFTER and process.status() != psutil.STATUS_ZOMBIE and not _over(site):
                 now = _Held(age, process.memory_info().rss, process.num_fds())
                 self._first.setdefault(driver.pid, now)
@@ -114,13 +115,13 @@ class _Growth:
         except psutil.Error:
             return
 
-    def of_the_longest(self) -> tuple[_Held, _Held]:
-        """Return what the driver that lived longest held, first and last."""
-        assert self._last, f"no driver trained for {SETTLED_AFTER:g} s, so none could be seen to grow"
-        pid = max(self._last, key=lambda each: self._last[each].age - self._first[each].age)
+    def longest_observed(self) -> tuple[_Held, _Held]:
+        """Return the first and last sample of the driver that was observed longest."""
+        assert self._last, f"no driver ran longer than {SETTLED_AFTER:g} s, so growth could not be measured"
+        pid = max(self._last, key=lambda pid: self._last[pid].age - self._first[pid].age)
         return self._first[pid], self._last[pid]
 
 
 def _over(site: Site) -> bool:
-    """Tell whether every trial has ended."""
+    """Return True if every trial has ended."""
     return sum(site.ledger.states(site.id).get(state, 0) for state in FINISHED_TRIAL) == TRIALS

@@ -1,4 +1,4 @@
-"""R9-R11: a ledger that is locked, a server that is killed, a disk that is full."""
+"""R9-R11: a locked ledger, a killed database server, a full disk."""
 
 from __future__ import annotations
 
@@ -34,15 +34,22 @@ def locked_database(dose: Dose) -> list[Row]:
     _complete(site, tally, code, output)
     seen = f"code {code}; {during} reports during the lock, {site.reports()} in the end"
     return [
-        tally.row(f"ledger locked for {LOCKED_SECONDS:g} s", "no error, no lost write, nothing failed", seen)
+        tally.row(f"ledger locked for {LOCKED_SECONDS:g} s", "no error, no lost write, no failed trial", seen)
     ]
 
 
 def restarted_server(dose: Dose) -> list[Row]:
-    """Kill the PostgreSQL server of the ledger in the middle, and start it again."""
+    """Kill the ledger's PostgreSQL server in the middle of a sweep, and start it again."""
     programs, user = postgres.binaries(), postgres.unprivileged_user()
     if programs is None or user is None:
-        return [Row("PostgreSQL killed", "no lost commit, 0 trials failed", "not run: no server here", True)]
+        return [
+            Row(
+                "PostgreSQL killed",
+                "no lost commit, 0 trials failed",
+                "not run: PostgreSQL is not installed",
+                True,
+            )
+        ]
     server, tally = postgres.Server(programs, user), Tally()
     try:
         url = server.empty_database()
@@ -54,36 +61,38 @@ def restarted_server(dose: Dose) -> list[Row]:
         time.sleep(AWAY_SECONDS)
         server.start()
         code, output = finish(driver, 900)
-        tally.expect(code == 0, f"left {code}: {output[-300:]}")
+        tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
         (sweep,) = ledger.sweeps()
         states, reports = ledger.states(sweep.id), ledger.reports(sweep.id)
         tally.expect(states == {"COMPLETE": 8}, f"{states}")
-        tally.expect(len({(each.trial_key, each.step) for each in reports}) == 32, f"{len(reports)} reports")
+        tally.expect(
+            len({(report.trial_key, report.step) for report in reports}) == 32, f"{len(reports)} reports"
+        )
         code, output = finish(site.start("check", sweep.id, SWEEP_LEDGER=url), 900)
         tally.expect(code == 0, f"check: {output[:300]}")
-        seen = f"away for {AWAY_SECONDS:g} s and more; {states}, {len(reports)} reports"
+        seen = f"unreachable for at least {AWAY_SECONDS:g} s; {states}, {len(reports)} reports"
     finally:
         server.remove()
     return [tally.row("PostgreSQL killed and started again", "no lost commit, 0 trials failed", seen)]
 
 
 def full_disk(dose: Dose) -> list[Row]:
-    """Fill the disk that everything is written to, then make room."""
+    """Fill the disk that the sweep writes to, then free the space."""
     site, tally = Site(dose.folder, "disk").write(trials=6), Tally()
     site.root.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", site.root], check=False
     ).returncode:
         return [
-            Row("disk full, then freed", "paused, then complete", "not run: nothing can be mounted", True)
+            Row("disk full, then freed", "paused, then complete", "not run: mounting is not permitted", True)
         ]
     try:
         driver = site.drive()
         until(lambda: site.reports() >= 4, driver)
         _fill(site)
         code, output = finish(driver, 900)
-        tally.expect(code == 4, f"left {code}: {output[-300:]}")
-        tally.expect("Traceback" not in output, f"a traceback: {output}")
+        tally.expect(code == 4, f"exit code {code}: {output[-300:]}")
+        tally.expect("Traceback" not in output, f"a traceback was printed: {output}")
         before = site.settled()
         (site.root / "filler").unlink()
         code, output = site.finished()
@@ -112,8 +121,8 @@ def _fill(site: Site) -> None:
 
 
 def _complete(site: Site, tally: Tally, code: int, output: str) -> None:
-    tally.expect(code == 0, f"left {code}: {output[-300:]}")
+    tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
     failed = [trial.key for trial in site.trials() if trial.state == "FAILED"]
     tally.expect(not failed, f"{len(failed)} trials failed")
-    tally.expect(not (found := site.check()), found)
-    tally.expect(not (found := disagreement(site)), found)
+    tally.expect(not (problems := site.check()), problems)
+    tally.expect(not (differences := disagreement(site)), differences)

@@ -1,4 +1,4 @@
-"""What was done, what had to hold, what was seen."""
+"""The table of fault scenarios: the fault, the requirement, and the observation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Row:
     """One line of the table.
 
     Attributes:
-        fault: what was done.
-        must: what had to hold.
-        seen: what was seen, with figures.
-        holds: whether it did.
-        plain: what the plain stack did under such a fault, where that was measured.
+        fault: the injected fault.
+        must: the requirement.
+        seen: the observation, with figures.
+        holds: whether the requirement was met.
+        plain: what the plain stack did under the same kind of fault, if it was measured.
     """
 
     fault: str
@@ -28,15 +28,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Dose:
-    """How much of a fault a scenario does.
+    """The size of the faults that the scenarios inject.
 
     Attributes:
-        folder: where the scenario may write.
-        kills: how many processes are killed, a kind.
-        cases: how many files are damaged.
-        writes: how many writes are made to fail, one a case.
-        outage: seconds that a server or a lock is away.
-        soak: seconds of the soak.
+        folder: folder that the scenario may write to.
+        kills: number of processes to kill, for each kind of process.
+        cases: number of files to damage.
+        writes: number of writes to make fail, one per case.
+        outage: duration of each server outage, in seconds.
+        soak: duration of the soak test, in seconds.
     """
 
     folder: Path
@@ -52,22 +52,22 @@ Scenario = Callable[[Dose], list[Row]]
 
 @dataclass
 class Tally:
-    """Counts what went wrong, in words, until a row is made of it."""
+    """Collects descriptions of failed expectations, and builds a row from them."""
 
     wrong: list[str] = field(default_factory=list)
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Note what is wrong unless it holds."""
+        """Record the message `otherwise` unless `holds` is true."""
         if not holds:
             self.wrong.append(otherwise)
 
     def row(self, fault: str, must: str, seen: str, plain: str = "") -> Row:
-        """Return the line, with what was wrong at its end."""
+        """Return the row; `seen` ends with the failed expectations."""
         return Row(fault, must, "; ".join([seen, *self.wrong]), not self.wrong, plain)
 
 
 def markdown(rows: list[Row]) -> str:
-    """Return the table."""
+    """Return the rows as a Markdown table."""
     lines = ["| fault | must hold | seen | holds | plain stack |", "|---|---|---|---|---|"]
     return "\n".join([*lines, *map(_line, rows)])
 

@@ -1,4 +1,4 @@
-"""R8: an MLflow server that is killed, overloaded, silent, or gone for good."""
+"""R8: an MLflow server that is killed, overloaded, silent, or permanently unreachable."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestrator.tracking.mlflow_sink import connect
 from tests.end_to_end.commands import finish
 from tests.orchestrator.tracking.proxy import Mode, Proxy
 
-MUST = "0 trials failed; after its return every point exactly once, as in the ledger"
+MUST = "0 trials failed; once it is back, every point exactly once, as in the ledger"
 
 
 def unreliable_server(dose: Dose) -> list[Row]:
-    """Take the server of a running sweep away in three ways, the first by a kill."""
+    """Make the server of a running sweep unavailable in three ways: killed, 503, no answer."""
     site, tally, proxy = Site(dose.folder, "mlflow").write(steps=200_000, trials=2), Tally(), Proxy()
     server = _Server(site, proxy)
     try:
@@ -28,20 +28,22 @@ def unreliable_server(dose: Dose) -> list[Row]:
             "--tracking-patience", "600", MLFLOW_TRACKING_URI=f"http://127.0.0.1:{proxy.port}"
         )
         until(lambda: site.reports() >= 4, driver)
-        told = [_outage(site, proxy, server, mode, dose.outage) for mode in ("hang up", "503", "swallow")]
-        tally.expect(finish(site.start("stop", site.id))[0] == 0, "it could not be stopped")
+        reports_meanwhile = [
+            _outage(site, proxy, server, mode, dose.outage) for mode in ("hang up", "503", "swallow")
+        ]
+        tally.expect(finish(site.start("stop", site.id))[0] == 0, "the sweep could not be stopped")
         code, output = finish(driver, 1200)
-        tally.expect(code == 4, f"left {code}: {output[-300:]}")
+        tally.expect(code == 4, f"exit code {code}: {output[-300:]}")
         waiting = site.ledger.backlog(site.id)
-        tally.expect(waiting == 0, f"{waiting} records never arrived")
+        tally.expect(waiting == 0, f"{waiting} records were not delivered")
         failed = [trial for trial in site.trials() if trial.state == "FAILED"]
         tally.expect(not failed, f"{len(failed)} trials failed")
-        found = disagreement(site)
-        tally.expect("points" not in found, found)
+        differences = disagreement(site)
+        tally.expect("points" not in differences, differences)
     finally:
         server.stop()
         proxy.close()
-    seen = f"reports meanwhile: {', '.join(told)}; {waiting} records left to deliver"
+    seen = f"reports meanwhile: {', '.join(reports_meanwhile)}; {waiting} records left to deliver"
     return [tally.row(f"MLflow killed, 503, black hole, {dose.outage:g} s each", MUST, seen, plain.NO_MLFLOW)]
 
 
@@ -60,7 +62,7 @@ def _outage(site: Site, proxy: Proxy, server: _Server, mode: Mode, seconds: floa
 
 
 class _Server:
-    """MLflow behind the proxy, on the database that the site would use itself."""
+    """An MLflow server behind the proxy, on the database that the site uses by default."""
 
     def __init__(self, site: Site, proxy: Proxy) -> None:
         site.root.mkdir()
@@ -75,7 +77,7 @@ class _Server:
         self.start()
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         self._process = subprocess.Popen(
             self._command,
             env=environment(),
@@ -86,12 +88,12 @@ class _Server:
         until(self._answers)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the server without a clean shutdown."""
         self._process.kill()
         ui.stop(self._process)
 
     def stop(self) -> None:
-        """End it and all that it started."""
+        """Stop the server and its child processes."""
         ui.stop(self._process)
 
     def _answers(self) -> bool:
@@ -100,16 +102,16 @@ class _Server:
 
 
 def no_server(dose: Dose) -> list[Row]:
-    """Name a server that is not there at all."""
+    """Configure a tracking server that does not exist."""
     site, tally = Site(dose.folder, "mlflow-gone").write(trials=4), Tally()
     gone = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     code, output = site.finished("--tracking-patience", "5", **gone)
-    tally.expect(code == 0, f"left {code}: {output[-300:]}")
+    tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
     waiting = site.ledger.backlog(site.id)
-    tally.expect(f"{waiting} records wait for MLflow" in output, "the backlog was not said")
+    tally.expect(f"{waiting} records wait for MLflow" in output, "the backlog was not reported")
     code, output = site.finished()
-    tally.expect(code == 0, f"then left {code}: {output[-300:]}")
-    tally.expect(not (found := disagreement(site)), found)
-    must = "the sweep completes and says what waits; the same command delivers it later, once"
-    seen = f"complete, {waiting} records said to wait, all delivered by the next run"
+    tally.expect(code == 0, f"second run: exit code {code}: {output[-300:]}")
+    tally.expect(not (differences := disagreement(site)), differences)
+    must = "the sweep completes and reports the backlog; the same command delivers it later, once"
+    seen = f"complete, {waiting} records reported as waiting, all delivered by the next run"
     return [tally.row("MLflow gone for good, then another", must, seen)]

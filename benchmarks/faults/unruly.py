@@ -1,4 +1,4 @@
-"""A layer that fails on request, which the service finds like the layer of any installed package."""
+"""A layer that fails on request; the service discovers it like the layer of any installed package."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unruly(LDS):
         options={
             "mischief": Option(
                 "none",
-                "What goes wrong.",
+                "The kind of failure.",
                 choices=("none", "nothing", "raise", "nan", "hang", "memory", "exit"),
             )
         },
@@ -35,7 +35,7 @@ class Unruly(LDS):
         super().__init__(*sizes, **options)
         self.mischief = mischief
         if mischief == "raise":
-            raise RuntimeError("a mistake in the code of a layer")
+            raise RuntimeError("a bug in a layer")
         if mischief == "hang":
             time.sleep(100_000)
         if mischief == "memory":
@@ -44,12 +44,12 @@ class Unruly(LDS):
             os._exit(1)
 
     def skip(self, u: Array) -> Array:
-        """Return what an LDS does, or NaN."""
+        """Return the skip term of an LDS, or NaN."""
         return super().skip(u) * (np.nan if self.mischief == "nan" else 1)
 
 
 def _take_all_memory() -> None:
-    """Meet a limit of this process's own: the machine may be shared."""
+    """Allocate until this process reaches its own address-space limit: the machine may be shared."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + SPARE, before[1]))
     taken: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""R3, R4: processes and nodes that die under a trial."""
+"""R3, R4: worker processes and nodes that die while they run a trial."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 
 SETTLES = 3.0
-"""Seconds after which a node that has begun owns its sockets."""
+"""Seconds after its start until a node has bound its sockets."""
 MANY = 200
-"""Reports after which a kill must have been noticed, if a trial was hit by it."""
+"""Number of reports within which a kill must be noticed, if it hit a trial."""
 SPARED_AFTER = 2
-"""A trial may lose a worker three times; no trial is hurt more often than this."""
+"""Maximum number of workers to kill per trial; a trial survives the loss of three."""
 RESUMED = 10.0
-"""Seconds from a worker's death to its trial's next report (R3)."""
+"""Allowed seconds from the death of a worker to the next report of its trial (R3)."""
 RESCHEDULED = 30.0
-"""Seconds from a node's death being known to its trial's next report (R4)."""
+"""Allowed seconds from noticing the death of a node to the next report of its trial (R4)."""
 
 
 class Wait(NamedTuple):
-    """Seconds until a trial that was hit reported again.
+    """Seconds until an affected trial reported again.
 
     Attributes:
         from_kill: since the process was killed.
-        from_loss: since the ledger knew of it.
+        from_loss: since the loss was recorded in the ledger.
     """
 
     from_kill: float
@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
 
 def killed_workers(dose: Dose) -> list[Row]:
-    """Kill the process of a trial again and again."""
+    """Kill the worker processes of trials repeatedly."""
     site = Site(dose.folder, "workers").write(trials=2 * dose.kills, steps=4000)
     driver, chance, tally = site.drive(), random.Random(3), Tally()
     waits: list[Wait] = []
@@ -51,27 +51,30 @@ def killed_workers(dose: Dose) -> list[Row]:
         pass
     killed = len(waits)
     code, output = finish(driver, 2 * PATIENCE)
-    tally.expect(code == 0, f"left {code}: {output[-300:]}")
+    tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
     attempts = site.ledger.attempts(site.id)
-    lost = Counter(each.cause for each in attempts if each.cause)
+    lost = Counter(attempt.cause for attempt in attempts if attempt.cause)
     tally.expect(set(lost) <= {"worker lost"}, f"causes {dict(lost)}")
-    tally.expect(len(attempts) == len(site.trials()) + lost.total(), "siblings were started again too")
-    again, losses = site.repeated(), Counter(each.trial_key for each in attempts if each.cause)
+    tally.expect(
+        len(attempts) == len(site.trials()) + lost.total(), "attempts of other trials were restarted too"
+    )
+    losses = Counter(attempt.trial_key for attempt in attempts if attempt.cause)
+    again = site.repeated()
     tally.expect(all(again[key] <= losses[key] for key in again), f"repeated {again}")
-    tally.expect(not (found := site.check()), found)
-    tally.expect(not (found := disagreement(site)), found)
-    tally.expect(not (left := site.left_running()), f"{left} processes left")
+    tally.expect(not (problems := site.check()), problems)
+    tally.expect(not (differences := disagreement(site)), differences)
+    tally.expect(not (left := site.left_running()), f"{left} processes still running")
     seen = f"{killed} kills, {lost['worker lost']} attempts lost; "
-    from_kill = [each.from_kill for each in waits]
-    tally.expect(max(from_kill, default=0.0) <= RESUMED, "too late")
+    from_kill = [wait.from_kill for wait in waits]
+    tally.expect(max(from_kill, default=0.0) <= RESUMED, "the trial reported too late")
     seen += f"the trial reported again after {_spread(from_kill)} s; "
     seen += f"{sum(again.values())} intervals repeated"
-    must = "resumed within 10 s of a quiet machine, <= 1 interval repeated a kill, siblings undisturbed"
+    must = "resumed within 10 s on a quiet machine, <= 1 interval repeated per kill, other trials undisturbed"
     return [tally.row(f"{killed} workers killed", must, seen)]
 
 
 def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, waits: list[Wait]) -> bool:
-    """Kill one worker that trains, and wait for its trial's next attempt; False once the sweep has ended."""
+    """Kill one training worker and wait for its trial to recover. Return False if the sweep has ended."""
     wanted = site.reports() + chance.choice((1, 2, 3))
     if not until(lambda: site.reports() >= wanted and not tired(site), driver):
         return False
@@ -84,7 +87,7 @@ def _kill_one(site: Site, driver: subprocess.Popen[str], chance: random.Random, 
 def _recovered(
     site: Site, driver: subprocess.Popen[str], cause: str, harm: Callable[[], None], waits: list[Wait]
 ) -> bool:
-    """Harm a trial, and note how long it took until it reported again; False once the sweep has ended."""
+    """Inject a fault and record the time until the trial reports again. Return False if the sweep ended."""
     before, began = _lost(site, cause), time.monotonic()
     much_later = site.reports() + MANY
     harm()
@@ -92,40 +95,41 @@ def _recovered(
         return False
     hit = _lost(site, cause) - before
     if not hit:
-        return True  # its trial had just ended
+        return True  # the trial ended before the fault
     known = time.monotonic()
-    if not until(lambda: all(_goes_on(site, *each) for each in hit), driver):
+    if not until(lambda: all(_goes_on(site, *attempt) for attempt in hit), driver):
         return False
     waits.append(Wait(time.monotonic() - began, time.monotonic() - known))
     return True
 
 
 def _lost(site: Site, cause: str) -> set[tuple[str, int]]:
-    """Return trial and number of the attempts that were lost by a cause."""
+    """Return the trial key and number of each attempt that was lost for a cause."""
     attempts = site.ledger.attempts(site.id)
-    return {(each.trial_key, each.number) for each in attempts if each.cause == cause}
+    return {(attempt.trial_key, attempt.number) for attempt in attempts if attempt.cause == cause}
 
 
 def _goes_on(site: Site, key: str, number: int) -> bool:
-    """Tell whether a trial has reported in a later attempt."""
-    return any(int(each.attempt_id.rpartition(".")[2]) > number for each in site.ledger.reports(key))
+    """Return True if a trial has reported in a later attempt."""
+    return any(int(report.attempt_id.rpartition(".")[2]) > number for report in site.ledger.reports(key))
 
 
 def tired(site: Site) -> bool:
-    """Tell whether a running trial has lost as many workers as it may without being given up."""
-    lost = Counter(each.trial_key for each in site.ledger.attempts(site.id) if each.cause == "worker lost")
+    """Return True if an unfinished trial must not lose another worker, or it might fail."""
+    attempts = site.ledger.attempts(site.id)
+    lost = Counter(attempt.trial_key for attempt in attempts if attempt.cause == "worker lost")
     running = {trial.key for trial in site.trials() if trial.state in ("RUNNING", "WAITING")}
     return any(lost[key] >= SPARED_AFTER for key in running)
 
 
 def _spread(seconds: list[float]) -> str:
-    """Return the median and the longest, such as `6.3 (at most 8.1)`."""
+    """Return the median and the maximum, such as `6.3 (at most 8.1)`."""
     ordered = sorted(seconds) or [float("nan")]
     return f"{ordered[len(ordered) // 2]:.1f} (at most {ordered[-1]:.1f})"
 
 
 def killed_nodes(dose: Dose) -> list[Row]:
-    """Kill raylets of a cluster of three, and start another for each."""
+    """Kill raylets of a three-node cluster, and start a replacement for each."""
     site, tally = Site(dose.folder, "nodes").write(trials=8, steps=14_000), Tally()
     cluster = _Cluster(site)
     waits: list[Wait] = []
@@ -139,27 +143,27 @@ def killed_nodes(dose: Dose) -> list[Row]:
             if not _recovered(site, driver, "node lost", lambda: cluster.lose_node(chance), waits):
                 break
         code, output = finish(driver, 2 * PATIENCE)
-        tally.expect(code == 0, f"left {code}: {output[-300:]}")
+        tally.expect(code == 0, f"exit code {code}: {output[-300:]}")
         tally.expect("raylet" not in output, "Ray's own log was printed")
-        lost = Counter(each.cause for each in site.ledger.attempts(site.id) if each.cause)
+        lost = Counter(attempt.cause for attempt in site.ledger.attempts(site.id) if attempt.cause)
         tally.expect(set(lost) <= {"node lost"}, f"causes {dict(lost)}")
         failed = [trial.key for trial in site.trials() if trial.state != "COMPLETE"]
         tally.expect(not failed, f"{len(failed)} trials not complete")
-        tally.expect(not (found := site.check()), found)
-        tally.expect(not (found := disagreement(site)), found)
+        tally.expect(not (problems := site.check()), problems)
+        tally.expect(not (differences := disagreement(site)), differences)
     finally:
         cluster.end()
     seen = f"{len(waits)} raylets killed, attempts lost: {dict(lost)}; "
-    known = [each.from_loss for each in waits]
-    tally.expect(max(known, default=0.0) <= RESCHEDULED, "too late")
-    seen += f"the trial reported again {_spread(known)} s after its loss was known, "
-    seen += f"{_spread([each.from_kill for each in waits])} s after the kill"
-    must = "reports again within 30 s of the loss being known; not charged to the trial, siblings undisturbed"
+    from_loss = [wait.from_loss for wait in waits]
+    tally.expect(max(from_loss, default=0.0) <= RESCHEDULED, "the trial reported too late")
+    seen += f"the trial reported again {_spread(from_loss)} s after its loss was noticed, "
+    seen += f"{_spread([wait.from_kill for wait in waits])} s after the kill"
+    must = "reports again within 30 s after the loss is noticed; not charged to the trial, others undisturbed"
     return [tally.row("raylets killed, three on one machine", must, seen)]
 
 
 class _Cluster:
-    """A head that runs no trial and two nodes of one processor, each a raylet of its own."""
+    """A Ray cluster: a head that runs no trials and two nodes with one processor, a raylet for each."""
 
     def __init__(self, site: Site) -> None:
         site.root.mkdir()
@@ -183,10 +187,12 @@ class _Cluster:
             self._join()
 
     def lose_node(self, chance: random.Random) -> None:
-        """Kill the raylet of a node that runs trials, and let another one join."""
+        """Kill the raylet of a node that runs trials, and start another node."""
         node = self._nodes.pop(chance.randrange(len(self._nodes)))
         raylets = [
-            each for each in psutil.Process(node.pid).children(recursive=True) if each.name() == "raylet"
+            process
+            for process in psutil.Process(node.pid).children(recursive=True)
+            if process.name() == "raylet"
         ]
         for raylet in raylets:
             raylet.kill()
@@ -194,15 +200,16 @@ class _Cluster:
         self._join()
 
     def end(self) -> None:
-        """Kill all of it."""
+        """Kill all processes of the cluster."""
         for process in self._site.alive():
             if process.pid != os.getpid():
                 process.kill()
 
     def _join(self) -> None:
-        """Let a node join, and wait for it: two that join at once take the same sockets, and both die."""
+        """Start a node and wait until it has joined: two that start at once take the same sockets and die."""
         node = self._start(f"--address={self.address}", "--num-cpus=1")
-        until(lambda: "raylet" in {each.name() for each in psutil.Process(node.pid).children(recursive=True)})
+        processes = psutil.Process(node.pid)
+        until(lambda: "raylet" in {process.name() for process in processes.children(recursive=True)})
         time.sleep(SETTLES)
         assert node.poll() is None, "a node did not join"
         self._nodes.append(node)
@@ -218,5 +225,7 @@ class _Cluster:
         )
 
     def _answers(self) -> bool:
-        asked = [str(Path(sys.executable).with_name("ray")), "status", "--address", self.address]
-        return subprocess.run(asked, env=self._environment, capture_output=True, check=False).returncode == 0
+        command = [str(Path(sys.executable).with_name("ray")), "status", "--address", self.address]
+        return (
+            subprocess.run(command, env=self._environment, capture_output=True, check=False).returncode == 0
+        )

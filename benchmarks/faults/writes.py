@@ -1,4 +1,4 @@
-"""R13: the n-th write fails, and every one after it: what is on disk then is the old state or the new one."""
+"""R13: the n-th write and all later ones fail; afterwards the disk holds the old or the new state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERRORS = (errno.ENOSPC, errno.EIO)
 
 
 def failing_writes(dose: Dose) -> list[Row]:
-    """Save and report in processes whose n-th write fails, for every n; look at what is left."""
+    """Save and report in processes whose n-th write fails, for every n; then check what was stored."""
     folder = dose.folder / "writes"
     folder.mkdir()
     command = [sys.executable, "-m", "benchmarks.faults.writes", str(folder), str(dose.writes)]
@@ -38,25 +38,25 @@ def failing_writes(dose: Dose) -> list[Row]:
     ran = subprocess.run(command, env=environment, check=False, stdout=subprocess.PIPE, text=True)
     tally = Tally()
     if ran.returncode:
-        tally.expect(False, f"the process left {ran.returncode}")
-        return [tally.row("the n-th write fails", "it runs", ran.stdout[-300:])]
+        tally.expect(False, f"the process exited with {ran.returncode}")
+        return [tally.row("the n-th write fails", "the cases run", ran.stdout[-300:])]
     cases = json.loads(ran.stdout.splitlines()[-1])
     torn = [case for case in cases if case["torn"]]
     tally.expect(not torn, f"{len(torn)} torn: {torn[:2]}")
     reached = sum(case["failed"] for case in cases)
-    behind = sum(case["answered"] > case["kept"] for case in cases)
-    tally.expect(not behind, f"{behind} lost what had been answered")
+    behind = sum(case["acknowledged"] > case["kept"] for case in cases)
+    tally.expect(not behind, f"{behind} lost acknowledged reports")
     kept = sorted({case["kept"] for case in cases})
     seen = f"{len(cases)} cases, {reached} cut short, {kept[0]} to {kept[-1]} of {STEPS} reports kept; "
-    seen += f"{len(torn)} torn, {behind} behind what was answered"
-    must = "old or new, never torn; nothing lost that was answered"
+    seen += f"{len(torn)} torn, {behind} behind what was acknowledged"
+    must = "old or new, never torn; nothing lost that was acknowledged"
     return [
         tally.row(f"the n-th write fails, n = 1..{dose.writes}, full disk and I/O error by turns", must, seen)
     ]
 
 
 def main(folder: Path, writes: int) -> None:
-    """Try every n in a child of its own, forked so that the imports are paid for once."""
+    """Try every n in a forked child process, so that the modules are imported only once."""
     begun = folder / "begun"
     _begin(begun)
     cases = [_case(shutil.copytree(begun, folder / f"{n:03d}"), n) for n in range(1, writes + 1)]
@@ -67,17 +67,17 @@ def _case(folder: Path, n: int) -> dict[str, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        answered = _work(folder, n, writing)
-        os._exit(0 if answered == STEPS else 1)
+        acknowledged = _work(folder, n, writing)
+        os._exit(0 if acknowledged == STEPS else 1)
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        answered = len(told.read())
+    with os.fdopen(reading, "rb") as acknowledgements:
+        acknowledged = len(acknowledgements.read())
     failed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
-    return {"n": n, "answered": answered, "failed": failed, **_found(folder)}
+    return {"n": n, "acknowledged": acknowledged, "failed": failed, **_read_by_a_child(folder)}
 
 
 def _begin(folder: Path) -> None:
-    """Make a ledger with a trial, and close it: SQLite's connections do not pass to a child."""
+    """Create a ledger with a trial and close it: SQLite connections must not be carried across a fork."""
     ledger = Ledger.open(_url(folder))
     ledger.create_sweep(sweep_record(id=SWEEP))
     write = writer(ledger, SWEEP)
@@ -86,20 +86,20 @@ def _begin(folder: Path) -> None:
     ledger.close()
 
 
-def _work(folder: Path, n: int, told: int) -> int:
-    """Report step after step, each with a checkpoint; say each that was answered, until something fails."""
-    answered = 0
+def _work(folder: Path, n: int, acknowledgements: int) -> int:
+    """Report steps with checkpoints until a write fails; write a byte per acknowledged report to a pipe."""
+    acknowledged = 0
     try:
         ledger = Ledger.open(_url(folder))
         write = writer(ledger, SWEEP)
         ctypes.CDLL(None).fail_from(ctypes.c_long(n), ERRORS[n % 2])
         for step in range(1, STEPS + 1):
             _report(write, folder, step)
-            os.write(told, b".")
-            answered = step
-    except Exception:  # noqa: BLE001 - whatever a failing disk makes of it
-        return answered
-    return answered
+            os.write(acknowledgements, b".")
+            acknowledged = step
+    except Exception:  # noqa: BLE001 - a failing disk may raise anything
+        return acknowledged
+    return acknowledged
 
 
 def _report(write: SweepWriter, folder: Path, step: int) -> None:
@@ -109,16 +109,16 @@ def _report(write: SweepWriter, folder: Path, step: int) -> None:
     write.record_report(f"{KEY}.1", step, {"val/accuracy": step / STEPS}, [row])
 
 
-def _found(folder: Path) -> dict[str, Any]:
-    """Read everything as the next driver does, in a process whose disk is sound again."""
+def _read_by_a_child(folder: Path) -> dict[str, Any]:
+    """Read everything as the next driver does, in a child process whose disk does not fail."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.close(reading)
         os.write(writing, json.dumps(_read(folder)).encode())
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        answer: dict[str, Any] = json.loads(told.read() or b'{"torn": "no answer", "kept": 0}')
+    with os.fdopen(reading, "rb") as pipe:
+        answer: dict[str, Any] = json.loads(pipe.read() or b'{"torn": "no answer", "kept": 0}')
     os.wait()
     return answer
 
@@ -133,9 +133,9 @@ def _read(folder: Path) -> dict[str, Any]:
         )
         for row in ledger.checkpoints(KEY):
             arrays, facts = checkpoint.load(Path(row.path), row.digest)
-            assert arrays["weights"][0] == facts["step"] == row.step, "another checkpoint"
+            assert arrays["weights"][0] == facts["step"] == row.step, "the checkpoint of another step"
         return {"torn": "", "kept": len(reports)}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         return {"torn": f"{type(error).__name__}: {error}"[:200], "kept": 0}
 
 

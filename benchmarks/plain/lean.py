@@ -1,4 +1,4 @@
-"""The leanest loop: one process, `study.optimize`, one jitted step, MLflow.
+"""The simplest loop: one process, `study.optimize`, one jitted step, MLflow.
 
 python -m benchmarks.plain.lean TRIALS DATA.npz FOLDER
 """

@@ -16,7 +16,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """Train one trial in a process of its own."""
+    """Train one trial in its own process."""
     from benchmarks.plain.training import save, train
 
     def report(step: int, metrics: dict[str, float], state: Any) -> None:

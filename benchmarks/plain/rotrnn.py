@@ -1,6 +1,6 @@
-"""The small RotRNN as a user would write it from the paper: the recurrence in its printed form.
+"""The small RotRNN as a user would implement it from the paper: the recurrence in its printed form.
 
-gamma and theta are carried through an associative scan, and a rotation is taken at each of its levels.
+The associative scan carries gamma and theta, and computes a rotation at each of its levels.
 Source: RotRNN, section 3.3 and appendix B.
 """
 

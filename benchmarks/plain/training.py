@@ -1,4 +1,4 @@
-"""The training loop of a user: NumPy batches, one jitted step, an archive of arrays as checkpoint."""
+"""A user's training loop: NumPy batches, one jitted step, and checkpoints as archives of arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECURRENT = {"theta", "gamma_log", "M", "B"}
 
 @partial(jax.jit, static_argnums=0)
 def train_step(graph: Any, params: Any, rest: Any, moments: Any, step: Any, rates: Any, batch: Any) -> Any:
-    """Take one step; the rates are arguments, so that one program serves every trial of a process."""
+    """Take one step; learning rates are arguments, so that all trials of a process share one program."""
 
     def loss(params: Any) -> Any:
         model = nnx.merge(graph, nnx.State(params), nnx.State(rest))
@@ -52,7 +52,7 @@ def evaluate_step(graph: Any, params: Any, rest: Any, batch: Any) -> Any:
 
 
 def train(params: dict[str, float], seed: int, data: Path, report: Report) -> None:
-    """Train one trial; report after every interval."""
+    """Train one trial and report after every interval."""
     arrays = np.load(data)
     graph, *parts = nnx.split(Model(params["gamma_min"], 0.999, rngs=nnx.Rngs(seed)), nnx.Param, ...)
     weights, rest = map(nnx.to_pure_dict, parts)
