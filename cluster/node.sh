@@ -1,17 +1,17 @@
 # shellcheck shell=sh
-# What every shell on a node of a cluster has; the set-up commands let ~/.bashrc read it.
+# The environment of every shell on a cluster node; the set-up commands make ~/.bashrc source this file.
 export PATH="$HOME/sweeps/.venv/bin:$PATH"
-# Nobody joins, submits or looks without the token that was brought to every node.
+# Joining, submitting and reading require the token, which is copied to every node.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/sweeps/mlruns/ray-token"
-# With several machines, what each of them must reach (docs/cluster.md); a password stands in ~/.pgpass, mode 0600.
+# With several machines, the stores that all of them must reach (docs/cluster.md). Passwords go in ~/.pgpass, mode 0600.
 # export SWEEP_LEDGER=postgresql://sweep@127.0.0.1:5432/sweeps MLFLOW_TRACKING_URI=http://127.0.0.1:5000
 # export SWEEP_CHECKPOINTS=s3://bucket/sweeps
-# The head drives; a driver joins the Ray that is there and starts none.
+# The driver runs on the head, and joins the running Ray cluster instead of starting its own.
 export RAY_ADDRESS=127.0.0.1:6379
 # A worker without a GPU share must not see every GPU of its node.
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
-# Ray's figures for Prometheus would be told to whoever asks, on every network, without the token.
+# Turn Ray's Prometheus metrics off: Ray would serve them to anyone, on every network, without the token.
 export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
-# A network that is silent for less than a minute loses no node; Ray's own 10 s close the connections of its trials.
+# Keep a node through a network outage of up to a minute; Ray's default of 10 s closes the connections of its trials.
 export RAY_grpc_keepalive_timeout_ms=60000
 export RAY_USAGE_STATS_ENABLED=0

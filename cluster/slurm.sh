@@ -1,10 +1,10 @@
 #!/bin/bash
-# A sweep under Slurm: a head and its workers on the nodes of one job, gone with it.
+# A sweep under Slurm: a head and its workers on the nodes of one job, which end with the job.
 #
 #     python -m orchestrator.sweep cluster token
 #     sbatch cluster/slurm.sh search_spaces/retrieval.yaml
 #
-# Taken off its nodes or out of time, the job is put in the queue again and goes on where it stopped.
+# When the job is preempted or reaches its time limit, it is requeued and resumes the sweep.
 
 # ---------------------------------------------------------------- fill in
 #SBATCH --job-name=sweep
@@ -15,8 +15,8 @@
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --signal=B:TERM@120             # two minutes before the end every trial is saved
-# The ledger's password stands in ~/.pgpass, mode 0600. The folder of the checkpoints is one that every node has.
+#SBATCH --signal=B:TERM@120             # two minutes before the time limit, every trial is saved
+# The ledger's password goes in ~/.pgpass, mode 0600. The checkpoint folder must be on a disk that all nodes share.
 export SWEEP_LEDGER=postgresql://sweep@FILL-IN/sweeps
 export MLFLOW_TRACKING_URI=http://FILL-IN:5000
 export SWEEP_CHECKPOINTS=file:///FILL-IN/sweeps
@@ -27,13 +27,13 @@ cd "${SLURM_SUBMIT_DIR:?must run under sbatch}"
 export PATH="$PWD/.venv/bin:$PATH"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$PWD/mlruns/ray-token"
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1 RAY_USAGE_STATS_ENABLED=0
-# Ray's figures for Prometheus would be told to whoever asks, without the token.
+# Turn Ray's Prometheus metrics off: Ray would serve them to anyone, without the token.
 export RAY_enable_metrics_collection=0 AUTOSCALER_METRIC_PORT=-1 DASHBOARD_METRIC_PORT=-1
-# A network that is silent for less than a minute loses no node; Ray's own 10 s close the connections of its trials.
+# Keep a node through a network outage of up to a minute; Ray's default of 10 s closes the connections of its trials.
 export RAY_grpc_keepalive_timeout_ms=60000
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | cut -d ' ' -f 1)
-port=$((20000 + SLURM_JOB_ID % 10000))  # another job may share the node
+port=$((20000 + SLURM_JOB_ID % 10000))  # one per job, since another job may share the node
 
 srun --nodes=1 --ntasks=1 -w "$head" ray start --head --block \
   --node-ip-address="$address" --port="$port" --include-dashboard=false &
@@ -43,14 +43,14 @@ if ((SLURM_JOB_NUM_NODES > 1)); then
 fi
 
 export RAY_ADDRESS="$address:$port"
-# Slurm has started the job again, not a person: a sweep that `stop` has ended stays ended.
+# After a restart by Slurm, a sweep that was ended by `stop` stays ended.
 if ((${SLURM_RESTART_COUNT:-0} > 0)); then export SWEEP_UNLESS_STOPPED=1; fi
 python -m orchestrator.sweep "$@" &
 sweep=$!
 trap 'kill -TERM $sweep' TERM
 code=0
 wait $sweep || code=$?
-# A signal ends the waiting, not the sweep: it saves its trials first.
+# A signal interrupts `wait`, but the sweep is still saving its trials: wait for it again.
 while kill -0 $sweep 2>/dev/null; do code=0; wait $sweep || code=$?; done
 if ((code == 4)); then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Beside a node's Ray on a spot machine: when the cloud says that it takes the machine, its trials are saved.
-# AWS says so two minutes before, Google Cloud thirty seconds.
+# Runs on every spot machine: when the cloud announces that it will take the machine away, save its trials.
+# AWS gives two minutes' notice, Google Cloud thirty seconds.
 metadata=http://169.254.169.254
 while sleep 5; do
   token=$(curl -sf -m 2 -X PUT -H "X-aws-ec2-metadata-token-ttl-seconds: 60" $metadata/latest/api/token)

@@ -1,11 +1,11 @@
 #!/bin/bash
-# `make up` and `make down`: PostgreSQL and an MLflow server with users, for a small group, on this machine alone.
+# `make up` and `make down`: PostgreSQL and an MLflow server with user accounts, for a small group, on this machine.
 #
-#     cluster/stores.sh up       # prints what a sweep needs to know; started again, it finds what it had
+#     cluster/stores.sh up       # prints the variables that a sweep needs; keeps existing data
 #     cluster/stores.sh down
 #
-# Other machines reach them by an SSH tunnel, ssh -L 5000:127.0.0.1:5000 -L 5432:127.0.0.1:5432 HOST. Passwords are
-# made once, each in a file that only its owner reads. cluster/compose.yaml does the same in containers.
+# Other machines reach them through an SSH tunnel, ssh -L 5000:127.0.0.1:5000 -L 5432:127.0.0.1:5432 HOST. Passwords are
+# created once, each in a file that only its owner can read. cluster/compose.yaml does the same in containers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 077
