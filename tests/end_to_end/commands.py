@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -34,11 +34,13 @@ class Commands:
         folder: where everything is written.
         shared: data and compilations, the same for every test of a session.
         mark: value of an environment variable that every descendant inherits, whatever session it is in.
+        processes: every command that was started.
     """
 
     folder: Path
     shared: Path
     mark: str
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -58,7 +60,7 @@ class Commands:
             "JAX_COMPILATION_CACHE_DIR": str(self.shared / "compilations"),
             "SWEEP_TEST_MARK": self.mark,
         }
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.sweep", *arguments],
             cwd=ROOT,
             env={**os.environ, **own, **environment},
@@ -67,6 +69,8 @@ class Commands:
             text=True,
             start_new_session=True,
         )
+        self.processes.append(process)
+        return process
 
     def run(self, *arguments: str, timeout: float = 280, **environment: str) -> tuple[int, str]:
         """Run a command to its end; return its exit code and all it printed."""

@@ -28,6 +28,8 @@ def commands(tmp_path: Path, shared_folder: Path) -> Iterator[Commands]:
     described = [" ".join(process.cmdline())[:120] for process in left]
     for process in left:
         process.kill()
+    for command in started.processes:
+        command.communicate()
     assert not left, f"left running after {LEAVE_SECONDS:g} s: {described}"
 
 
