@@ -142,16 +142,19 @@ class DeclaredRegistry(Registry[Entry], Generic[Entry, Settings]):
         return value
 
 
-def subclass_of(base: str) -> Callable[[object], Any]:
-    """Return an `accept` that admits subclasses of a class, given as "module:Class".
+def subclass_of(*bases: str) -> Callable[[object], Any]:
+    """Return an `accept` that admits subclasses of any of some classes, each given as "module:Class".
 
-    The base class is imported with the first entry: a registry of JAX modules does not import JAX itself.
+    A subclass must define every abstract method. The bases are imported with the first entry: a registry of
+    JAX modules does not import JAX itself.
     """
 
     def accept(entry: object) -> Any:
-        expected = EntryPoint("base", base, "").load()
+        expected = tuple(EntryPoint("base", base, "").load() for base in bases)
         if not (isinstance(entry, type) and issubclass(entry, expected)):
-            raise TypeError(f"it must be a subclass of {base.replace(':', '.')}")
+            raise TypeError(f"it must be a subclass of {' or '.join(bases).replace(':', '.')}")
+        if missing := sorted(getattr(entry, "__abstractmethods__", ())):
+            raise TypeError(f"it must define {', '.join(missing)}")
         return entry
 
     return accept

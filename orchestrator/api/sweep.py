@@ -268,6 +268,7 @@ class Sweep:
         tracking_patience: float = TRACKING_SECONDS,
         wait: float | None = None,
         unless_stopped: bool = False,
+        retry_failed: bool = False,
     ) -> Exit:
         """Run the sweep, or resume it where it stopped; return when it has ended.
 
@@ -288,48 +289,42 @@ class Sweep:
                 a cluster.
             unless_stopped: return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
                 a start by a batch system. Without it the call goes on with a stopped sweep.
+            retry_failed: run the failed trials once more, each from its last checkpoint.
 
         Returns:
             COMPLETE, SOME_FAILED, or RESUMABLE if the sweep was interrupted and the next call goes on.
 
         Raises:
-            BadInput: the sweep cannot run here, or its file has changed since its unfinished sweep began.
+            BadInput: the sweep cannot run here, its file has changed since its unfinished sweep began, or no
+                trial has failed that `retry_failed` could retry.
             BadData: the data set cannot be read.
             Busy: another process drives the sweep.
             Damaged: the ledger is damaged beyond its backup.
             NoCluster: the cluster does not answer.
         """
-        return self._drive(observer or Observer(), (), deadline, tracking_patience, wait, unless_stopped)
-
-    def retry_failed(
-        self,
-        observer: Observer | None = None,
-        *,
-        deadline: float = DEADLINE_SECONDS,
-        tracking_patience: float = TRACKING_SECONDS,
-        wait: float | None = None,
-        unless_stopped: bool = False,
-    ) -> Exit:
-        """Run the failed trials once more, each from its last checkpoint; otherwise like `run`.
-
-        Args:
-            observer: as in `run`.
-            deadline: as in `run`.
-            tracking_patience: as in `run`.
-            wait: as in `run`.
-            unless_stopped: as in `run`.
-
-        Raises:
-            BadInput: no trial has failed, or as `run`.
-            BadData: as `run`.
-            Busy: as `run`.
-            Damaged: as `run`.
-            NoCluster: as `run`.
-        """
-        failed = self.failed()
-        if not failed:
+        failed = self.failed() if retry_failed else ()
+        if retry_failed and not failed:
             raise BadInput(self.id, "must have failed trials to retry", "none", "`show` shows a trial.")
-        return self._drive(observer or Observer(), failed, deadline, tracking_patience, wait, unless_stopped)
+        screen = observer or Observer()
+        hardware = self.admit()
+        if profile := self.specification.profile:
+            why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
+            screen.say(f"Profile `{profile}` ({why}): smaller than the paper's; `--profile full` insists.")
+        known = self._is_known()
+        run = Run(
+            self.workspace.paths,
+            self.workspace.data,
+            hardware,
+            self.id if known else None,
+            self._request.new and not known,
+            failed,
+            deadline=deadline,
+            tracking_patience=tracking_patience,
+            wait=preflight.node_wait(wait),
+            unless_stopped=unless_stopped,
+        )
+        self.id, code = drive(self.specification, run, screen)
+        return code
 
     def failed(self) -> tuple[str, ...]:
         """Return the keys of the failed trials, confirmations included.
@@ -461,35 +456,6 @@ class Sweep:
         """
         with self.workspace.ledger() as ledger:
             return self._results().export_tensorboard(ledger, Path(folder))
-
-    def _drive(
-        self,
-        observer: Observer,
-        reopen: tuple[str, ...],
-        deadline: float,
-        tracking_patience: float,
-        wait: float | None,
-        unless_stopped: bool,
-    ) -> Exit:
-        hardware = self.admit()
-        if profile := self.specification.profile:
-            why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
-            observer.say(f"Profile `{profile}` ({why}): smaller than the paper's; `--profile full` insists.")
-        known = self._is_known()
-        run = Run(
-            self.workspace.paths,
-            self.workspace.data,
-            hardware,
-            self.id if known else None,
-            self._request.new and not known,
-            reopen,
-            deadline=deadline,
-            tracking_patience=tracking_patience,
-            wait=preflight.node_wait(wait),
-            unless_stopped=unless_stopped,
-        )
-        self.id, code = drive(self.specification, run, observer)
-        return code
 
     def _results(self) -> Results:
         from orchestrator.api.results import Results  # Plotly, Optuna and pandas take seconds to import

@@ -158,7 +158,7 @@ def run(
         root=options.root,
         data=options.data,
     )
-    return _run(_extended(sweep, extend), options, Sweep.run)
+    return _run(_extended(sweep, extend), options)
 
 
 @with_run_options
@@ -170,7 +170,7 @@ def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int
         sweep resume retrieval --extend trials=128
     """
     selected = Sweep.find(sweep, root=options.root, data=options.data)
-    return _run(_extended(selected, extend), options, Sweep.run)
+    return _run(_extended(selected, extend), options)
 
 
 @with_run_options
@@ -181,7 +181,7 @@ def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
 
         sweep retry-failed retrieval
     """
-    return _run(Sweep.find(sweep, root=options.root, data=options.data), options, Sweep.retry_failed)
+    return _run(Sweep.find(sweep, root=options.root, data=options.data), options, retry=True)
 
 
 def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
@@ -239,18 +239,18 @@ def validate(
         print_line(line)
 
 
-def _run(sweep: Sweep, options: RunOptions, how: Callable[..., Exit]) -> int:
+def _run(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
     if options.detach:
         return _run_detached(sweep)
     display = Display(Console(soft_wrap=True), sweep.specification.metric, options.quiet)
     notifier = Notifier(options.notify, display.say) if options.notify is not None else None
-    code = how(
-        sweep,
+    code = sweep.run(
         Notified(display, notifier, display.metric) if notifier else display,
         deadline=options.deadline,
         tracking_patience=options.tracking_patience,
         wait=options.wait,
         unless_stopped=options.unless_stopped,
+        retry_failed=retry,
     )
     if notifier:
         ended = {"event": "ended", "sweep": sweep.id, "exit": int(code), "result": code.name.lower()}

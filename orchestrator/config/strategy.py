@@ -30,7 +30,7 @@ SAMPLERS: DeclaredRegistry[Any, SamplerSettings] = DeclaredRegistry(
         "nsgaii": "orchestrator.study.samplers:Nsgaii",
     },
     "orchestrator.samplers",
-    subclass_of("orchestrator.study.samplers:SamplerAdapter"),
+    subclass_of("orchestrator.study.samplers:SamplerAdapter", "orchestrator.study.samplers:GridAdapter"),
     declared=SamplerSettings,
     vocabulary=declarations,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 from zlib import crc32
@@ -22,7 +23,7 @@ from orchestrator.schedule.keyed import KeyedScheduler, TrialReports
 from orchestrator.session.population import Population
 
 
-class SchedulerAdapter:
+class SchedulerAdapter(ABC):
     """Builds a scheduler of Ray Tune from the options of a search-space file.
 
     Attributes:
@@ -33,9 +34,9 @@ class SchedulerAdapter:
     settings: ClassVar[SchedulerSettings]
 
     @staticmethod
+    @abstractmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler; its time attribute is `step`."""
-        raise NotImplementedError
 
 
 class Asha(SchedulerAdapter):

@@ -8,7 +8,8 @@
 - The attributes in which CMA-ES keeps its state between generations. Optuna pickles that state, and unpickles
   whatever the attributes hold. Nothing pickled is ever read from disk here: a state that this process has
   pickled becomes plain JSON before it is stored, and is pickled again when a study is rebuilt. A stored
-  attribute that Optuna would unpickle is refused.
+  attribute that Optuna would unpickle is refused. The state of this process is read by an unpickler that
+  knows optimizers and arrays alone.
 
 `tests/orchestrator/study/test_optuna_private.py` fails when one of these changes.
 """
@@ -16,6 +17,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import pickle
 import re
 from collections.abc import Container, Mapping
@@ -36,6 +38,15 @@ _PIECE = re.compile(r"(?:cma|cmawm):optimizer:(\d+)")
 _STORED = "optimizer"
 _CLASSES = ("CMA", "CMAwM")
 _DTYPES = ("float64", "int64", "bool")
+_PICKLED = {
+    ("cmaes._cma", "CMA"),
+    ("cmaes._cmawm", "CMAwM"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+}
+"""What the pickled state of an optimizer refers to."""
 
 
 class WindowedStorage(InMemoryStorage):
@@ -94,13 +105,27 @@ class StoredStudy:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
+class _Unpickler(pickle.Unpickler):
+    """Loads optimizers and NumPy's arrays, and imports nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PICKLED:
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of an optimizer's state")
+        return super().find_class(module, name)
+
+
 def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's attributes, which this process has just written, with any optimizer as plain JSON."""
+    """Return a trial's attributes, which this process has just written, with any optimizer as plain JSON.
+
+    Raises:
+        UnpicklingError: the pickled optimizer refers to anything but optimizers and arrays.
+    """
     pieces = {int(match[1]): name for name in attributes if (match := _PIECE.fullmatch(name))}
     plain = {name: value for name, value in attributes.items() if name not in pieces.values()}
     if pieces:
         pickled = bytes.fromhex("".join(attributes[pieces[index]] for index in sorted(pieces)))
-        plain[_STORED] = {"key": pieces[0].rpartition(":")[0], "state": _encode(pickle.loads(pickled))}
+        optimizer = _Unpickler(io.BytesIO(pickled)).load()
+        plain[_STORED] = {"key": pieces[0].rpartition(":")[0], "state": _encode(optimizer)}
     return plain
 
 

@@ -7,6 +7,7 @@ depend on the trials alone, not on how long this process has run.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -51,7 +52,7 @@ class Draw:
     stops_early: bool
 
 
-class SamplerAdapter:
+class SamplerAdapter(ABC):
     """Builds a sampler of Optuna from the options of a search-space file.
 
     Attributes:
@@ -65,15 +66,25 @@ class SamplerAdapter:
     history: ClassVar[int | None] = None
     joint: ClassVar[tuple[type[BaseDistribution], ...]] = (BaseDistribution,)
 
-    @classmethod
-    def grid(cls, sweep: SweepConfig) -> Grid | None:
-        """Return every assignment in the order to try, or None for a sampler that draws."""
-        return None
+    @staticmethod
+    @abstractmethod
+    def build(draw: Draw) -> BaseSampler:
+        """Return Optuna's sampler for one trial."""
+
+
+class GridAdapter(ABC):
+    """Lists every assignment before the first trial, instead of drawing one at a time.
+
+    Attributes:
+        settings: as in `SamplerAdapter`.
+    """
+
+    settings: ClassVar[SamplerSettings]
 
     @staticmethod
-    def build(draw: Draw) -> BaseSampler:
-        """Return Optuna's sampler for one trial; not called for a sampler with a grid."""
-        raise NotImplementedError
+    @abstractmethod
+    def grid(sweep: SweepConfig) -> Grid:
+        """Return every assignment in the order to try."""
 
 
 class Tpe(SamplerAdapter):
@@ -246,13 +257,13 @@ class Random(SamplerAdapter):
         return RandomSampler(seed=draw.seed)
 
 
-class EveryCombination(SamplerAdapter):
+class EveryCombination(GridAdapter):
     """Every combination once, in an order that the seed decides."""
 
     settings = SamplerSettings(summary="Every combination once.", several_objectives=True, finite=True)
 
-    @classmethod
-    def grid(cls, sweep: SweepConfig) -> Grid | None:
+    @staticmethod
+    def grid(sweep: SweepConfig) -> Grid:
         """Return every combination; the published one, which is trial 0, is left out."""
         return Grid.of(sweep.search, sweep.sampler.seed, sweep.published_params())
 
@@ -332,7 +343,7 @@ class KnownSpace(BaseSampler):
 
 
 def build(sweep: SweepConfig, number: int) -> BaseSampler:
-    """Return the sampler of a sweep for trial `number`."""
+    """Return the sampler of a sweep for trial `number`; the sweep must not have a grid."""
     adapter: type[SamplerAdapter] = SAMPLERS[sweep.sampler.name]
     conditional = any(distribution.when for distribution in sweep.search.values())
     draw = Draw(
@@ -352,5 +363,5 @@ def _joint(sweep: SweepConfig, adapter: type[SamplerAdapter]) -> Space:
     if not sweep.sampler.options.get("multivariate", True):
         return {}
     distributions = converted(sweep.search)
-    names = sorted(name for name, each in distributions.items() if isinstance(each, adapter.joint))
+    names = sorted(name for name, kind in distributions.items() if isinstance(kind, adapter.joint))
     return {name: distributions[name] for name in names if not distributions[name].single()}

@@ -58,9 +58,9 @@ class Study:
         self._sweep = sweep
         self._distributions = space.converted(sweep.search)
         self._published = sweep.published_params()
-        adapter: type[samplers.SamplerAdapter] = SAMPLERS[sweep.sampler.name]
-        self._grid = adapter.grid(sweep)
-        self._window = Window(adapter.history)
+        adapter: type[samplers.SamplerAdapter | samplers.GridAdapter] = SAMPLERS[sweep.sampler.name]
+        self._grid = adapter.grid(sweep) if issubclass(adapter, samplers.GridAdapter) else None
+        self._window = Window(adapter.history if issubclass(adapter, samplers.SamplerAdapter) else None)
         storage = WindowedStorage(self._window)
         self._study = optuna.create_study(
             storage=storage,

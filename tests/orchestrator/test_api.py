@@ -174,7 +174,7 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
 def test_only_failed_trials_are_retried(sweep: Sweep) -> None:
     assert sweep.failed() == ()
     with pytest.raises(BadInput, match="must have failed trials to retry"):
-        sweep.retry_failed()
+        sweep.run(retry_failed=True)
 
 
 def test_a_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:

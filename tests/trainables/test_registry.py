@@ -76,6 +76,26 @@ def test_entries_are_imported_when_their_name_is_used(registry: MakeRegistry) ->
         entries["three"]
 
 
+def test_a_class_that_leaves_a_method_out_is_refused(install: Callable[..., None]) -> None:
+    lacking = "from collections.abc import Sized\nclass Fading(Sized):\n    pass\n"
+    install({"lacking.py": lacking}, fading="lacking:Fading")
+    entries = Registry({}, "numbers", subclass_of("collections.abc:Sized"))
+    with pytest.raises(Refusal, match=r"lacking:Fading.*it must define __len__"):
+        entries["fading"]
+
+
+def test_a_subclass_of_either_base_is_accepted(install: Callable[..., None]) -> None:
+    install(
+        {"both.py": "class One(list):\n    pass\nclass Two(dict):\n    pass\n"},
+        one="both:One",
+        two="both:Two",
+    )
+    entries = Registry({}, "numbers", subclass_of("builtins:list", "builtins:dict"))
+    assert [entries[name].__name__ for name in entries] == ["One", "Two"]
+    with pytest.raises(Refusal, match=r"subclass of builtins\.list"):
+        Registry({}, "numbers", subclass_of("builtins:list"))["two"]
+
+
 def test_the_package_of_an_entry_is_known(registry: MakeRegistry) -> None:
     entries = registry({"counted.py": "two = 2"}, two="counted:two")
     assert entries.package("one") is None

@@ -113,6 +113,15 @@ class Evil:
         return (Path.write_text, (Path("pwned"), "pwned"))
 
 
+def test_the_state_of_an_optimizer_may_refer_to_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pickle.UnpicklingError, match="is no part of an optimizer"):
+        to_plain(_written(Evil()))
+    assert not Path("pwned").exists()
+
+
 @pytest.mark.parametrize(
     "name", ["cma:optimizer:0", "sepcma:optimizer:0", "cmawm:optimizer", "cma:optimizer:x"]
 )
