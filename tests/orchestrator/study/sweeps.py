@@ -72,7 +72,7 @@ def objective(params: Mapping[str, Any]) -> float:
 
 @dataclass
 class Run:
-    """Runs a sweep trial by trial, with its records in memory.
+    """A sweep that runs trial by trial, with its records in memory.
 
     Attributes:
         rebuilt: whether the study is rebuilt from the records before each ask and each tell.

@@ -60,8 +60,8 @@ def test_some_samplers_do_not_depend_on_timing(name: str) -> None:
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_another_seed_proposes_other_trials() -> None:
-    """This holds for every sampler that draws."""
+def test_seeds_make_the_difference() -> None:
+    """Another seed gives other trials, with every sampler that draws."""
     for name in ("random", "tpe", "qmc", "nsgaii"):
         assert Run(sweep(name, seed=1)).go(4) != Run(sweep(name, seed=2)).go(4)
 
