@@ -1,4 +1,4 @@
-"""Assignments of tiny trials, for the tests of what runs them."""
+"""Assignments of tiny trials, for the tests of attempts and engines."""
 
 from __future__ import annotations
 

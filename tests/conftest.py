@@ -1,4 +1,4 @@
-"""Settings that hold for every test, and what tests of several folders are given."""
+"""Settings of all tests, and fixtures that tests of several folders use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
-    """Run one server for all tests that want one; its addresses hold a password."""
+    """Yield a PostgreSQL server that all tests share; its addresses hold a password."""
     programs, user = postgres.binaries(), postgres.unprivileged_user()
     if programs is None or user is None:
         pytest.skip("needs PostgreSQL (Debian: postgresql), and an account that may run it")
@@ -31,7 +31,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Give Ray a temporary folder; its sockets' names must be short."""
+    """Yield a temporary folder with a short path, because Ray limits the length of its sockets' names."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     yield folder
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Real data in its published formats, for the tests that want it; they skip where it is not at hand."""
+"""Real data in its published formats; tests that use it are skipped where it is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / "shared" / "data"
 def shared_file(name: str) -> Path:
     """Return the path of a real data file, such as `mnist/train-labels-idx1-ubyte.gz`, or skip the test.
 
-    Looked for in the folder that SWEEP_TEST_DATA names, else in `../shared/data` beside the repository.
+    Its folder is SWEEP_TEST_DATA, or `../shared/data` beside the repository if that is not set.
     """
     path = Path(os.environ.get("SWEEP_TEST_DATA", _BESIDE_THE_REPOSITORY)) / name
     if not path.exists():

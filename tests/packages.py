@@ -1,4 +1,4 @@
-"""Packages laid out in a folder as pip installs them, for the tests of what installed packages add."""
+"""Packages laid out in a folder as pip installs them, for the tests of entry points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server on the loopback, for the tests of what the ledger promises on one."""
+"""A real PostgreSQL server on the loopback interface, for the tests of the ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def binaries() -> Path | None:
 
 
 def unprivileged_user() -> str | None:
-    """Return whom the server may run as: ourselves, or an ordinary account where we are root."""
+    """Return the account that the server runs as: the current one, or an ordinary one instead of root."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -70,7 +70,7 @@ class Server:
                 return
 
     def stop(self) -> None:
-        """End the server as a crash does: at once, and every connection with it."""
+        """End the server and its connections at once, as a crash does."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGQUIT)
         self._process.wait()
@@ -81,7 +81,7 @@ class Server:
         shutil.rmtree(self._folder)
 
     def empty_database(self) -> str:
-        """End every connection, empty the one database there is, and return its URL, the password in it."""
+        """End all connections, empty the only database, and return its URL, which holds the password."""
         others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute(f"{others} AND backend_type = 'client backend'")
@@ -91,7 +91,7 @@ class Server:
 
     @property
     def socket_url(self) -> str:
-        """Return the database's URL by the socket, which every network of this machine reaches."""
+        """Return the URL of the database's socket, which all network namespaces of this machine reach."""
         return f"postgresql://sweep:{PASSWORD}@/postgres?host={self._folder}&port={self.port}"
 
     @property

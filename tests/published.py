@@ -1,4 +1,4 @@
-"""Small data sets made to the published formats, and small options, for every task of the registry."""
+"""Small generated data sets in the published formats, and small options, for every task."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def imdb(folder: Path, number: int = 12) -> Path:
         for label, rating in (("neg", 2), ("pos", 9)):
             inner = root / split / label
             inner.mkdir(parents=True)
-            for place in range(number):
+            for index in range(number):
                 words = rng.choice(["good", "bad", "film", "<br />", "né"], size=rng.integers(3, 30))
-                text = f"{split} {label} {place} " + " ".join(words)
-                (inner / f"{place}_{rating}.txt").write_text(text, encoding="utf-8")
+                text = f"{split} {label} {index} " + " ".join(words)
+                (inner / f"{index}_{rating}.txt").write_text(text, encoding="utf-8")
     return root
 
 
@@ -80,7 +80,7 @@ def wav(path: Path, samples: np.ndarray, rate: int = RATE, channels: int = 1, wi
 
 
 def speech(folder: Path, speakers: int = 30) -> Path:
-    """Write a tree of two words and the lists that go with it; return its root."""
+    """Write a tree of two words with its lists of the splits; return its root."""
     root, rng = folder / "speech_commands_v0.02", np.random.default_rng(0)
     lists: dict[str, list[str]] = {"validation": [], "test": []}
     for word in ("backward", "bed", "_background_noise_"):
@@ -103,11 +103,11 @@ def pathfinder(folder: Path, side: int = 32, number: int = 20, files: int = 2) -
     for k in range(files):
         (root / "imgs" / str(k)).mkdir(parents=True)
         lines = []
-        for place in range(number):
-            file = f"sample_{place}.png"
+        for index in range(number):
+            file = f"sample_{index}.png"
             pixels = rng.integers(256, size=(side, side), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "imgs" / str(k) / file)
-            lines.append(f"imgs/{k} {file} {place} {place % 2} 1.0 14 4 2 0.5 1 1")
+            lines.append(f"imgs/{k} {file} {index} {index % 2} 1.0 14 4 2 0.5 1 1")
         (root / "metadata" / f"{k}.npy").write_text("\n".join(lines))
     return root
 
@@ -119,4 +119,4 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "smnist": mnist,
     "psmnist": mnist,
 }
-"""Writers of what a task cannot do without; the others have a generator."""
+"""Writers of the files that tasks need, by task; the other tasks generate their data."""

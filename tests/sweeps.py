@@ -1,4 +1,4 @@
-"""A small realistic sweep as records, for the tests of tracking and report; nothing is random."""
+"""The records of a small realistic sweep, for the tests of tracking and report; nothing is random."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def sweep_record(**changes: object) -> SweepRecord:
 
 
 def trial(number: int, state: str = "COMPLETE", **changes: object) -> TrialRecord:
-    """Return trial `number`; a later one is a little better."""
+    """Return trial `number`; later trials are slightly better."""
     steps = {"COMPLETE": STEPS, "PRUNED": 2 * INTERVAL, "FAILED": INTERVAL}.get(state, INTERVAL)
     record = TrialRecord(
         key=f"{SWEEP_ID}-{number}",
@@ -136,11 +136,12 @@ def accuracy(number: int, step: int) -> float:
     return 0.5 + reached * (1 - math.exp(-step / 80))
 
 
-def reports(of: TrialRecord) -> list[ReportRecord]:
-    """Return the curve of a trial, one report an interval, as a worker sends it."""
+def reports(record: TrialRecord) -> list[ReportRecord]:
+    """Return the curve of a trial, one report per interval."""
+    attempt, created_at = f"{record.key}.1", record.created_at
     return [
-        ReportRecord(of.key, step, f"{of.key}.1", _metrics(of.number, step), of.created_at + 0.1 * step)
-        for step in range(INTERVAL, of.step + 1, INTERVAL)
+        ReportRecord(record.key, step, attempt, _metrics(record.number, step), created_at + 0.1 * step)
+        for step in range(INTERVAL, record.step + 1, INTERVAL)
     ]
 
 
@@ -164,58 +165,65 @@ def _metrics(number: int, step: int) -> dict[str, float]:
     }
 
 
-def attempts(of: Sequence[TrialRecord]) -> list[AttemptRecord]:
-    """Return one attempt a trial."""
+def attempts(records: Sequence[TrialRecord]) -> list[AttemptRecord]:
+    """Return one attempt for each trial."""
     state = {"FAILED": "FAILED"}
     return [
         AttemptRecord(
-            f"{each.key}.1",
-            each.key,
+            f"{record.key}.1",
+            record.key,
             1,
-            state.get(each.state, "ENDED"),  # type: ignore[arg-type]
-            each.cause,
+            state.get(record.state, "ENDED"),  # type: ignore[arg-type]
+            record.cause,
             "127.0.0.1",
-            each.created_at,
-            each.finished_at,
+            record.created_at,
+            record.finished_at,
         )
-        for each in of
+        for record in records
     ]
 
 
-def history(of: Sequence[TrialRecord] | None = None, **changes: object) -> History:
+def history(records: Sequence[TrialRecord] | None = None, **changes: object) -> History:
     """Return the history of the sweep; its best complete trial was evaluated on the test split."""
-    members = tuple(of or trials())
-    best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
+    members = tuple(records or trials())
+    best = _best(members)
     return History(
         sweep=sweep_record(**changes),
         trials=members,
-        reports={each.key: reports(each) for each in members},
-        attempts={each.key: attempts([each]) for each in members},
+        reports={record.key: reports(record) for record in members},
+        attempts={record.key: attempts([record]) for record in members},
         checkpoints={
-            each.key: [checkpoint(each, f"checkpoints/{each.key}")] for each in members if each.best_step
+            record.key: [checkpoint(record, f"checkpoints/{record.key}")]
+            for record in members
+            if record.best_step
         },
         evaluations={best.key: [evaluation(best)]},
     )
 
 
-def checkpoint(of: TrialRecord, path: str) -> CheckpointRecord:
+def _best(records: Sequence[TrialRecord]) -> TrialRecord:
+    complete = [record for record in records if record.state == "COMPLETE"]
+    return max(complete, key=lambda record: record.value or 0.0)
+
+
+def checkpoint(record: TrialRecord, path: str) -> CheckpointRecord:
     """Return the best checkpoint of a trial."""
-    assert of.best_step is not None
-    return CheckpointRecord(of.key, of.best_step, "best", path, "beef" * 16, 123_456, {})
+    assert record.best_step is not None
+    return CheckpointRecord(record.key, record.best_step, "best", path, "beef" * 16, 123_456, {})
 
 
-def fill(ledger: Ledger, folder: Path, of: Sequence[TrialRecord] | None = None) -> None:
+def fill(ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = None) -> None:
     """Write the sweep to a ledger as a driver does, without its last state."""
-    members = list(of or trials())
+    members = list(records or trials())
     record = sweep_record(state="RUNNING", finished_at=None)
     ledger.create_sweep(record, events=[events.sweep_started(record, SPECIFICATION)])
     writer = writer_of(ledger)
-    for each in members:
-        run_trial(writer, each, folder)
-    best = max((each for each in members if each.state == "COMPLETE"), key=lambda each: each.value or 0.0)
-    tested = evaluation(best)
-    point = events.metrics(best.key, tested.step, tested.metrics, events.milliseconds(tested.at))
-    writer.add_evaluation(tested, events=[point])
+    for trial_record in members:
+        run_trial(writer, trial_record, folder)
+    best = _best(members)
+    test = evaluation(best)
+    point = events.metrics(best.key, test.step, test.metrics, events.milliseconds(test.at))
+    writer.add_evaluation(test, events=[point])
 
 
 def writer_of(ledger: Ledger) -> SweepWriter:
@@ -223,20 +231,20 @@ def writer_of(ledger: Ledger) -> SweepWriter:
     return examples.writer(ledger, SWEEP_ID)
 
 
-def filled(root: Path, of: Sequence[TrialRecord] | None = None) -> Paths:
+def filled(root: Path, records: Sequence[TrialRecord] | None = None) -> Paths:
     """Create a root whose ledger holds the sweep, with stubs of its checkpoints."""
     paths = Paths(root)
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
-    fill(ledger, paths.checkpoints(SWEEP_ID), of)
+    fill(ledger, paths.checkpoints(SWEEP_ID), records)
     ledger.close()
     return paths
 
 
 def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
-    """Write a trial from its start to its state, with a checkpoint if it has a value."""
-    nothing_yet = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
-    waiting = replace(done, state="WAITING", cause=None, **nothing_yet)
+    """Write a trial from its start to its final state, with a checkpoint if it has a value."""
+    initial = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
+    waiting = replace(done, state="WAITING", cause=None, **initial)
     writer.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
     attempt = writer.start_attempt(waiting.key)
     for row in reports(done):
@@ -256,15 +264,15 @@ def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
     )
 
 
-def _saved(folder: Path, of: TrialRecord) -> str:
-    path = folder / of.key / f"step-{of.best_step:09d}"
+def _saved(folder: Path, record: TrialRecord) -> str:
+    path = folder / record.key / f"step-{record.best_step:09d}"
     path.mkdir(parents=True)
     (path / "manifest.json").write_text("{}")
     return str(path)
 
 
-def evaluation(of: TrialRecord) -> EvaluationRecord:
-    """Return the one evaluation on the test split."""
-    assert of.best_step is not None
-    metrics = {"test/loss": 0.66, "test/accuracy": accuracy(of.number, of.best_step) - 0.011}
-    return EvaluationRecord(of.key, of.best_step, "test", metrics, CREATED + 355.0)
+def evaluation(record: TrialRecord) -> EvaluationRecord:
+    """Return the evaluation of a trial on the test split."""
+    assert record.best_step is not None
+    metrics = {"test/loss": 0.66, "test/accuracy": accuracy(record.number, record.best_step) - 0.011}
+    return EvaluationRecord(record.key, record.best_step, "test", metrics, CREATED + 355.0)

@@ -1,4 +1,4 @@
-"""Imports point one way, without cycles, and each vendor has one door."""
+"""Imports point one way, without cycles, and few modules import a vendor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HIDDEN = {
     "orchestrator/tracking/served.py",
     "orchestrator/training/engine_cache.py",
 }
-"""Modules with an own import inside a function, each because of the vendor that comes with it."""
+"""Modules with an own import inside a function, which keeps a vendor out of some processes."""
 
 WITHOUT_JAX = (
     "trainables/settings.py",
@@ -75,7 +75,7 @@ def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
     for node in tree.body:
         names = list(_imports(node)) if isinstance(node, ast.Import | ast.ImportFrom) else []
         submodules = {name for name in names[1:] if name in modules}
-        # `from package import module` needs the module; the package only if a name of its own is meant.
+        # `from package import module` needs the module; it needs the package only if that defines the name.
         imported |= (
             submodules
             if len(submodules) == len(names) - 1 > 0
@@ -85,7 +85,7 @@ def _own_imports_at_the_top(path: Path, modules: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_vendor_doors(path: Path) -> None:
+def test_imports_of_vendors(path: Path) -> None:
     """Only the named modules import a vendor."""
     relative = str(path.relative_to(ROOT))
     used = {name.split(".")[0] for name in _imports(ast.parse(path.read_text()))}
@@ -113,8 +113,8 @@ def test_science_does_not_know_the_service() -> None:
         )
 
 
-def test_own_imports_stand_at_the_top() -> None:
-    """The modules that import one of ours inside a function are listed, and do so once."""
+def test_own_imports_are_at_the_top() -> None:
+    """The only own imports inside functions are one in each listed module."""
     hidden = [
         str(path.relative_to(ROOT))
         for path in _files()
@@ -128,14 +128,14 @@ def test_own_imports_stand_at_the_top() -> None:
 
 
 def test_a_driver_imports_no_jax() -> None:
-    """Only a process that trains or evaluates does; a driver would take memory of its trials' GPU."""
+    """JAX in a driver would take memory of the GPU that its trials use."""
     code = "import sys; import orchestrator.driver.execution; print({'jax', 'flax'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
 def _table() -> dict[str, set[str]]:
-    """Return which folders each folder of the service imports, as the page of the architecture says."""
+    """Return which folders each folder of the service imports, according to the page of the architecture."""
     rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)
     table: dict[str, set[str]] = {}
     for folder, cell in rows:
@@ -159,12 +159,12 @@ def test_every_folder_has_its_row() -> None:
     assert set(table) == folders
     order = list(table)
     for folder, imported in table.items():
-        assert imported <= set(order[: order.index(folder)]), f"{folder} imports what stands below it"
+        assert imported <= set(order[: order.index(folder)]), f"{folder} imports a folder below it"
 
 
 @pytest.mark.parametrize("folder", _table())
 def test_folders_import_what_their_row_says(folder: str) -> None:
-    """No folder imports another that its row does not name, nor does a row name one in vain."""
+    """A folder imports no others than its row names; except for `driver` and `api`, it imports them all."""
     allowed, imported = _table()[folder], _folders_imported(folder)
     assert imported <= allowed
     assert allowed == imported or folder in {"driver", "api"}
@@ -187,7 +187,7 @@ def test_no_import_cycles() -> None:
         visit(module, ())
 
 
-def test_no_attic_modules() -> None:
-    """No module is named after nothing."""
+def test_no_module_has_a_vague_name() -> None:
+    """No module has a name that does not describe its contents."""
     for path in _files():
         assert path.stem not in {"utils", "helpers", "common", "misc", "manager"}, path

@@ -1,4 +1,4 @@
-"""The package of docs/extending.md is found by its entry points and passes the contract tests."""
+"""The package of docs/extending.md is discovered by its entry points and passes the contract tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def bits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH with the page's package installed."""
+    """Return a folder for PYTHONPATH with the page's package installed."""
     shown = files()
     project = tomllib.loads(shown.pop("pyproject.toml"))["project"]
     shown["bits/__init__.py"] = ""
@@ -33,7 +33,7 @@ def bits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(bits: Path, *words: str) -> str:
-    """Run a Python command beside the installed package; return its output."""
+    """Run a Python command with the installed package on its path; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(bits), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, *words],

@@ -1,4 +1,4 @@
-"""What the README and the site's pages tell a reader to type is there, and what is cheap enough is run."""
+"""The commands that the README and the pages show exist; the cheap ones are run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _verbs(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "command"), sorted(COMMANDS))
-def test_a_shown_command_is_one_that_there_is(page: str, command: str) -> None:
+def test_a_shown_command_exists(page: str, command: str) -> None:
     """Its verb is known, and so is each of its long options."""
     for verb in _verbs(command):
         assert verb in VERBS, f"{page}: {command}"
@@ -74,11 +74,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("verb", RUN)
-def test_what_is_cheap_is_run(root: Path, tmp_path: Path, verb: str) -> None:
-    given = [argument.format(folder=tmp_path) for argument in RUN[verb]]
-    where = [] if verb == "validate" else ["--root", str(root)]
+def test_a_cheap_verb_runs(root: Path, tmp_path: Path, verb: str) -> None:
+    arguments = [argument.format(folder=tmp_path) for argument in RUN[verb]]
+    options = [] if verb == "validate" else ["--root", str(root)]
     # The stored checkpoints are stubs, which `check` finds.
-    assert run_command([verb, *given, *where]) == (1 if verb == "check" else 0), shlex.join([verb, *given])
+    assert run_command([verb, *arguments, *options]) == (1 if verb == "check" else 0), shlex.join(
+        [verb, *arguments]
+    )
 
 
 def test_the_doctests_hold(monkeypatch: pytest.MonkeyPatch) -> None:

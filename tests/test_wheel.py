@@ -62,7 +62,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
 
 
 def test_a_report_is_written_by_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
-    """The migrations of the ledger and the templates of the report are found beside the installed modules."""
+    """The wheel contains the migrations of the ledger and the templates of the report."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", REPORT, str(tmp_path), str(ROOT)],

@@ -1,6 +1,6 @@
-/* Preloaded into a process: the n-th write, flush or renaming of a file fails, and each one after it, as on a
-   disk that is full or broken; and the time of day is shifted. Nothing happens until it is asked for:
-   fail_from(n, errno) arms, and the variable CLOCK_SHIFT_SECONDS shifts. */
+/* Preloaded into a process: makes the n-th write, flush or rename of a file and all later ones fail, as on a
+   full or broken disk, after a call of fail_from(n, errno); and shifts the time of day by the seconds in the
+   environment variable CLOCK_SHIFT_SECONDS. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,8 +25,8 @@ static int fails(void) {
 }
 
 static int on_file(int descriptor) {
-  struct stat found;
-  return left >= 0 && fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode);
+  struct stat status;
+  return left >= 0 && fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -42,8 +42,8 @@ int rename(const char *a, const char *b) { return left >= 0 && fails() ? -1 : RE
 int mkdir(const char *p, mode_t m) { return left >= 0 && fails() ? -1 : REAL(mkdir)(p, m); }
 
 static long shift(void) {
-  const char *told = getenv("CLOCK_SHIFT_SECONDS");
-  return told ? atol(told) : 0;
+  const char *seconds = getenv("CLOCK_SHIFT_SECONDS");
+  return seconds ? atol(seconds) : 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

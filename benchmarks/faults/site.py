@@ -69,6 +69,11 @@ class Site(Commands):
         return finish(self.drive(*options, **environment), PATIENCE)
 
     @property
+    def ledger_file(self) -> Path:
+        """The SQLite file of the ledger."""
+        return self.root / "sweeps.db"
+
+    @property
     def id(self) -> str:
         """The id of the only sweep."""
         (sweep,) = self.ledger.sweeps()
@@ -85,9 +90,9 @@ class Site(Commands):
 
     def reports(self) -> int:
         """Return the number of reports in the ledger; 0 if the ledger does not exist yet."""
-        if not (self.root / "sweeps.db").exists():
+        if not self.ledger_file.exists():
             return 0
-        with sqlite3.connect(f"file:{self.root / 'sweeps.db'}?mode=ro", uri=True, timeout=30) as reader:
+        with sqlite3.connect(f"file:{self.ledger_file}?mode=ro", uri=True, timeout=30) as reader:
             try:
                 return int(reader.execute("SELECT count(*) FROM report").fetchone()[0])
             except sqlite3.OperationalError:

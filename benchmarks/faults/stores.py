@@ -1,4 +1,4 @@
-"""R9-R11: a locked ledger, a killed database server, a full disk."""
+"""R9-R11: a locked ledger, a killed database server, full disks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import sqlite3
 import subprocess
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from benchmarks.faults import plain
 from benchmarks.faults.site import Site, disagreement, until
@@ -17,6 +21,8 @@ from tests.end_to_end.commands import finish
 LOCKED_SECONDS = 25.0
 AWAY_SECONDS = 5.0
 DISK = "24m"
+FILLER = "filler"
+NOT_MOUNTED = "not run: mounting is not permitted"
 
 
 def locked_database(dose: Dose) -> list[Row]:
@@ -77,41 +83,110 @@ def restarted_server(dose: Dose) -> list[Row]:
 
 
 def full_disk(dose: Dose) -> list[Row]:
-    """Fill the disk that the sweep writes to, then free the space."""
-    site, tally = Site(dose.folder, "disk").write(trials=6), Tally()
-    site.root.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", site.root], check=False
-    ).returncode:
-        return [
-            Row("disk full, then freed", "paused, then complete", "not run: mounting is not permitted", True)
-        ]
-    try:
+    """Fill the disk that the workers save checkpoints to, and that of the ledger; then free the space."""
+    return [_full_disk_of_checkpoints(dose), _full_disk_of_the_ledger(dose)]
+
+
+def _full_disk_of_checkpoints(dose: Dose) -> Row:
+    """Fill the disk of the checkpoints until the sweep pauses; its driver then continues by itself."""
+    fault, must = "a worker's disk full (tmpfs), then freed", "PAUSED, none charged, completes by itself"
+    site, tally = Site(dose.folder, "disk-checkpoints").write(trials=6), Tally()
+    with _small_disk(site, site.root / "checkpoints") as disk:
+        if disk is None:
+            return Row(fault, must, NOT_MOUNTED, True)
         driver = site.drive()
         until(lambda: site.reports() >= 4, driver)
-        _fill(site)
+        reason = _reason_of_pause(site, disk, driver)
+        tally.expect(reason.startswith("a disk is full since "), f"paused because: {reason or 'not paused'}")
+        before = site.settled()
+        (disk / FILLER).unlink()
+        code, output = finish(driver, 900)
+        _complete(site, tally, code, output)
+        tally.expect("Traceback" not in output, f"a traceback was printed: {output}")
+        causes = Counter(attempt.cause for attempt in site.ledger.attempts(site.id) if attempt.cause)
+        tally.expect(set(causes) == {"disk full"}, f"causes {dict(causes)}")
+        after = site.settled()
+        tally.expect(before.items() <= after.items(), "a finished trial changed")
+    seen = f"paused: {reason}; {causes['disk full']} attempts lost, none charged; "
+    seen += f"{len(before)} finished trials kept, {len(after)} in the end"
+    return tally.row(fault, must, seen)
+
+
+def _reason_of_pause(site: Site, disk: Path, driver: subprocess.Popen[str]) -> str:
+    """Keep a disk full until the sweep is PAUSED; return the reason, or "" if the driver ends first."""
+    ledger, reasons = site.ledger, list[str]()
+
+    def paused() -> bool:
+        _fill(disk)  # again and again: the driver deletes superseded checkpoints meanwhile
+        reasons.extend(str(sweep.reason) for sweep in ledger.sweeps() if sweep.state == "PAUSED")
+        return bool(reasons)
+
+    until(paused, driver)
+    ledger.close()
+    return reasons[0] if reasons else ""
+
+
+def _full_disk_of_the_ledger(dose: Dose) -> Row:
+    """Fill the disk of the ledger; the driver exits, and the same command resumes the sweep."""
+    fault, must = "the ledger's disk full (tmpfs), then freed", "no torn state, code 4, then complete"
+    site, tally = _SiteWithSeparateLedger(dose.folder, "disk-ledger"), Tally()
+    site.write(trials=6)
+    with _small_disk(site, site.ledger_file.parent) as disk:
+        if disk is None:
+            return Row(fault, must, NOT_MOUNTED, True)
+        driver = site.drive()
+        until(lambda: site.reports() >= 4, driver)
+        _fill(disk)
         code, output = finish(driver, 900)
         tally.expect(code == 4, f"exit code {code}: {output[-300:]}")
+        tally.expect("needs space to write" in output, f"the full disk was not reported: {output[-300:]}")
         tally.expect("Traceback" not in output, f"a traceback was printed: {output}")
+        (disk / FILLER).unlink()
         before = site.settled()
-        (site.root / "filler").unlink()
         code, output = site.finished()
         _complete(site, tally, code, output)
         after = site.settled()
         tally.expect(before.items() <= after.items(), "a finished trial changed")
-        seen = f"paused with code 4; {len(before)} finished trials kept, {len(after)} in the end"
+    seen = f"exited with code 4; {len(before)} finished trials kept, {len(after)} in the end"
+    return tally.row(fault, must, seen, plain.FULL_DISK)
+
+
+class _SiteWithSeparateLedger(Site):
+    """A site whose ledger is not in the folder of its other files."""
+
+    @property
+    def ledger_file(self) -> Path:
+        """The SQLite file of the ledger."""
+        return self.folder / "ledger" / "sweeps.db"
+
+    @property
+    def ledger(self) -> Ledger:
+        """Open the ledger that the commands write."""
+        return Ledger.open(f"sqlite:///{self.ledger_file}")
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command that uses this ledger."""
+        return super().start(*arguments, SWEEP_LEDGER=f"sqlite:///{self.ledger_file}", **environment)
+
+
+@contextmanager
+def _small_disk(site: Site, folder: Path) -> Iterator[Path | None]:
+    """Mount a small disk at a new folder; yield the folder, or None if mounting is not permitted."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False).returncode:
+        yield None
+        return
+    try:
+        yield folder
     finally:
         site.left_running()
-        subprocess.run(["umount", "--lazy", site.root], check=False)
-    return [
-        tally.row(
-            "disk full (tmpfs), then freed", "no torn state, code 4, then complete", seen, plain.FULL_DISK
-        )
-    ]
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def _fill(site: Site) -> None:
-    with (site.root / "filler").open("wb", buffering=0) as file:
+def _fill(disk: Path) -> None:
+    """Write to a disk until not one byte more fits."""
+    with (disk / FILLER).open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             try:
                 while True:

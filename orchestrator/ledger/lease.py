@@ -118,7 +118,7 @@ class Lease:
             try:
                 self._renew()
             except DBAPIError:
-                continue  # the ledger does not answer: nobody else can take the lease there either
+                continue  # while the ledger does not answer, no other driver can take the lease either
         if self._lost and self._on_lost is not None:
             self._on_lost()
 

@@ -127,7 +127,7 @@ def _visible_nvidia(devices: Path) -> int:
 
 def _visible_amd(nodes: Path) -> int:
     ids = [file.read_text().strip() for file in nodes.glob("*/gpu_id")]
-    present = len([each for each in ids if each not in ("", "0")])
+    present = len([gpu_id for gpu_id in ids if gpu_id not in ("", "0")])
     return _visible(_visible(present, "ROCR_VISIBLE_DEVICES"), "HIP_VISIBLE_DEVICES")
 
 

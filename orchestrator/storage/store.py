@@ -199,9 +199,9 @@ def stored(url: str) -> list[Stored]:
     with _reached(url) as (files, root):
         if not files.exists(root):
             return []
-        found = files.find(root, detail=True)
+        infos = files.find(root, detail=True)
         folders: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for path, info in found.items():
+        for path, info in infos.items():
             folder = path.rpartition("/")[0].removeprefix(root).strip("/")
             folders[folder].append((int(info["size"]), _modified(info)))
     now = time.time()

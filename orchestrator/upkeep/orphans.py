@@ -58,9 +58,9 @@ def stored_garbage(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]
     url = f"{paths.store.rstrip('/')}/{ledger.id}/{sweep_id}"
     known = {f"{row.trial_key}/{Path(row.path).name}" for row in ledger.checkpoints(sweep_id)}
     return [
-        Garbage(found.url, "a checkpoint in the store that no trial refers to", found.bytes)
-        for found in store.stored(url)
-        if found.url.removeprefix(f"{url}/") not in known and found.age > YOUNG_SECONDS
+        Garbage(checkpoint.url, "a checkpoint in the store that no trial refers to", checkpoint.bytes)
+        for checkpoint in store.stored(url)
+        if checkpoint.url.removeprefix(f"{url}/") not in known and checkpoint.age > YOUNG_SECONDS
     ]
 
 

@@ -1,4 +1,4 @@
-"""The scenarios that need no Ray, in small doses; `make test-faults` does all of them in full."""
+"""The fault scenarios that need no Ray, with few faults; `make test-faults` runs all of them in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.faults.table import Dose, Row, Tally, markdown
 from benchmarks.faults.writes import failing_writes
 
 
-def test_any_damage_is_named_or_without_effect(tmp_path: Path) -> None:
+def test_any_damage_is_reported_or_without_effect(tmp_path: Path) -> None:
     (row,) = damaged_files(Dose(tmp_path, cases=8))
     assert row.holds, row.seen
 
@@ -24,7 +24,7 @@ def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
     assert "40 cases, 40 cut short" in row.seen
 
 
-def test_what_does_not_hold_is_told() -> None:
+def test_a_row_lists_the_failed_expectations() -> None:
     tally = Tally()
     tally.expect(True, "not this")
     tally.expect(False, "two points missing")

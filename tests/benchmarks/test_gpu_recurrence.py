@@ -1,4 +1,4 @@
-"""The GPU's benchmark of the recurrence stands ready: its dry run runs anywhere, and all forms agree."""
+"""The dry run of the recurrence's GPU benchmark runs on any machine, and all algorithms agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_dry_run_prints_its_table() -> None:
-    """One command measures every form at both lengths, needs none of the service, and finds no difference."""
+    """One command measures every algorithm at both lengths without the service, and finds no difference."""
     code = (
         "import sys, runpy; sys.argv = ['gpu_recurrence', '--dry-run', '--rounds', '1'];"
         "runpy.run_module('benchmarks.gpu_recurrence', run_name='__main__');"

@@ -1,4 +1,4 @@
-"""The baseline of the measurements computes what our layer computes."""
+"""The printed form of RotRNN, the baseline of the measurements, equals the layer `RotRNN`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.trainables.layers.cases import apart, sequence
 from trainables.layers.rotrnn import RotRNN
 
 
-def test_equals_our_layer() -> None:
+def test_equals_the_layer() -> None:
     """The same parameters give the same outputs, the same norms of states and the same gradients."""
-    u, towards = sequence(11), sequence(11, seed=2)
-    found = []
-    for form in (RotRNN, PrintedRotRNN):
-        graph, parameters = nnx.split(form(4, 16, heads=2, rngs=nnx.Rngs(0)))
+    u, cotangents = sequence(11), sequence(11, seed=2)
+    results = []
+    for layer in (RotRNN, PrintedRotRNN):
+        graph, parameters = nnx.split(layer(4, 16, heads=2, rngs=nnx.Rngs(0)))
 
         @jax.jit
         def graded(parameters: Any, graph: Any = graph) -> Any:
             def loss(parameters: Any) -> tuple[Array, tuple[Array, Array]]:
                 outputs, states = nnx.merge(graph, parameters).run(u)
-                return jnp.vdot(outputs, towards), (outputs, jnp.linalg.norm(states, axis=1))
+                return jnp.vdot(outputs, cotangents), (outputs, jnp.linalg.norm(states, axis=1))
 
             return jax.grad(loss, has_aux=True)(parameters)
 
-        found.append(jax.tree.leaves(graded(parameters)))
-    for ours, printed in zip(*found, strict=True):
-        assert apart(printed, ours) < 1e-5
+        results.append(jax.tree.leaves(graded(parameters)))
+    for folded, printed in zip(*results, strict=True):
+        assert apart(printed, folded) < 1e-5

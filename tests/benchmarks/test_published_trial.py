@@ -1,4 +1,4 @@
-"""The benchmark of the published trial stands ready: it is the file's own, and its dry run draws a curve."""
+"""The benchmark of the published trial trains that of the search-space file, and its dry run works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_it_is_trial_0_of_the_file() -> None:
-    """What the script trains without the service is what the sweep trains first."""
+    """The script trains, without the service, the trial that the sweep trains first."""
     sweep = load(ROOT / "search_spaces" / "listops.yaml", profile="full", gpus=1)
     params = sweep.published_params()
     assert params is not None
@@ -22,7 +22,7 @@ def test_it_is_trial_0_of_the_file() -> None:
 
 
 def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
-    """One command trains, evaluates every interval, reads test once, and prints a row an interval."""
+    """One command trains, evaluates after every interval, evaluates test once, and prints a row for each."""
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "published_trial.py"), "--dry-run"]
     command += ["--data", str(tmp_path), "--json", str(figures)]

@@ -1,4 +1,4 @@
-"""A slope is that of its points, and says how far they lie from it."""
+"""The straight line through points, and the deviation of the points from it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from benchmarks.slopes import Line, lines
 
 
-def test_a_line_says_how_far_its_points_are_off() -> None:
+def test_a_line_gives_the_deviation_of_its_points() -> None:
     exact = Line.through([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0), (4.0, 9.0)])
     assert (exact.at_none, exact.slope, exact.off, exact.points) == (1.0, 2.0, 0.0, 4)
     bent = Line.through([(0.0, 0.0), (1.0, 3.0), (2.0, 0.0)])
     assert (bent.at_none, bent.slope, bent.off) == pytest.approx((1.0, 0.0, 2.0))
 
 
-def test_each_process_has_the_slope_that_it_was_given() -> None:
-    """A driver that takes 12 ms a second and 5 a report, and a head that takes 0.5 a node."""
+def test_each_process_gets_its_own_slope() -> None:
+    """A driver takes 12 ms per second and 5 ms per report, a head 0.5 ms per node."""
     rows = [
         {
             "nodes": nodes,

@@ -1,4 +1,4 @@
-"""The benchmark of slots stands ready: its dry run measures on whatever device there is."""
+"""The dry run of the benchmark of slots works on the device of any machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_dry_run_prints_its_table(tmp_path: Path) -> None:
-    """One command measures slots and processes, and prints one row a number of them."""
+    """One command measures slots and processes, and prints one row for each number of them."""
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "slots.py"), "--dry-run", "--tasks", "listops"]
     command += ["--slots", "1", "--processes", "1", "--seconds", "0.1", "--json", str(figures)]

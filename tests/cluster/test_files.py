@@ -1,4 +1,4 @@
-"""Every file of `cluster/` is what its reader accepts, says what to fill in, and opens no door."""
+"""Every file of `cluster/` is valid, marks what must be filled in, and gives access to no stranger."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ def kuberay() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
 def test_ray_accepts_its_files(path: Path) -> None:
-    """By the schema and the defaults that `ray up` uses."""
+    """The check uses the schema and the defaults of `ray up`."""
     validate_config(prepare_config(read(path)))
 
 
 @pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
-def test_the_schema_would_refuse_a_slip(path: Path) -> None:
+def test_the_schema_refuses_a_misspelt_key(path: Path) -> None:
     with pytest.raises(Exception, match="idle_timeout_minuts"):
         validate_config(prepare_config({**read(path), "idle_timeout_minuts": 5}))
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
-def test_no_file_opens_a_door(path: Path) -> None:
+def test_no_file_gives_access_to_strangers(path: Path) -> None:
     assert list(problems_of_text(path.name, path.read_text())) == []
 
 
 @pytest.mark.parametrize("path", RAY_UP, ids=lambda path: path.stem)
-def test_what_is_left_to_do_is_to_fill_in(path: Path) -> None:
-    """The checker asks for nothing else, once keys and folders are there."""
+def test_the_only_problems_are_values_to_fill_in(path: Path) -> None:
+    """The checker reports nothing else once keys and folders exist."""
     document = read(path)
     document.get("auth", {}).pop("ssh_private_key", None)
-    found = [str(problem) for problem in problems(path.name, document, lambda _: 0o600)]
-    assert found
-    assert all("must be filled in" in problem for problem in found)
+    messages = [str(problem) for problem in problems(path.name, document, lambda _: 0o600)]
+    assert messages
+    assert all("must be filled in" in message for message in messages)
 
 
 @pytest.mark.parametrize("path", [*RAY_UP, FOLDER / "slurm.sh"], ids=lambda path: path.name)
-def test_everything_to_fill_in_stands_at_the_top(path: Path) -> None:
+def test_values_to_fill_in_are_at_the_top(path: Path) -> None:
     _, head, rest = path.read_text().split(RULE, 2)
     assert UNFILLED in head
     assert UNFILLED not in rest
 
 
 @pytest.mark.parametrize("name", ["aws", "gcp"])
-def test_clouds_scale_from_nothing_and_drive_without_a_gpu(name: str) -> None:
+def test_clouds_scale_from_zero_nodes_and_the_head_runs_no_trial(name: str) -> None:
     document = read(FOLDER / f"{name}.yaml")
     nodes = document["available_node_types"]
     head = nodes.pop(document["head_node_type"])
@@ -97,52 +97,52 @@ KUBERAY = {
     "headGroupSpec": {"rayStartParams", "template", "serviceType"},
     "workerGroupSpecs": {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"},
 }
-"""The fields of KubeRay's objects that such a file may use; whatever else it holds, the API server drops."""
+"""The fields of KubeRay's objects that the file may use; the API server drops every other field."""
 
 REQUIRED = {
     "rayClusterSpec": {"headGroupSpec"},
     "headGroupSpec": {"rayStartParams", "template"},
     "workerGroupSpecs": {"groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"},
 }
-"""Of them those without which the API server refuses it."""
+"""The fields without which the API server refuses the file."""
 
 
 def test_kuberay_knows_every_field_and_misses_none() -> None:
-    """By the definitions of its resources, `ray.io/v1`, as KubeRay 1.6 has them."""
+    """The fields are those of KubeRay 1.6's definitions of `ray.io/v1`."""
     job = kuberay()["RayJob"]
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in KUBERAY}
+    objects: dict[str, list[dict[str, Any]]] = {name: [] for name in KUBERAY}
 
-    def look(name: str, value: Any) -> None:
-        for each in value if isinstance(value, list) else [value]:
-            if name in found:
-                found[name].append(each)
-                for inner, below in each.items():
-                    look(inner, below)
+    def collect(name: str, value: Any) -> None:
+        for entry in value if isinstance(value, list) else [value]:
+            if name in objects:
+                objects[name].append(entry)
+                for inner_name, inner in entry.items():
+                    collect(inner_name, inner)
 
-    look("spec", job["spec"])
-    for name, objects in found.items():
-        assert objects, name
-        for each in objects:
-            assert each.keys() <= KUBERAY[name], name
-            assert each.keys() >= REQUIRED.get(name, set()), name
-            # A flag of `ray start` is text, or the API server refuses it.
-            assert all(isinstance(value, str) for value in each.get("rayStartParams", {}).values())
-    (options,) = found["autoscalerOptions"]
+    collect("spec", job["spec"])
+    for name, entries in objects.items():
+        assert entries, name
+        for entry in entries:
+            assert entry.keys() <= KUBERAY[name], name
+            assert entry.keys() >= REQUIRED.get(name, set()), name
+            # The API server refuses a flag of `ray start` that is not text.
+            assert all(isinstance(value, str) for value in entry.get("rayStartParams", {}).values())
+    (options,) = objects["autoscalerOptions"]
     assert options["version"] in ("v1", "v2")
 
 
-def test_kuberays_own_pods_reach_the_head_and_find_what_they_ask() -> None:
-    """Its submitter and its operator use the job API; kubelet asks the agent, which is in `ray[default]`."""
+def test_kuberays_own_pods_reach_the_head() -> None:
+    """KubeRay's submitter and operator use the job API, and kubelet the agent, which is in `ray[default]`."""
     documents = kuberay()
     (rule,) = documents["NetworkPolicy"]["spec"]["ingress"]
-    labels = [each["podSelector"]["matchLabels"] for each in rule["from"]]
+    labels = [source["podSelector"]["matchLabels"] for source in rule["from"]]
     assert {"batch.kubernetes.io/job-name": documents["RayJob"]["metadata"]["name"]} in labels
     assert {"app.kubernetes.io/component": "kuberay-operator"} in labels
     assert "JOBS=1" in (FOLDER / "Dockerfile").read_text()
 
 
-def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None:
+def test_kuberay_requires_the_token_and_the_pinned_version_of_ray() -> None:
     job = kuberay()["RayJob"]["spec"]
     cluster = job["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}
@@ -154,24 +154,24 @@ def test_kuberay_asks_for_the_token_and_no_pod_runs_as_another_version() -> None
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
-def test_the_shell_can_read_them(path: Path) -> None:
+def test_bash_can_parse_it(path: Path) -> None:
     subprocess.run(["bash", "-n", path], check=True)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck (Debian: shellcheck)")
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.sh")), ids=lambda path: path.name)
-def test_nothing_in_them_is_found_fault_with(path: Path) -> None:
+def test_shellcheck_finds_nothing(path: Path) -> None:
     checked = subprocess.run(["shellcheck", path], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
 
-def test_containers_are_as_closed_as_what_make_up_starts() -> None:
-    """Only this machine is listened to, secrets are files, and MLflow is started with the same options."""
+def test_containers_are_as_restricted_as_the_servers_of_make_up() -> None:
+    """They listen on the loopback alone, read secrets from files, and start MLflow with the same options."""
     compose, script = read(FOLDER / "compose.yaml"), (FOLDER / "stores.sh").read_text()
     services = compose["services"]
-    assert all(port.startswith("127.0.0.1:") for each in services.values() for port in each["ports"])
+    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service["ports"])
     assert services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres-password"
-    assert {name: each["file"] for name, each in compose["secrets"].items()} == {
+    assert {name: secret["file"] for name, secret in compose["secrets"].items()} == {
         name: f"../stores/{name}" for name in ("postgres-password", "mlflow-password", "session-password")
     }
     command = services["mlflow"]["command"][-1]
@@ -185,7 +185,7 @@ def test_containers_are_as_closed_as_what_make_up_starts() -> None:
 
 
 @pytest.mark.parametrize("name", ["node.sh", "slurm.sh", "Dockerfile"])
-def test_a_short_silence_of_the_network_loses_no_node(name: str) -> None:
-    """Every way to start a node waits for a minute; the fault suite cuts one off for 20 s under the same."""
+def test_a_short_outage_of_the_network_loses_no_node(name: str) -> None:
+    """Every way to start a node sets the timeout of a minute with which the fault suite cuts one off."""
     text = (FOLDER / name).read_text()
     assert f"RAY_grpc_keepalive_timeout_ms={KEEPALIVE}" in text

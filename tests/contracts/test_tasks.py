@@ -23,7 +23,7 @@ from trainables.tasks import TASKS
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with everything that tasks read."""
+    """Return a data folder with all files that tasks read."""
     root = tmp_path_factory.mktemp("data")
     for make in dict.fromkeys(MADE.values()):
         make(root)
@@ -102,7 +102,7 @@ def test_missing_data_is_refused_with_what_to_fetch(name: str, tmp_path: Path) -
 
 
 class Parity(Task):
-    """A whole task of another package: is the number of ones odd?"""
+    """A complete task of another package: is the number of ones odd?"""
 
     name = "parity"
     title = "Parity of a row of bits"
@@ -165,7 +165,7 @@ def test_the_contract_can_fail(task: type[Task], must: str, tmp_path: Path) -> N
 
 
 class Loud(Parity):
-    """A task whose check writes, and which opens test too early."""
+    """A task whose `check` writes a file, and whose `load` opens the test split too early."""
 
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
         (folder / "log.txt").write_text("checked")
@@ -178,7 +178,7 @@ class Loud(Parity):
         return early
 
 
-def test_the_contract_sees_manners(tmp_path: Path) -> None:
+def test_the_contract_covers_side_effects(tmp_path: Path) -> None:
     broken_rules = violations(Loud(), {}, tmp_path)
     assert "check must write nothing" in broken_rules
     assert "an unknown option must be refused" in broken_rules

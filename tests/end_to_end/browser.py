@@ -1,4 +1,4 @@
-"""A real headless Chromium, where there is one, that leaves nothing behind."""
+"""A real headless Chromium with an empty profile; tests are skipped where it is not installed."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _FLAGS = (
 )
 PATIENCE_SECONDS = 60.0
 _HIDE_PATHS = """
-document.querySelectorAll('div,span').forEach(each => {
-  if (each.children.length === 0 && each.textContent.includes('file:///')) each.style.visibility = 'hidden';
+document.querySelectorAll('div,span').forEach(node => {
+  if (node.children.length === 0 && node.textContent.includes('file:///')) node.style.visibility = 'hidden';
 });
 """
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 def require() -> tuple[str, str]:
     """Return the paths of Chromium and its driver, or skip the test."""
-    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if not all(found):
+    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(paths):
         pytest.skip("needs Debian's packages chromium and chromium-driver")
-    return str(found[0]), str(found[1])
+    return str(paths[0]), str(paths[1])
 
 
 @contextmanager
@@ -55,29 +55,29 @@ def opened(profile: Path) -> Iterator[webdriver.Chrome]:
         chrome.quit()
 
 
-def until(what: str, condition: Callable[[], _Found]) -> _Found:
-    """Wait for a condition to be true and return what it found."""
+def until(what: str, condition: Callable[[], _Result]) -> _Result:
+    """Wait until a condition returns a true value, and return that value."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            found = condition()
+            result = condition()
         except (StaleElementReferenceException, WebDriverException):
-            found = None  # type: ignore[assignment]
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"never seen: {what}"
+            result = None  # type: ignore[assignment]
+        if result:
+            return result
+        assert time.monotonic() < deadline, f"did not appear within {PATIENCE_SECONDS:g} s: {what}"
         time.sleep(0.2)
 
 
 def errors(chrome: webdriver.Chrome, *, allowed: tuple[str, ...] = ()) -> list[str]:
-    """Return the errors on the browser's console, but for those of known origin."""
+    """Return the errors on the browser's console, without those that contain an allowed text."""
     entries = chrome.get_log("browser")
     severe = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
     return [message for message in severe if not any(part in message for part in allowed)]
 
 
 def picture(chrome: webdriver.Chrome, name: str) -> None:
-    """Keep a small screenshot in the folder that SWEEP_SCREENSHOTS names, if it names one."""
+    """Save a small screenshot to the folder that SWEEP_SCREENSHOTS names; do nothing if it is not set."""
     folder = os.environ.get("SWEEP_SCREENSHOTS")
     if folder is None:
         return

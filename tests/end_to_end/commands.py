@@ -1,4 +1,4 @@
-"""Real commands, each in a session of its own, and the processes that they have started."""
+"""Start real commands, each in its own session, and find the processes that they have started."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SMALL = [
     *("--set", "model.depth=1", "--set", "data.passage=64", "--set", "evaluate.examples=80"),
     *("--set", "data.pairs=400", "--set", "data.held_out=80"),
 ]
-"""A real sweep that compiles little and trains for a second a trial."""
+"""Arguments of a real sweep that compiles little and trains each trial for about a second."""
 
 
 @dataclass
 class Commands:
-    """Starts `python -m orchestrator.sweep ...` in a folder of its own.
+    """Starts `python -m orchestrator.sweep ...` with its own root folder.
 
     Attributes:
-        folder: where everything is written.
-        shared: data and compilations, the same for every test of a session.
-        mark: value of an environment variable that every descendant inherits, whatever session it is in.
-        processes: every command that was started.
+        folder: folder that everything is written to.
+        shared: folder of data sets and compiled programs, shared by all tests of a session.
+        mark: value of an environment variable that all descendants inherit, in other sessions too.
+        processes: the commands that were started.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class Commands:
 
     @property
     def root(self) -> Path:
-        """Return the folder of all that sweeps write."""
+        """Return the folder that sweeps write to."""
         return self.folder / "mlruns"
 
     @property
@@ -53,7 +53,7 @@ class Commands:
         return Ledger.open(f"sqlite:///{self.root}/sweeps.db")
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command and return its process; output goes to the pipe."""
+        """Start a command and return its process, whose output goes to a pipe."""
         own = {
             "SWEEP_ROOT": str(self.root),
             "SWEEP_DATA": str(self.shared / "data"),
@@ -73,19 +73,19 @@ class Commands:
         return process
 
     def run(self, *arguments: str, timeout: float = 280, **environment: str) -> tuple[int, str]:
-        """Run a command to its end; return its exit code and all it printed."""
+        """Run a command to its end; return its exit code and its output."""
         return finish(self.start(*arguments, **environment), timeout)
 
     def alive(self) -> list[psutil.Process]:
-        """Return every living process that a command of this test has started."""
+        """Return the living processes that the commands of this test have started."""
         return [process for process in psutil.process_iter() if _marked(process, self.mark)]
 
     def titled(self, beginning: str) -> list[psutil.Process]:
-        """Return those of them whose command line begins so, such as `ray::Worker`."""
+        """Return the living processes whose command line begins with a text, such as `ray::Worker`."""
         return [process for process in self.alive() if _title(process).startswith(beginning)]
 
     def wait_until_gone(self, seconds: float = LEAVE_SECONDS) -> list[psutil.Process]:
-        """Wait for all processes to leave; return those that did not."""
+        """Wait for all processes to end; return those that are still alive."""
         deadline = time.monotonic() + seconds
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.25)
@@ -93,7 +93,7 @@ class Commands:
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 280) -> tuple[int, str]:
-    """Wait for a command; return its exit code and what it printed."""
+    """Wait for a command to end; return its exit code and its output."""
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -103,10 +103,10 @@ def finish(process: subprocess.Popen[str], timeout: float = 280) -> tuple[int, s
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
-    """Wait until a condition holds, or fail."""
+    """Wait until a condition holds; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"nothing happened for {seconds:g} s"
+        assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s"
         time.sleep(0.1)
 
 
@@ -114,7 +114,7 @@ def _title(process: psutil.Process) -> str:
     try:
         return "".join(process.cmdline())
     except psutil.Error:
-        return ""  # it has ended since
+        return ""  # the process has ended since it was listed
 
 
 def _marked(process: psutil.Process, mark: str) -> bool:

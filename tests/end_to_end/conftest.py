@@ -1,4 +1,4 @@
-"""Real commands, each in a session of its own, none of whose processes may be left behind."""
+"""Fixtures of real commands, which must leave no process behind, and of networks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.end_to_end.network import Switch
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of data and compilations of this session."""
+    """Return the folder of data sets and compiled programs of this session."""
     return tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture
 def commands(tmp_path: Path, shared_folder: Path) -> Iterator[Commands]:
-    """Give commands a folder, and check afterwards that none of their processes is left."""
+    """Yield commands with their own folder; check afterwards that none of their processes is left."""
     started = Commands(tmp_path, shared_folder, mark=f"{os.getpid()}-{time.monotonic_ns()}")
     yield started
     left = started.wait_until_gone()
@@ -35,7 +35,7 @@ def commands(tmp_path: Path, shared_folder: Path) -> Iterator[Commands]:
 
 @pytest.fixture
 def switch() -> Iterator[Switch]:
-    """Give a network."""
+    """Yield a network without hosts."""
     network = Switch()
     yield network
     network.remove()

@@ -1,4 +1,4 @@
-"""A machine of a test's own: namespaces with a sshd in them, so that Ray's commands meet no other Ray."""
+"""A machine for one test: namespaces that run sshd and hide every other Ray from Ray's commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SSHD = Path("/usr/sbin/sshd")
 START_SECONDS = 20.0
 
 _SPACES = ["--pid", "--mount", "--net"]
-# `ray stop` ends Ray processes by their names, all that it sees; and Ray notes under /tmp/ray what runs.
+# `ray stop` ends all Ray processes that it sees, and Ray lists the running ones under /tmp/ray.
 _BEGIN = """
 ip link set lo up
 mkdir -p /tmp/ray /run/sshd
@@ -37,18 +37,18 @@ SetEnv {environment}
 
 
 def available() -> str | None:
-    """Return why there can be no such machine here, or None."""
+    """Return why such a machine cannot be started here, or None if it can."""
     if not SSHD.exists() or shutil.which("rsync") is None:
-        return "needs a sshd and rsync (Debian: openssh-server, rsync)"
-    return None if possible(_SPACES) else "needs namespaces of its own (unshare)"
+        return "needs sshd and rsync (Debian: openssh-server, rsync)"
+    return None if possible(_SPACES) else "needs the permission to create namespaces (unshare)"
 
 
 class Host(Machine):
-    """A machine that answers SSH on its own loopback, with a home folder and keys of its own.
+    """A machine that accepts SSH on its own loopback interface.
 
     Attributes:
-        home: of whoever logs in.
-        key: file with the private key that is let in.
+        home: home folder of the user who logs in.
+        key: file of the private key that the machine accepts.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
@@ -58,8 +58,8 @@ class Host(Machine):
             generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
             subprocess.run(generate, check=True)
         own = {"HOME": str(self.home), **environment}
-        told = " ".join(f'"{name}={value}"' for name, value in own.items())
-        (folder / "sshd.conf").write_text(_CONFIG.format(folder=folder, environment=told))
+        variables = " ".join(f'"{name}={value}"' for name, value in own.items())
+        (folder / "sshd.conf").write_text(_CONFIG.format(folder=folder, environment=variables))
         begin = _BEGIN.format(sshd=SSHD, config=folder / "sshd.conf")
         log = folder / "sshd.log"
         with log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""What the machines of a test have in common: namespaces, and commands that are entered into them."""
+"""Machines of a test: namespaces, in which commands are run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ START = ["unshare", "--fork", "--kill-child", "--mount-proc"]
 
 
 class Machine:
-    """Namespaces that a process holds open; whatever runs in them ends with it.
+    """Namespaces that a process holds open; all processes in them end with that process.
 
     Args:
-        spaces: options of `unshare` and `nsenter`: what it has to itself.
-        begin: script that its first process, bash, runs; bash buries whoever has lost its parent.
-        output: where the script prints to.
+        spaces: options of `unshare` and `nsenter` that name the namespaces.
+        begin: script of the first process, bash, which also reaps orphaned processes.
+        output: file descriptor of the output of the script.
     """
 
     def __init__(self, spaces: Sequence[str], begin: str, output: int) -> None:
@@ -32,7 +32,7 @@ class Machine:
     def run(
         self, command: Sequence[str], *, quiet: bool = False, **environment: str
     ) -> subprocess.Popen[str]:
-        """Start a command on this machine, in a session of its own, as a person at its keyboard would."""
+        """Start a command on this machine, in its own session, as a user at its terminal would."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         (inside,) = children.read_text().split()
         enter = ["nsenter", "--target", inside, *self._spaces, f"--wdns={Path.cwd()}"]
@@ -47,13 +47,13 @@ class Machine:
         )
 
     def end(self) -> None:
-        """End the machine with all that runs on it, as a plug that is pulled does."""
+        """Kill all processes of the machine at once, as a power failure does."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def possible(spaces: Sequence[str]) -> bool:
-    """Tell whether this user may have machines with these namespaces."""
+    """Return True if this user may create machines with these namespaces."""
     tried = subprocess.run(
         [*START, *spaces, "ip", "link", "set", "lo", "up"], capture_output=True, check=False
     )

@@ -1,6 +1,6 @@
-"""Hosts of a test's own on a network of their own: namespaces, a cable each, and a switch between them.
+"""Hosts on a private network: namespaces, connected by virtual cables to a switch.
 
-Nothing of it is seen from outside; whatever runs on a host ends with it.
+The network is invisible from outside; the processes of a host end with the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.end_to_end.machine import Machine, possible
 
 START_SECONDS = 60.0
 _SPACES = ["--pid", "--mount", "--net", "--uts"]
-# Ray notes under /tmp/ray what runs.
+# Ray lists its running processes under /tmp/ray.
 _BEGIN = """
 hostname {name} && ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray || exit 1
 for folder in {disks}; do mount -t tmpfs none $folder || exit 1; done
@@ -30,15 +30,15 @@ _BRIDGE = "ip link add bridge type bridge && ip link set bridge up && echo up &&
 
 
 def available() -> str | None:
-    """Return why there can be no such hosts here, or None."""
-    return None if possible(_SPACES) else "needs namespaces of its own (unshare, ip)"
+    """Return why such hosts cannot be started here, or None if they can."""
+    return None if possible(_SPACES) else "needs the permission to create namespaces (unshare, ip)"
 
 
 def marks(timeout: float) -> list[pytest.MarkDecorator]:
-    """Return the marks of the slow tests that need such hosts.
+    """Return the marks of slow tests that need such hosts.
 
     Args:
-        timeout: seconds, of each.
+        timeout: of each test, in seconds.
     """
     why_not = available()
     needs = pytest.mark.skipif(why_not is not None, reason=str(why_not))
@@ -46,7 +46,7 @@ def marks(timeout: float) -> list[pytest.MarkDecorator]:
 
 
 class Switch:
-    """A network 10.9.0.0/24 that nothing else is on."""
+    """A private network, 10.9.0.0/24."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -55,11 +55,11 @@ class Switch:
         _wait_until_up(self._process)
 
     def plug(self, number: int, host: int) -> None:
-        """Lay a cable to a host, which is given the address 10.9.0.<number>.
+        """Connect a host by a cable, and give it the address 10.9.0.<number>.
 
         Args:
             number: of the port.
-            host: process whose network is meant.
+            host: id of a process in the network namespace of the host.
         """
         self._do(f"ip link add port{number} type veth peer name eth0 netns {host}")
         self._do(f"ip link set port{number} master bridge up")
@@ -67,19 +67,19 @@ class Switch:
         subprocess.run(["nsenter", "--target", str(host), "--net", "sh", "-c", inside], check=True)
 
     def unplug(self, number: int) -> None:
-        """Take away the cable of a host that has ended; the kernel may have done so already."""
+        """Remove the cable of a host that has ended, unless the kernel has removed it already."""
         self._do(f"ip link delete port{number}", check=False)
 
     def cut(self, number: int) -> None:
-        """Let everything that comes through a port be lost; nobody is told."""
+        """Drop all packets of a port silently: neither side receives an error."""
         self._do(f"ip link set port{number} nomaster")
 
     def mend(self, number: int) -> None:
-        """Undo a cut."""
+        """Undo `cut`."""
         self._do(f"ip link set port{number} master bridge")
 
     def remove(self) -> None:
-        """Take the network away."""
+        """Remove the network."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -92,9 +92,9 @@ class NetworkHost(Machine):
     """A host on a switch.
 
     Args:
-        switch: that its cable goes to.
-        number: of its port, and the last part of its address.
-        disks: folders that it has to itself; they begin empty.
+        switch: switch that its cable is connected to.
+        number: of its port; also the last part of its address.
+        disks: folders on which it sees its own, initially empty disks.
     """
 
     def __init__(self, switch: Switch, number: int, disks: Sequence[Path] = ()) -> None:
@@ -106,7 +106,7 @@ class NetworkHost(Machine):
         switch.plug(number, self._process.pid)
 
     def end(self) -> None:
-        """End the host, and take its cable away."""
+        """Kill the host, and remove its cable."""
         super().end()
         self._switch.unplug(self.number)
 
@@ -114,5 +114,5 @@ class NetworkHost(Machine):
 def _wait_until_up(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     began = time.monotonic()
-    assert process.stdout.readline() == b"up\n", "needs namespaces of its own (unshare)"
+    assert process.stdout.readline() == b"up\n", "the namespaces cannot be created (unshare)"
     assert time.monotonic() - began < START_SECONDS

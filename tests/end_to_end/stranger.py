@@ -1,7 +1,7 @@
-"""What the ports of a host answer to somebody on its network: `python stranger.py HOST TOKEN PORT...`.
+"""Send requests to ports of a host, and print the answers: `python stranger.py HOST TOKEN PORT...`.
 
-Prints a JSON object: of each port what every request got, an HTTP status or the name of a gRPC code. Without
-a token, TOKEN is empty.
+Prints a JSON object that maps each port to its answers by request: an HTTP status, or the name of a gRPC
+code. An empty TOKEN sends the requests without a token.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ METHODS = (
     "ray.rpc.RayletDriver/ClusterInfo",
     "opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 )
-"""One or more of every service that Ray's processes have."""
+"""At least one method of every gRPC service of Ray's processes."""
 
 SECONDS = 5.0
 
 
-def asked(host: str, port: int, token: str) -> dict[str, int | str]:
-    """Return what a port answers to all these requests; what it does not understand is left out."""
+def answers_of(host: str, port: int, token: str) -> dict[str, int | str]:
+    """Return the answers of a port by request, without the requests that it does not understand."""
     bearer = {"authorization": f"Bearer {token}"} if token else {}
     return {**_pages(host, port, bearer), **_methods(host, port, bearer)}
 
 
 def _pages(host: str, port: int, bearer: dict[str, str]) -> dict[str, int | str]:
-    found: dict[str, int | str] = {}
+    statuses: dict[str, int | str] = {}
     for page in PAGES:
         connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
         try:
             connection.request("GET", page, headers=bearer)
-            found[page] = connection.getresponse().status
+            statuses[page] = connection.getresponse().status
         except (http.client.HTTPException, OSError):
             return {}
         finally:
             connection.close()
-    return found
+    return statuses
 
 
 def _methods(host: str, port: int, bearer: dict[str, str]) -> dict[str, int | str]:
-    found: dict[str, int | str] = {}
+    codes: dict[str, int | str] = {}
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=SECONDS)
@@ -69,12 +69,12 @@ def _methods(host: str, port: int, bearer: dict[str, str]) -> dict[str, int | st
         for method in METHODS:
             try:
                 channel.unary_unary(f"/{method}")(b"", timeout=SECONDS, metadata=list(bearer.items()))
-                found[method] = "OK"
+                codes[method] = "OK"
             except grpc.RpcError as error:
-                found[method] = error.code().name
-    return {method: code for method, code in found.items() if code != "UNIMPLEMENTED"}
+                codes[method] = error.code().name
+    return {method: code for method, code in codes.items() if code != "UNIMPLEMENTED"}
 
 
 if __name__ == "__main__":
-    place, secret, *ports = sys.argv[1:]
-    sys.stdout.write(json.dumps({port: asked(place, int(port), secret) for port in ports}))
+    host, token, *ports = sys.argv[1:]
+    sys.stdout.write(json.dumps({port: answers_of(host, int(port), token) for port in ports}))

@@ -1,4 +1,4 @@
-"""Whoever has no token gets nothing of a head as cluster/ starts it; whoever has it submits jobs to it."""
+"""A head that is started as in cluster/ refuses every request without its token, and accepts jobs with it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ pytestmark = [
     ),
 ]
 BIN = Path(sys.executable).parent
-STRANGER = Path(__file__).with_name("stranger.py")  # not imported: it needs what the extra brings
+STRANGER = Path(__file__).with_name("stranger.py")  # run, not imported: it needs packages of the extra
 DASHBOARD = "http://127.0.0.1:8265"
 REFUSED = {401, 403, "UNAUTHENTICATED"}
 LONG = [*SMALL, "--set", "budget.trials=3", "--set", "training.steps=600"]
 REQUEST = """
 import sys, urllib.error, urllib.request
 method, address, *headers = sys.argv[1:]
-asked = urllib.request.Request(address, b"{}" if method == "POST" else None, method=method)
+request = urllib.request.Request(address, b"{}" if method == "POST" else None, method=method)
 for header in headers:
-    asked.add_header(*header.split(": ", 1))
+    request.add_header(*header.split(": ", 1))
 try:
-    print(urllib.request.urlopen(asked, timeout=30).status)
+    print(urllib.request.urlopen(request, timeout=30).status)
 except urllib.error.HTTPError as refused:
     print(refused.code)
 """
 
 
 class Head(NetworkHost):
-    """A host whose home is laid out as a node of ours, and on which Ray is started as cluster/ does."""
+    """A host with the home folder of a cluster node, on which Ray is started as in cluster/."""
 
     def __init__(self, switch: Switch, commands: Commands) -> None:
         super().__init__(switch, 1)
@@ -54,8 +54,8 @@ class Head(NetworkHost):
         (project / ".venv").symlink_to(BIN.parent)
         self.token = ensure_token(project / "mlruns" / "ray-token").read_text()
 
-    def do(self, command: str, **changes: str) -> subprocess.Popen[str]:
-        """Start a command with what every shell on a node has."""
+    def run_in_shell(self, command: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a command in the environment of a node's shells, with further environment variables."""
         own = {
             "HOME": str(self._home),
             "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
@@ -65,35 +65,35 @@ class Head(NetworkHost):
             "SWEEP_TEST_MARK": self._commands.mark,
             "RAY_worker_niceness": "0",
         }
-        given = "; ".join(f"export {name}={value}" for name, value in changes.items())
-        script = f". {ROOT / 'cluster' / 'node.sh'}; {given or ':'}; cd /; {command}"
+        exports = "; ".join(f"export {name}={value}" for name, value in variables.items())
+        script = f". {ROOT / 'cluster' / 'node.sh'}; {exports or ':'}; cd /; {command}"
         return self.run(["bash", "-c", script], **own)
 
     def start(self) -> None:
-        """Start Ray by the last command of cluster/own-machines.yaml."""
+        """Start Ray with the last command of cluster/own-machines.yaml."""
         document = YAML(typ="safe").load(ROOT / "cluster" / "own-machines.yaml")
         command = document["head_start_ray_commands"][-1]
-        without = re.sub(r"--autoscaling-config=\S+", f"--node-ip-address={self.address}", command)
-        for _ in range(2):  # Ray's patience with a busy machine is fixed: 30 s
-            code, output = finish(self.do(without))
+        start = re.sub(r"--autoscaling-config=\S+", f"--node-ip-address={self.address}", command)
+        for _ in range(2):  # Ray's own timeout of 30 s is too short for a busy machine
+            code, output = finish(self.run_in_shell(start))
             if code == 0:
-                # The dashboard, and the agent that starts the head's jobs.
+                # The dashboard, and the agent that starts jobs on the head.
                 return wait_for(lambda: {8265, 52365} <= self.listening().keys())
         raise AssertionError(output)
 
     def listening(self) -> dict[int, set[str]]:
-        """Return the ports that somebody listens at, and on which addresses."""
-        _, output = finish(self.do("ss -Hltn"))
-        found: dict[int, set[str]] = {}
+        """Return the addresses on which processes listen, by port."""
+        _, output = finish(self.run_in_shell("ss -Hltn"))
+        addresses: dict[int, set[str]] = {}
         for line in output.splitlines():
             address, _, port = line.split()[3].rpartition(":")
-            found.setdefault(int(port), set()).add(address)
-        return found
+            addresses.setdefault(int(port), set()).add(address)
+        return addresses
 
 
 @pytest.fixture
 def head(switch: Switch, commands: Commands) -> Iterator[Head]:
-    """Give a head on which nothing runs yet."""
+    """Yield a head on which Ray is not running yet."""
     host = Head(switch, commands)
     yield host
     host.end()
@@ -101,79 +101,81 @@ def head(switch: Switch, commands: Commands) -> Iterator[Head]:
 
 @pytest.fixture
 def neighbour(switch: Switch) -> Iterator[NetworkHost]:
-    """Give another host on the same network."""
+    """Yield another host on the same network."""
     host = NetworkHost(switch, 2)
     yield host
     host.end()
 
 
-def asked(
-    asker: NetworkHost, host: str, secret: str, ports: dict[int, set[str]]
+def answers_of(
+    host: str, token: str, ports: dict[int, set[str]], *, asked_from: NetworkHost
 ) -> dict[int, dict[str, int | str]]:
-    """Return what each port answers."""
-    command = [sys.executable, str(STRANGER), host, secret, *map(str, ports)]
-    code, output = finish(asker.run(command, GRPC_VERBOSITY="NONE"))
+    """Return the answers of ports of a host to requests from another host, by port and request."""
+    command = [sys.executable, str(STRANGER), host, token, *map(str, ports)]
+    code, output = finish(asked_from.run(command, GRPC_VERBOSITY="NONE"))
     assert code == 0, output
     return {int(port): answers for port, answers in json.loads(output.splitlines()[-1]).items()}
 
 
 def request(head: Head, method: str, path: str, *headers: str) -> int:
+    """Send a request to the dashboard from the head itself; return the HTTP status."""
     code, output = finish(head.run([sys.executable, "-c", REQUEST, method, DASHBOARD + path, *headers]))
     assert code == 0, output
     return int(output)
 
 
 def test_no_port_of_a_head_answers_without_its_token(head: Head, neighbour: NetworkHost) -> None:
-    """From its network and from itself; an agent tells whether it is well, the dashboard shows its frame."""
+    """Answered are only an agent's health check and, on the head itself, the dashboard's static page."""
     head.start()
     ports = head.listening()
     assert ports[8265] == {"127.0.0.1"}
-    for secret in ("", "0" * 64):
-        answers = asked(neighbour, head.address, secret, ports)
+    for token in ("", "0" * 64):
+        answers = answers_of(head.address, token, ports, asked_from=neighbour)
         assert set(answers) == set(ports)
         assert answers[52365].pop("/api/healthz") == 200
-        for port, told in answers.items():
-            assert set(told.values()) <= REFUSED, (port, told)
-            assert told or ports[port] == {"127.0.0.1"}, f"nothing was asked of port {port}"
-    page = asked(head, "127.0.0.1", "", {8265: set()})[8265]
+        for port, answer in answers.items():
+            assert set(answer.values()) <= REFUSED, (port, answer)
+            assert answer or ports[port] == {"127.0.0.1"}, f"port {port} answered no request"
+    page = answers_of("127.0.0.1", "", {8265: set()}, asked_from=head)[8265]
     assert (page.pop("/"), page.pop("/api/healthz")) == (200, 404)
     assert set(page.values()) == {401}
-    told = asked(neighbour, head.address, head.token.strip(), ports)
-    assert any("OK" in each.values() for each in told.values()), "a token that opens must open"
+    answers = answers_of(head.address, head.token.strip(), ports, asked_from=neighbour)
+    assert any("OK" in answer.values() for answer in answers.values()), "the right token must be accepted"
 
 
-def test_a_foreign_page_gets_nothing_of_the_dashboard(head: Head) -> None:
-    """Neither by a forged name of the host nor by a browser that has the token."""
+def test_the_dashboard_refuses_pages_of_other_sites(head: Head) -> None:
+    """Neither a forged host name nor a browser that holds the token lets such a page read or write."""
     head.start()
-    mine, page = f"Authorization: Bearer {head.token.strip()}", "Origin: http://evil.example"
+    authorization, page = f"Authorization: Bearer {head.token.strip()}", "Origin: http://evil.example"
     forged = ("GET", "/api/version", "Host: evil.example")
-    assert request(head, "GET", "/api/version", mine) == 200
+    assert request(head, "GET", "/api/version", authorization) == 200
     assert request(head, *forged) == 401
     assert request(head, *forged, "Cookie: ray-authentication-token=x") == 403
     for method, path in (("POST", "/api/jobs/"), ("DELETE", "/api/jobs/x"), ("POST", "/api/jobs/x/stop")):
         assert request(head, method, path, page) == 401
-        assert request(head, method, path, page, mine) == 405
+        assert request(head, method, path, page, authorization) == 405
 
 
-def test_a_sweep_of_this_machine_alone_opens_no_port_either(
+def test_a_driver_without_a_cluster_opens_no_port_either(
     head: Head, neighbour: NetworkHost, commands: Commands
 ) -> None:
-    """The Ray that a driver starts by itself is closed in the same way."""
-    # Without a way out Ray would listen on the loopback alone.
-    assert finish(head.do("ip route add default dev eth0"))[0] == 0
-    driver = head.do(f"python -m orchestrator.sweep {' '.join(LONG)}", RAY_ADDRESS="")
+    """The Ray that a driver starts by itself refuses requests in the same way."""
+    # Without a default route, Ray would listen on the loopback interface alone.
+    assert finish(head.run_in_shell("ip route add default dev eth0"))[0] == 0
+    driver = head.run_in_shell(f"python -m orchestrator.sweep {' '.join(LONG)}", RAY_ADDRESS="")
     wait_for(lambda: _reports(commands) > 0 or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()[0]
     ports = head.listening()
-    answers = asked(neighbour, head.address, "", ports)
+    answers = answers_of(head.address, "", ports, asked_from=neighbour)
     driver.send_signal(signal.SIGTERM)
     assert answers[52365].pop("/api/healthz") == 200
     assert any(answers.values())
-    assert {answer for told in answers.values() for answer in told.values()} <= REFUSED, answers
+    assert {status for answer in answers.values() for status in answer.values()} <= REFUSED, answers
     finish(driver)
 
 
 def _reports(commands: Commands) -> int:
+    """Return the number of reports in the ledger; 0 if it does not exist yet."""
     if not (commands.root / "sweeps.db").exists():
         return 0
     ledger = commands.ledger
@@ -181,14 +183,14 @@ def _reports(commands: Commands) -> int:
 
 
 def test_a_job_outlives_the_client_that_submitted_it(head: Head, commands: Commands) -> None:
-    """Submitted with the token, the client killed half-way: one sweep, to its end, each trial run once."""
+    """The client is killed during the sweep: the job completes one sweep and runs each trial once."""
     head.start()
     submit = f"ray job submit --address {DASHBOARD} -- python -m orchestrator.sweep {' '.join(LONG)}"
-    code, output = finish(head.do(submit, RAY_AUTH_MODE="disabled"))
+    code, output = finish(head.run_in_shell(submit, RAY_AUTH_MODE="disabled"))
     assert code != 0
     assert "authentication is enabled" in output
     assert not (commands.root / "sweeps.db").exists()
-    client = head.do(submit)
+    client = head.run_in_shell(submit)
     wait_for(lambda: _reports(commands) >= 5 or client.poll() is not None, seconds=300)
     assert client.poll() is None, client.communicate()[0]
     os.killpg(client.pid, signal.SIGKILL)
@@ -196,7 +198,7 @@ def test_a_job_outlives_the_client_that_submitted_it(head: Head, commands: Comma
     before = _reports(commands)
     wait_for(lambda: _reports(commands) > before + 5, seconds=300)
     wait_for(lambda: "succeeded" in _job(head, job), seconds=300)
-    _, printed = finish(head.do(f"ray job logs --address {DASHBOARD} {job}"))
+    _, printed = finish(head.run_in_shell(f"ray job logs --address {DASHBOARD} {job}"))
     assert "Chosen: retrieval-laptop" in printed
     ledger = commands.ledger
     (sweep,) = ledger.sweeps()
@@ -205,4 +207,5 @@ def test_a_job_outlives_the_client_that_submitted_it(head: Head, commands: Comma
 
 
 def _job(head: Head, job: str) -> str:
-    return finish(head.do(f"ray job status --address {DASHBOARD} {job}"))[1].lower()
+    """Return what `ray job status` prints, in lower case."""
+    return finish(head.run_in_shell(f"ray job status --address {DASHBOARD} {job}"))[1].lower()

@@ -1,8 +1,8 @@
 """A sweep that an earlier version left half finished is resumed and completed.
 
-`earlier/` holds what commit 2129c67 left of the sweep `half-0382c659` when its driver was killed: its ledger
+`earlier/` holds the sweep `half-0382c659` as commit 2129c67 left it when its driver was killed: its ledger
 and MLflow's rows as SQL, and its checkpoints. Trial 0 is complete, trial 1 pruned, trial 2 has reported step
-200 and has saved step 300 without reporting it, trial 3 was never asked for. MLflow has 2 of the 17 events.
+200 and has saved step 300 without reporting it, trial 3 was not proposed yet. MLflow has 2 of the 17 events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _restore_mlflow(root: Path) -> None:
 
 
 def _move_checkpoints(root: Path) -> None:
-    """Record the checkpoints at the new root; everything else is as the earlier version wrote it."""
+    """Record the checkpoints at the new root; the rest stays as the earlier version wrote it."""
 
     def move(tx: Transaction, key: str) -> None:
         changes.trial_of(tx, key)

@@ -1,4 +1,4 @@
-"""The verbs on another machine, which has the ledger's address and nothing of the sweep's folder."""
+"""The verbs on another machine, which reaches the ledger but not the folder of the sweep."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 from tests.end_to_end.network import NetworkHost, Switch, marks
 
 pytestmark = marks(1200)
-HERE, THERE = socket.gethostname(), "host-1"
+DRIVER_HOST, OTHER_HOST = socket.gethostname(), "host-1"
 
 
 @pytest.fixture
 def elsewhere(switch: Switch, commands: Commands) -> Iterator[NetworkHost]:
-    """Give another machine: the folder of the sweep is empty there."""
+    """Yield another machine, on which the folder of the sweep is empty."""
     commands.root.mkdir()
     host = NetworkHost(switch, 1, [commands.root])
     yield host
@@ -30,10 +30,10 @@ def elsewhere(switch: Switch, commands: Commands) -> Iterator[NetworkHost]:
 def test_status_logs_stop_and_resume_ask_the_ledger(
     elsewhere: NetworkHost, commands: Commands, postgres_server: postgres.Server
 ) -> None:
-    """What runs is seen and stopped from afar, and goes on there from the store that both reach."""
+    """The other machine shows and stops the sweep, and resumes it from the store that both machines reach."""
     postgres_server.empty_database()
     url = postgres_server.socket_url
-    told = {"SWEEP_LEDGER": url, "SWEEP_CHECKPOINTS": f"file://{commands.folder}/store"}
+    stores = {"SWEEP_LEDGER": url, "SWEEP_CHECKPOINTS": f"file://{commands.folder}/store"}
     own = {
         "SWEEP_ROOT": str(commands.root / "own"),
         "SWEEP_DATA": str(commands.shared / "data"),
@@ -48,11 +48,11 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
 
     file = commands.folder / "space.yaml"
     file.write_text(SPACE.format(**{**PLAIN, "trials": 3, "steps": 60_000}))
-    driver = commands.start(str(file), "--quiet", "--set", "training.interval=500", **told)
+    driver = commands.start(str(file), "--quiet", "--set", "training.interval=500", **stores)
     ledger = Ledger.open(url)
 
     def reported() -> bool:
-        return any(ledger.reports(each.id) for each in ledger.sweeps())
+        return any(ledger.reports(sweep.id) for sweep in ledger.sweeps())
 
     wait_for(lambda: reported() or driver.poll() is not None, seconds=400)
     assert driver.poll() is None, driver.communicate()[0]
@@ -61,32 +61,32 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
     code, output = ask("status", SWEEP_LEDGER=url)
     assert code == 0, output
     assert f"{sweep.id}: RUNNING" in output
-    assert f"driven by process {driver.pid} on {HERE}" in output
+    assert f"driven by process {driver.pid} on {DRIVER_HOST}" in output
     code, output = ask("list", SWEEP_LEDGER=url)
     assert sweep.id in output, output
     code, output = ask("show", key, SWEEP_LEDGER=url)
-    assert f"attempt 1: RUNNING on {HERE}" in output, output
+    assert f"attempt 1: RUNNING on {DRIVER_HOST}" in output, output
     code, output = ask("logs", key, SWEEP_LEDGER=url)
     assert code == 0, output
-    assert f"attempt 1: launched on {HERE}" in output
+    assert f"attempt 1: launched on {DRIVER_HOST}" in output
     assert "attempt 1: step " in output
-    assert f"what ran on {HERE} is told by the ledger" in output
-    code, output = ask("resume", sweep.id, **told)
+    assert f"The attempts on {DRIVER_HOST} come from the ledger;" in output
+    code, output = ask("resume", sweep.id, **stores)
     assert code == 2, output
-    assert f"process {driver.pid} on {HERE}" in output
+    assert f"process {driver.pid} on {DRIVER_HOST}" in output
     code, output = ask("stop", sweep.id, SWEEP_LEDGER=url)
     assert code == 0, output
     code, printed = finish(driver)
     assert code == 4, printed
     code, output = ask("resume", sweep.id, SWEEP_LEDGER=url)
     assert code == 2, output
-    assert "must be where this machine reaches them" in output
-    code, output = ask("resume", sweep.id, **told)
+    assert "must be on this machine or in the shared store" in output
+    code, output = ask("resume", sweep.id, **stores)
     assert code == 0, output
-    assert {each.state for each in ledger.trials(sweep.id)} <= {"COMPLETE", "PRUNED"}
-    assert {each.node for each in ledger.attempts(sweep.id)} == {HERE, THERE}
+    assert {trial.state for trial in ledger.trials(sweep.id)} <= {"COMPLETE", "PRUNED"}
+    assert {attempt.node for attempt in ledger.attempts(sweep.id)} == {DRIVER_HOST, OTHER_HOST}
     code, output = ask("logs", key, SWEEP_LEDGER=url)
     assert "started at step" in output, output
-    assert "started at step 0 " not in output, "it went on from its checkpoint"
-    assert f"what ran on {HERE} is told by the ledger" in output
+    assert "started at step 0 " not in output, "the trial must resume from its checkpoint"
+    assert f"The attempts on {DRIVER_HOST} come from the ledger;" in output
     ledger.close()

@@ -1,4 +1,4 @@
-"""Drivers that are killed, interrupted, doubled and cut off: nothing finished is lost or run twice."""
+"""Drivers are killed, interrupted and started twice: no finished trial is lost or run twice."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ENDLESS = [*LONG, "--set", "training.steps=100_000"]
 
 
 def settled(ledger: Ledger) -> dict[str, object]:
-    """Return the finished trials of the only sweep, with all that must never change again."""
+    """Return the finished trials of the only sweep, with the fields that must never change again."""
     (sweep,) = ledger.sweeps()
     done = [trial for trial in ledger.trials(sweep.id) if trial.state in ("COMPLETE", "PRUNED", "FAILED")]
     return {trial.key: (trial.params, trial.value, trial.attempts) for trial in done}
 
 
 def reports(commands: Commands) -> int:
-    """Return how many reports the ledger has, if there is one yet."""
+    """Return the number of reports in the ledger; 0 if it does not exist yet."""
     if not (commands.root / "sweeps.db").exists():
         return 0
     return sum(len(commands.ledger.reports(sweep.id)) for sweep in commands.ledger.sweeps())
 
 
 def test_killed_and_run_again(commands: Commands) -> None:
-    """SIGKILL in the middle, the same command again: the same trials as if nothing had happened."""
+    """After SIGKILL the same command completes the sweep; no finished trial changes, no step is repeated."""
     driver = commands.start(*LONG)
     wait_for(lambda: reports(commands) >= 45)
     os.kill(driver.pid, signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_killed_and_run_again(commands: Commands) -> None:
 
 
 def test_sigterm_saves_and_leaves(commands: Commands) -> None:
-    """An interrupted sweep says so by its exit code, repeats no step, and can be resumed by its id."""
+    """An interrupted sweep exits with code 4, can be resumed by its id, and repeats no step."""
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 3)
     os.kill(driver.pid, signal.SIGTERM)
@@ -81,7 +81,7 @@ def test_sigterm_saves_and_leaves(commands: Commands) -> None:
 
 
 def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
-    """One driver a sweep; the other exits with a line that says who has it."""
+    """A sweep has one driver; a second one exits with a line that names the first."""
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 1)
     code, output = commands.run(*ENDLESS, timeout=30)
@@ -94,7 +94,7 @@ def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
 
 
 def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None:
-    """The death of one process costs at most an interval of one trial."""
+    """The death of one worker costs at most one interval of one trial."""
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 6)
     workers = commands.titled("ray::Worker")
@@ -116,8 +116,8 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_told_to_go_saves_first(commands: Commands) -> None:
-    """SIGTERM, as before a machine is taken away: nothing is lost or repeated, and nobody is charged."""
+def test_a_worker_saves_on_sigterm(commands: Commands) -> None:
+    """A worker gets SIGTERM before its machine is taken away: no step is repeated, no attempt is charged."""
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 6)
     commands.titled("ray::Worker")[0].terminate()
@@ -140,8 +140,8 @@ def test_a_worker_that_is_told_to_go_saves_first(commands: Commands) -> None:
         assert len(steps) == len(set(steps))
 
 
-def test_mlflow_that_is_gone_costs_no_trial(commands: Commands) -> None:
-    """What MLflow cannot take waits in the ledger, and is said."""
+def test_an_unreachable_mlflow_costs_no_trial(commands: Commands) -> None:
+    """The records that MLflow has not received wait in the ledger, and the driver prints their number."""
     code, output = commands.run(
         *RANDOM,
         "--set",

@@ -1,6 +1,6 @@
-"""What a person sees: MLflow's own pages and the report, in a real browser.
+"""MLflow's own pages and the report of a sweep, in a real browser.
 
-The pictures of the documentation are made by the same walk through a sweep that was really run:
+The same steps take the screenshots of the documentation, from a sweep that was really run:
 `SWEEP_SCREENSHOTS=docs/screenshots SWEEP_SCREENSHOTS_OF=mlruns pytest tests/end_to_end/test_mlflow_ui.py`.
 """
 
@@ -36,18 +36,18 @@ from tests.orchestrator.tracking.stored import deliver
 pytestmark = pytest.mark.end_to_end
 
 _OF_MLFLOW_ITSELF = ("/users/current", "ResizeObserver", "favicon")
-"""Console messages of MLflow 3.17's own pages."""
+"""Parts of console messages that MLflow 3.17's own pages cause."""
 
 _DRAWN = 10
-"""Runs whose curves MLflow draws unless told otherwise: the first of the list."""
+"""Number of runs whose curves MLflow draws by default: the first ones of the list."""
 
 _TRAINING = "?workflowType=machine_learning"
-"""MLflow 3 opens on its pages for chats unless told otherwise."""
+"""Query that selects the pages for training; by default MLflow 3 opens those for chats."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A sweep that has ended, and what its ledger says."""
+    """A sweep that has ended: its paths, its history and the summary of its history."""
 
     paths: Paths
     history: History
@@ -61,14 +61,14 @@ class Finished:
 
     @property
     def layers(self) -> int:
-        """Return how many layers report their hidden norm."""
+        """Return the number of layers that report their hidden norm."""
         assert self.summary.chosen is not None
         return len(layers(self.history, [self.summary.chosen.row.key]))
 
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Finished:
-    """Return a finished sweep and its report: a sample, or a copy of the newest one of another root."""
+    """Return a finished sweep with its report: a sample, or a copy of the newest sweep of another root."""
     browser.require()
     paths = Paths(tmp_path / "mlruns")
     shown = os.environ.get("SWEEP_SCREENSHOTS_OF")
@@ -84,16 +84,16 @@ def finished(tmp_path: Path) -> Finished:
 
 
 def _sample(paths: Paths, checkpoints: Path) -> None:
-    """Write a small sweep to the ledger and tell MLflow of it."""
+    """Write a small sweep to the ledger, and deliver its events to MLflow."""
     ledger = Ledger.open(paths.ledger_url)
     sweeps.fill(ledger, checkpoints)
-    told = publication.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
-    sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=told)
+    closing = publication.conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
+    sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=closing)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
     to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
     refused = deliver(to, [row.event for row in pending])
-    # The sample's checkpoint holds no weights, so that it becomes no model.
-    assert [each.kind for each in refused] == ["model"]
+    # The checkpoint of the sample holds no weights, so it cannot be registered as a model.
+    assert [refusal.kind for refusal in refused] == ["model"]
     ledger.close()
 
 
@@ -102,33 +102,33 @@ def test_a_sweep_on_mlflows_pages(finished: Finished, commands: Commands, tmp_pa
     server = commands.start("ui", "--port", str(port))
     try:
         until("a healthy server", lambda: _status(f"http://127.0.0.1:{port}/health") == 200)
-        _strangers_are_refused(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments")
+        _check_other_sites_are_refused(f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments")
         with browser.opened(tmp_path / "profile") as chrome:
-            _look_around(chrome, f"http://127.0.0.1:{port}/#/experiments", finished)
+            _check_pages(chrome, f"http://127.0.0.1:{port}/#/experiments", finished)
     finally:
         server.terminate()
         server.wait(15)
 
 
-def _look_around(chrome: Chrome, root: str, finished: Finished) -> None:
+def _check_pages(chrome: Chrome, root: str, finished: Finished) -> None:
     runs = _run_ids(finished)
     sweep_id = finished.history.sweep.id
     experiment = f"{root}/{runs['experiment']}/runs"
     _open(chrome, f"{experiment}{_TRAINING}", sweep_id[:12])
-    _runs_are_listed(chrome, finished)
+    _check_runs_are_listed(chrome, finished)
     _open(chrome, f"{experiment}/{runs[finished.chosen]}/model-metrics{_TRAINING}", "hidden_norm")
-    _hidden_norms_are_charted(chrome, finished)
+    _check_hidden_norms_are_charted(chrome, finished)
     sweep = f"{experiment}/{runs[sweep_id]}"
     _open(chrome, f"{sweep}{_TRAINING}", f"Trial {int(finished.chosen)} reaches")
     picture(chrome, "sweep")
     _follow_the_link_to_the_curves(chrome, finished)
     _open(chrome, f"{sweep}/artifacts/hidden_norms.html{_TRAINING}", "leaderboard.csv")
-    _the_figure_is_drawn(chrome, finished)
+    _check_figure_is_drawn(chrome, finished)
     assert browser.errors(chrome, allowed=_OF_MLFLOW_ITSELF) == []
 
 
 def _open(chrome: Chrome, url: str, text: str) -> None:
-    chrome.get("about:blank")  # the pages share one address before the #, and would not be loaded again
+    chrome.get("about:blank")  # the pages differ only after the #, so the browser would not load another one
     chrome.get(url)
     until(f"`{text}` on {url}", lambda: text in _text(chrome))
     _close_assistant(chrome)
@@ -144,11 +144,11 @@ def _close_assistant(chrome: Chrome) -> None:
         button.click()
 
 
-def _runs_are_listed(chrome: Chrome, finished: Finished) -> None:
+def _check_runs_are_listed(chrome: Chrome, finished: Finished) -> None:
     count = len(finished.history.trials) + 1
     until(f"{count} runs", lambda: f"{count} matching runs" in _text(chrome))
     expander = "button[data-component-id*='runnamecellrenderer']"
-    until("a sweep to unfold", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
+    until("a sweep to expand", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
     newest = [f"{trial.number:04d}" for trial in finished.history.search()[-8:]]
     until("the trials below it", lambda: all(name in _text(chrome) for name in newest))
     picture(chrome, "runs")
@@ -160,10 +160,13 @@ def _points(chrome: Chrome) -> list[int]:
     return [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .point")) for plot in plots]
 
 
-def _hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
+def _check_hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
     assert finished.summary.chosen is not None
     expected = [len(finished.history.reports[finished.summary.chosen.row.key])] * finished.layers
-    until("a chart a layer, a point a report", lambda: _points(chrome)[: finished.layers] == expected)
+    until(
+        "a chart for each layer with a point for each report",
+        lambda: _points(chrome)[: finished.layers] == expected,
+    )
     assert all(f"layer_{layer}" in _text(chrome) for layer in range(finished.layers))
     picture(chrome, "trial")
 
@@ -171,24 +174,26 @@ def _hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
 def _follow_the_link_to_the_curves(chrome: Chrome, finished: Finished) -> None:
     for more in chrome.find_elements(By.XPATH, "//*[text()='Show more']"):
         more.click()
-    here = chrome.current_window_handle
+    first_window = chrome.current_window_handle
     until("the link", lambda: chrome.find_elements(By.LINK_TEXT, "Curves of its trials"))[0].click()
-    chrome.switch_to.window(until("its page", lambda: [h for h in chrome.window_handles if h != here])[0])
+    chrome.switch_to.window(
+        until("a second window", lambda: set(chrome.window_handles) - {first_window}).pop()
+    )
     best = [row.key for row in sorted(finished.summary.rows, key=_as_mlflow_sorts)][:_DRAWN]
     reports = sum(len(finished.history.reports.get(key, ())) for key in best)
     until("every report of the best trials", lambda: any(count >= reports for count in _points(chrome)))
     _close_assistant(chrome)
     picture(chrome, "curves")
     chrome.close()
-    chrome.switch_to.window(here)
+    chrome.switch_to.window(first_window)
 
 
 def _as_mlflow_sorts(row: LeaderboardRow) -> tuple[bool, float]:
-    """Best objective first, trials without one last."""
+    """Return a sort key: the best objective first, trials without an objective last."""
     return row.value is None, -(row.value or 0.0)
 
 
-def _the_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
+def _check_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
     frame = until("the artifact", lambda: chrome.find_elements(By.TAG_NAME, "iframe"))[0]
     chrome.switch_to.frame(frame)
     until("both figures", lambda: _drawn(chrome))
@@ -207,19 +212,19 @@ def test_the_report_opens_offline(finished: Finished, tmp_path: Path) -> None:
     file = finished.paths.report(finished.history.sweep.id) / "report.html"
     with browser.opened(tmp_path / "profile") as chrome:
         chrome.get(f"file://{quote(str(file))}")
-        until("all pictures", lambda: _drawn(chrome))
+        until("every figure", lambda: _drawn(chrome))
         picture(chrome, "report")
         plots = chrome.find_elements(By.CSS_SELECTOR, ".plot")
         marks = ".scatterlayer path, .barlayer path, .contourlayer path"
         assert len(plots) >= 7
         assert all(plot.find_elements(By.CSS_SELECTOR, marks) for plot in plots)
         assert browser.errors(chrome) == []
-        _sorts_by_a_click(chrome, finished)
+        _check_sorting_by_a_click(chrome, finished)
         chrome.execute_script("window.scrollTo(0, arguments[0])", plots[1].rect["y"] - 120)
         picture(chrome, "report-curves")
 
 
-def _sorts_by_a_click(chrome: Chrome, finished: Finished) -> None:
+def _check_sorting_by_a_click(chrome: Chrome, finished: Finished) -> None:
     table = chrome.find_element(By.CSS_SELECTOR, "table.sortable")
     heading = table.find_element(By.XPATH, ".//th[text()='trial']")
     ActionChains(chrome).click(heading).perform()
@@ -229,23 +234,23 @@ def _sorts_by_a_click(chrome: Chrome, finished: Finished) -> None:
 
 
 def _run_ids(finished: Finished) -> dict[str, str]:
-    """Return MLflow's id of each run by its name, and that of the experiment."""
+    """Return the MLflow id of each run by the name of the run, and that of the experiment."""
     client = MlflowClient(finished.paths.tracking_uri)
     experiment = client.get_experiment_by_name(finished.history.sweep.task)
     runs = client.search_runs([experiment.experiment_id])
     return {"experiment": experiment.experiment_id, **{run.info.run_name: run.info.run_id for run in runs}}
 
 
-def _strangers_are_refused(root: str) -> None:
-    found = f"{root}/get?experiment_id=1"
-    assert _status(found) == 200
-    assert _status(found, headers={"Host": "attacker.example"}) == 403
-    made = b'{"name": "theirs"}'
-    assert _status(f"{root}/create", made, {"Origin": "http://attacker.example"}) == 403
+def _check_other_sites_are_refused(root: str) -> None:
+    address = f"{root}/get?experiment_id=1"
+    assert _status(address) == 200
+    assert _status(address, headers={"Host": "attacker.example"}) == 403
+    experiment = b'{"name": "attack"}'
+    assert _status(f"{root}/create", experiment, {"Origin": "http://attacker.example"}) == 403
 
 
 def _status(url: str, data: bytes | None = None, headers: dict[str, str] | None = None) -> int | None:
-    """Return the status of a request's answer, or None where nobody answers."""
+    """Return the HTTP status of a request, or None if no server answers."""
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:

@@ -1,4 +1,4 @@
-"""`ray up`, `ray submit` and `ray down` with cluster/own-machines.yaml, over a real sshd."""
+"""Test `ray up`, `ray submit` and `ray down` with cluster/own-machines.yaml, over a real sshd."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ WITHOUT_A_TOKEN = "import ray; ray.init(address='127.0.0.1:6379', logging_level=
 
 @pytest.fixture
 def host(commands: Commands) -> Iterator[Host]:
-    """Give a machine that answers SSH, and end it."""
+    """Yield a machine that accepts SSH."""
     home = commands.folder / "host" / "home"
     own = {
         "SWEEP_TEST_MARK": commands.mark,
         "PYTHONPATH": str(home / "sweeps"),
-        # The workers compile; on a machine that does other things too they would never come to it.
+        # With Ray's default niceness, workers that compile on a busy machine would get no processor time.
         "RAY_worker_niceness": "0",
         "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
     }
@@ -50,7 +50,7 @@ def host(commands: Commands) -> Iterator[Host]:
 
 @pytest.fixture
 def cluster_file(commands: Commands, host: Host) -> Path:
-    """Fill cluster/own-machines.yaml in; the environment is linked, for installing it takes minutes."""
+    """Fill in cluster/own-machines.yaml; link the environment, because installing it takes minutes."""
     (commands.shared / "data").mkdir(exist_ok=True)
     plain, file = YAML(typ="safe", pure=True), commands.folder / "cluster.yaml"
     document = plain.load(ROOT / "cluster" / "own-machines.yaml")
@@ -65,11 +65,12 @@ def cluster_file(commands: Commands, host: Host) -> Path:
 
 
 def ray(host: Host, *arguments: str) -> subprocess.Popen[str]:
-    """Start a command of Ray's on the machine's own keyboard."""
+    """Start one of Ray's commands on the machine."""
     return host.run(["ray", *arguments], PATH=f"{BIN}:{os.environ['PATH']}")
 
 
 def reports(ledger_file: Path) -> int:
+    """Return the number of reports in a ledger; 0 if it does not exist yet."""
     if not ledger_file.exists():
         return 0
     ledger = Ledger.open(f"sqlite:///{ledger_file}")
@@ -77,12 +78,12 @@ def reports(ledger_file: Path) -> int:
 
 
 def test_a_sweep_outlives_the_ssh_client_that_submitted_it(host: Host, cluster_file: Path) -> None:
-    """Up, submit, the client killed half-way, submit again, down: one sweep, each trial run once."""
+    """The client is killed during the sweep and started again: one sweep, each trial run once."""
     assert run_command(["cluster", "check", str(cluster_file)]) == 0
     code, output = finish(ray(host, "up", "-y", "--no-config-cache", str(cluster_file)))
     assert code == 0, output
-    secret = host.home / "sweeps" / "mlruns" / "ray-token"
-    assert secret.stat().st_mode & 0o777 == 0o600
+    token = host.home / "sweeps" / "mlruns" / "ray-token"
+    assert token.stat().st_mode & 0o777 == 0o600
     joined = host.run([sys.executable, "-c", WITHOUT_A_TOKEN], RAY_AUTH_MODE="disabled")
     code, output = finish(joined)
     assert code != 0
@@ -107,16 +108,15 @@ def test_a_sweep_outlives_the_ssh_client_that_submitted_it(host: Host, cluster_f
     trials = ledger.trials(sweep.id)
     assert {trial.state for trial in trials} <= {"COMPLETE", "PRUNED"}
     assert [trial.attempts for trial in trials] == [1, 1, 1]
-    _nowhere(secret.read_text(), host.home)
+    _check_only_in_its_file(token.read_text(), host.home)
 
     code, output = finish(ray(host, "down", "-y", str(cluster_file)))
     assert code == 0, output
     assert "No nodes remaining" in output
 
 
-def _nowhere(secret: str, folder: Path) -> None:
-    """The token stands in its own file and in no other."""
-    found = subprocess.run(
-        ["grep", "-rlaF", secret, str(folder)], capture_output=True, text=True, check=False
-    )
-    assert found.stdout.split() == [str(folder / "sweeps" / "mlruns" / "ray-token")]
+def _check_only_in_its_file(token: str, folder: Path) -> None:
+    """Check that no file of a folder except its own contains the token."""
+    search = ["grep", "-rlaF", token, str(folder)]
+    files = subprocess.run(search, capture_output=True, text=True, check=False)
+    assert files.stdout.split() == [str(folder / "sweeps" / "mlruns" / "ray-token")]

@@ -12,18 +12,18 @@ RATES = "search={learning_rate: {choice: [1e-7, 1e-2]}}"
 PBT = "scheduler={pbt: {mutations: [learning_rate], period: 0.25, quantile: 0.5}}"
 
 
-def test_the_worse_go_on_from_the_better(commands: Commands) -> None:
+def test_worse_trials_copy_better_ones(commands: Commands) -> None:
     overrides = [RATES, PBT, "sampler=null", "published=null", "budget.trials=4", "confirm=null"]
     overrides.append("training.recurrent_learning_rate=1e-3")
-    told = [part for override in overrides for part in ("--set", override)]
-    code, output = commands.run(*SMALL, "--profile", "laptop", *told)
+    options = [part for override in overrides for part in ("--set", override)]
+    code, output = commands.run(*SMALL, "--profile", "laptop", *options)
     assert code == 0, output
     (sweep,) = commands.ledger.sweeps()
     trials = commands.ledger.trials(sweep.id)
     assert [trial.state for trial in trials] == ["COMPLETE"] * 4
-    moved = [trial for trial in trials if trial.system_attrs.get("segments")]
-    assert moved, "nobody has gone on from another's checkpoint"
-    for trial in moved:
+    copies = [trial for trial in trials if trial.system_attrs.get("segments")]
+    assert copies, "no trial has copied another one's checkpoint"
+    for trial in copies:
         attempts = commands.ledger.attempts(trial.key)
         assert len(attempts) == 1 + len(trial.system_attrs["segments"])
         assert trial.system_attrs["segments"][-1]["params"] == trial.params

@@ -1,4 +1,4 @@
-"""A sweep run from Python in a thread that is not the main one: stopped, resumed, evaluated."""
+"""A sweep is run, stopped, resumed and evaluated from Python, outside the main thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stopper(Observer):
     def show(self, progress):
         if progress.states.get("RUNNING") and not self.sweep.stopped:
             self.sweep.stopped = True
-            print("asked", self.sweep.stop().pid, flush=True)
+            print("stopping", self.sweep.stop().pid, flush=True)
 
     def close(self):
         self.closed += 1
@@ -83,6 +83,6 @@ def test_a_sweep_in_a_thread(commands: Commands) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     words = done.stdout.split()
-    assert words[0] == "asked"
+    assert words[0] == "stopping"
     assert words[2:] == ["INTERRUPTED", "COMPLETE"]
     assert Path(commands.root / "reports").is_dir()

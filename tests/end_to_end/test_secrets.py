@@ -1,4 +1,4 @@
-"""Secrets that stand wherever a person may have put one are found in nothing that a sweep leaves."""
+"""Secrets in the environment, files and addresses of a sweep appear in none of the files it leaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trainables.layers.lds import LDS
 from trainables.settings import LayerSettings, Option
 
 class Loud(LDS):
-    settings = LayerSettings("Tells all.", {"says": Option("nothing", "What.", choices=("nothing", "all"))})
+    settings = LayerSettings("Fails.", {"says": Option("nothing", "The text.", choices=("nothing", "all"))})
 
     def __init__(self, *sizes, says="nothing", **options):
         super().__init__(*sizes, **options)
@@ -49,26 +49,26 @@ def rows(url: str) -> str:
         return "".join(str(connection.execute(f'SELECT * FROM "{name}"').fetchall()) for (name,) in tables)
 
 
-def test_planted_secrets_are_found_nowhere(
+def test_planted_secrets_appear_in_no_output(
     commands: Commands, postgres_server: postgres.Server, temporary: Path, tmp_path: Path
 ) -> None:
-    """In the environment, the file, addresses, an error: 0 hits in ledger, MLflow, logs and states."""
+    """Neither ledger, MLflow, logs nor the states of Ray contain one, nor does the output of the command."""
     file, url = tmp_path / "space.yaml", postgres_server.empty_database()
     file.write_text(SPACE)
     points = {"trainables.layers": {"loud": "loud:Loud"}}
     site = installed(tmp_path / "site", points, {"loud.py": LAYER}, "loud")
-    there = {
+    environment = {
         "SWEEP_LEDGER": url,
         "LOUD_API_KEY": "canary-environment",
         "RAY_TMPDIR": str(temporary),
         "PYTHONPATH": f"{site}:{Path.cwd()}",
     }
     webhook = "http://me:canary-user@127.0.0.1:9/canary-path?token=canary-query"
-    asked = (str(file), "--notify", webhook, "--tracking-patience")
-    gone = "http://me:canary-uri@127.0.0.1:9"
-    code, first = commands.run(*asked, "1", MLFLOW_TRACKING_URI=gone, **there)
+    command = (str(file), "--notify", webhook, "--tracking-patience")
+    unreachable = "http://me:canary-uri@127.0.0.1:9"
+    code, first = commands.run(*command, "1", MLFLOW_TRACKING_URI=unreachable, **environment)
     assert code == 3, first
-    code, second = commands.run(*asked, "90", **there)
+    code, second = commands.run(*command, "90", **environment)
     assert code == 3, second
     written = {
         path: path.read_bytes()
@@ -76,9 +76,10 @@ def test_planted_secrets_are_found_nowhere(
         for path in folder.rglob("*")
         if path.is_file()
     }
-    written |= {Path("what it printed"): (first + second).encode(), Path("ledger"): rows(url).encode()}
-    told = {path.name for path, content in written.items() if b"no answer of db://host/x with ***" in content}
-    assert {"ledger", "mlflow.db"} < told, "the error itself must be told"
+    written |= {Path("output"): (first + second).encode(), Path("ledger"): rows(url).encode()}
+    error = b"no answer of db://host/x with ***"
+    recorded = {path.name for path, content in written.items() if error in content}
+    assert {"ledger", "mlflow.db"} < recorded, "the error itself must be recorded"
     secrets = (b"canary", postgres.PASSWORD.encode(), (commands.root / "ray-token").read_bytes())
     hits = {(path.name, secret) for path, text in written.items() for secret in secrets if secret in text}
     assert hits == {("ray-token", secrets[2])}

@@ -1,4 +1,4 @@
-"""A registered model answers as its checkpoint does: loaded elsewhere, and over HTTP."""
+"""A registered model predicts what its checkpoint predicts, in another process and over HTTP."""
 
 from __future__ import annotations
 
@@ -39,36 +39,37 @@ print(json.dumps({"code": trainables.inference.__file__, "answers": answers}))
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the model registry and its artifacts."""
     return tmp_path_factory.mktemp("serving")
 
 
 @pytest.fixture(scope="module")
-def predictor(place: Path) -> Predictor:
-    """A checkpoint that is registered as champion."""
-    written, _ = saved(place, settings("listops", LISTOPS))
+def predictor(folder: Path) -> Predictor:
+    """Return the predictor of a checkpoint that is registered as champion."""
+    written, _ = saved(folder, settings("listops", LISTOPS))
     record = CheckpointRecord("s-0", 20, "best", str(written.folder), written.digest, written.bytes, {})
     facts = {"data.digest": "", "data.comparable": False, "metric": "", "direction": "maximize", "value": 0.5}
-    destination = Destination(f"sqlite:///{place}/mlflow.db", str(place / "artifacts"), "listops", "s", "1")
+    destination = Destination(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"), "listops", "s", "1")
     deliver(destination, [events.model("s-0", "rotrnn-listops", record, "", facts, 1)])
     return Predictor(written.folder, written.digest)
 
 
-def _environment(place: Path) -> dict[str, str]:
-    """Return the environment of a machine with MLflow and JAX, nothing of ours on its path, and no pickle."""
-    ours = {
+def _environment(folder: Path) -> dict[str, str]:
+    """Return an environment with MLflow and JAX but without this repository, in which pickle is forbidden."""
+    variables = {
         **environment(),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{place}/mlflow.db",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
         "JAX_PLATFORMS": "cpu",
-        # MLflow starts its server by name.
+        # MLflow starts its server by the name of its program.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    return {name: value for name, value in ours.items() if name != "PYTHONPATH"}
+    return {name: value for name, value in variables.items() if name != "PYTHONPATH"}
 
 
 @pytest.fixture(scope="module")
-def address(place: Path, predictor: Predictor) -> Iterator[str]:
-    """Serve the champion with MLflow's own command; give its address."""
+def address(folder: Path, predictor: Predictor) -> Iterator[str]:
+    """Serve the champion with MLflow's own command; yield its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -85,7 +86,10 @@ def address(place: Path, predictor: Predictor) -> Iterator[str]:
         str(port),
     ]
     server = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *command], env=_environment(place), cwd=place, start_new_session=True
+        [sys.executable, "-m", "mlflow", *command],
+        env=_environment(folder),
+        cwd=folder,
+        start_new_session=True,
     )
     try:
         _wait_until_up(server, f"http://127.0.0.1:{port}/ping")
@@ -117,33 +121,35 @@ def _posted(address: str, document: Any) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_another_process_loads_the_champion(place: Path, predictor: Predictor) -> None:
-    """By its name alone, with the code that it brings."""
+def test_another_process_loads_the_champion(folder: Path, predictor: Predictor) -> None:
+    """The process knows the model's name only; the code comes with the model."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED, MODEL, json.dumps(EXPRESSIONS)],
-        env=_environment(place),
-        cwd=place,
+        env=_environment(folder),
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert "/artifacts/" in found["code"], "the model's own code is what answers"
-    _assert_same(found["answers"], predictor)
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert "/artifacts/" in printed["code"], "the code must be that of the model"
+    _assert_same(printed["answers"], predictor)
 
 
-def test_the_server_answers_as_the_checkpoint_does(address: str, predictor: Predictor) -> None:
+def test_the_server_predicts_what_the_checkpoint_predicts(address: str, predictor: Predictor) -> None:
     status, text = _posted(address, {"inputs": EXPRESSIONS})
     assert status == 200, text
     rows = json.loads(text)["predictions"]
     _assert_same({name: [row[name] for row in rows] for name in rows[0]}, predictor)
-    status, same = _posted(address, {"dataframe_split": {"data": [[each] for each in EXPRESSIONS]}})
+    status, same = _posted(
+        address, {"dataframe_split": {"data": [[expression] for expression in EXPRESSIONS]}}
+    )
     assert (status, same) == (200, text)
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({"inputs": ["[MAX 2 ten ]"]}, "must be a ListOps expression, got unknown token 'ten'"),
         ({"inputs": ["[MAX " + "1 " * 50 + "]"]}, "must have at most 39 tokens"),
@@ -151,16 +157,16 @@ def test_the_server_answers_as_the_checkpoint_does(address: str, predictor: Pred
         (b"{", "JSON"),
     ],
 )
-def test_a_wrong_input_is_told_what_is_right(address: str, document: Any, said: str) -> None:
-    """With a code of the client's own fault, and words."""
+def test_a_wrong_input_is_refused_with_what_would_be_right(address: str, document: Any, message: str) -> None:
+    """The HTTP status is that of a client's error."""
     status, text = _posted(address, document)
     assert 400 <= status < 500, text
-    assert said in text
+    assert message in text
     assert "Traceback" not in json.loads(text).get("message", "")
 
 
 def _assert_same(answers: dict[str, list[Any]], predictor: Predictor) -> None:
     expected = predictor.predict(EXPRESSIONS)
     assert answers["answer"] == expected["answer"]
-    for found, wanted in zip(answers["probabilities"], expected["probabilities"], strict=True):
-        assert found == pytest.approx(wanted, rel=1e-5)
+    for actual, wanted in zip(answers["probabilities"], expected["probabilities"], strict=True):
+        assert actual == pytest.approx(wanted, rel=1e-5)

@@ -1,4 +1,4 @@
-"""What `make up` starts is closed to strangers, and a sweep over it ends as one on this machine's disk."""
+"""The servers that `make up` starts refuse strangers, and a sweep on them equals one on a local disk."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ SEARCH = "/api/2.0/mlflow/experiments/search?max_results=5"
 
 @dataclass(frozen=True)
 class Stores:
-    """What `make up` has started.
+    """The servers that `make up` has started.
 
     Attributes:
-        folder: of everything it keeps.
-        mlflow: address of the server.
-        password: of MLflow's administrator.
-        environment: what a sweep is told.
+        folder: folder of all their files.
+        mlflow: address of the MLflow server.
+        password: password of MLflow's administrator.
+        environment: variables that `make up` prints for a sweep.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class Stores:
 
 @pytest.fixture(scope="module")
 def stores() -> Iterator[Stores]:
-    """Start them as `make up` does, on free ports; where we are root, PostgreSQL runs as another user."""
+    """Start the servers as `make up` does, on free ports."""
     folder = Path(tempfile.mkdtemp(prefix="stores-"))
     database, mlflow = _free_port(), _free_port()
     own = {"STORES": str(folder), "POSTGRES_PORT": str(database), "MLFLOW_PORT": str(mlflow)}
@@ -63,7 +63,7 @@ def stores() -> Iterator[Stores]:
     command = [str(ROOT / "cluster" / "stores.sh")]
     printed = _up(command, environment)
     password = (folder / "mlflow-password").read_text().strip()
-    # A dead MLflow is started again beside the PostgreSQL that lives on.
+    # A dead MLflow is started again while PostgreSQL keeps running.
     os.killpg(int((folder / "mlflow.pid").read_text()), signal.SIGKILL)
     assert _up(command, environment) == printed
     yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, printed)
@@ -83,38 +83,40 @@ def _free_port() -> int:
 
 
 def test_strangers_are_refused(stores: Stores) -> None:
-    """No user, a wrong password, another site's page, a forged name of the host: nothing is answered."""
-    mine, everything = ("admin", stores.password), ["/", SEARCH, "/api/2.0/mlflow-artifacts/artifacts"]
-    for page in everything:
+    """MLflow refuses requests without a user or with a wrong one, from other sites, and for a forged host."""
+    administrator = ("admin", stores.password)
+    for page in ("/", SEARCH, "/api/2.0/mlflow-artifacts/artifacts"):
         assert requests.get(stores.mlflow + page, timeout=30).status_code == 401
         assert requests.get(stores.mlflow + page, auth=("admin", "guess"), timeout=30).status_code == 401
-    assert requests.get(stores.mlflow + SEARCH, auth=mine, timeout=30).status_code == 200
-    forged = requests.get(stores.mlflow + SEARCH, auth=mine, headers={"Host": "evil.example"}, timeout=30)
+    assert requests.get(stores.mlflow + SEARCH, auth=administrator, timeout=30).status_code == 200
+    forged = requests.get(
+        stores.mlflow + SEARCH, auth=administrator, headers={"Host": "evil.example"}, timeout=30
+    )
     assert forged.status_code == 403
     create = f"{stores.mlflow}/api/2.0/mlflow/experiments/create"
     foreign = {"Origin": "http://evil.example"}
-    assert (
-        requests.post(create, json={"name": "x"}, auth=mine, headers=foreign, timeout=30).status_code == 403
-    )
+    created = requests.post(create, json={"name": "x"}, auth=administrator, headers=foreign, timeout=30)
+    assert created.status_code == 403
     jobs = f"{stores.mlflow}/ajax-api/3.0/jobs"
-    assert requests.post(jobs, json={"job_name": "x"}, auth=mine, timeout=30).status_code == 404
+    assert requests.post(jobs, json={"job_name": "x"}, auth=administrator, timeout=30).status_code == 404
 
 
-def test_nobody_but_this_machine_is_listened_to_and_no_password_is_shown(stores: Stores) -> None:
+def test_servers_listen_on_the_loopback_alone_and_no_command_line_holds_a_password(stores: Stores) -> None:
     addresses = (stores.mlflow, stores.environment["SWEEP_LEDGER"])
     ports = {urlsplit(address).port for address in addresses}
-    listening = [each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    assert {each.ip for each in listening if each.port in ports} == {"127.0.0.1"}
-    shown = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    connections = psutil.net_connections("tcp")
+    listening = [entry.laddr for entry in connections if entry.status == psutil.CONN_LISTEN]
+    assert {address.ip for address in listening if address.port in ports} == {"127.0.0.1"}
+    commands = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
     for secret in stores.folder.glob("*-password"):
         assert secret.stat().st_mode & 0o777 == 0o600
-        assert not any(secret.read_text().strip() in line for line in shown)
+        assert not any(secret.read_text().strip() in command for command in commands)
 
 
 def test_the_same_sweep_over_shared_stores(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ledger on PostgreSQL, MLflow behind its server, checkpoints on S3: the same trials, curves and best."""
+    """A ledger on PostgreSQL, an MLflow server and checkpoints on S3 give the same trials and curves."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -123,7 +125,7 @@ def test_the_same_sweep_over_shared_stores(
     s3 |= {"aws_access_key_id": "planted-id", "aws_secret_access_key": "planted-secret"}
     client = boto3.client("s3", **s3)
     client.create_bucket(Bucket="sweeps")
-    shared = {
+    variables = {
         **stores.environment,
         **keys,
         "AWS_ENDPOINT_URL": s3["endpoint_url"],
@@ -132,38 +134,39 @@ def test_the_same_sweep_over_shared_stores(
         "MLFLOW_TRACKING_USERNAME": "admin",
         "MLFLOW_TRACKING_PASSWORD": stores.password,
     }
-    alone = Site(tmp_path, "alone").write(trials=4)
-    code, output = alone.finished()
+    local = Site(tmp_path, "local").write(trials=4)
+    code, output = local.finished()
     assert code == 0, output
-    together = Site(tmp_path, "together").write(trials=4)
-    code, output = together.finished(**shared)
+    remote = Site(tmp_path, "remote").write(trials=4)
+    code, output = remote.finished(**variables)
     assert code == 0, output
     monkeypatch.setenv("PGPASSFILE", stores.environment["PGPASSFILE"])
     ledger = Ledger.open(stores.environment["SWEEP_LEDGER"])
     (sweep,) = ledger.sweeps()
-    assert _outcome(ledger, sweep.id) == _outcome(alone.ledger, alone.id)
-    code, output = together.run("check", sweep.id, **shared)
+    assert _outcome(ledger, sweep.id) == _outcome(local.ledger, local.id)
+    code, output = remote.run("check", sweep.id, **variables)
     assert code == 0, output
-    kept = {each["Key"].rpartition("/")[0] for each in client.list_objects_v2(Bucket="sweeps")["Contents"]}
-    assert kept == {
+    objects = client.list_objects_v2(Bucket="sweeps")["Contents"]
+    assert {entry["Key"].rpartition("/")[0] for entry in objects} == {
         f"checkpoints/{ledger.id}/{sweep.id}/{row.trial_key}/{Path(row.path).name}"
         for row in ledger.checkpoints(sweep.id)
     }
     database = (stores.folder / "postgres-password").read_text().strip()
-    _nowhere([*keys.values(), stores.password, database], tmp_path)
+    _check_in_no_file([*keys.values(), stores.password, database], tmp_path)
     server.stop()
 
 
 def _outcome(ledger: Ledger, sweep_id: str) -> dict[str, Any]:
+    """Return the parameters, state, value and curve of each trial, without what depends on the machine."""
     curves: dict[str, list[Any]] = {}
     for report in ledger.reports(sweep_id):
         kept = {name: value for name, value in report.metrics.items() if not MEASURED.search(name)}
         curves.setdefault(report.trial_key, []).append((report.step, kept))
     trials = ledger.trials(sweep_id)
-    return {each.key: (each.params, each.state, each.value, curves[each.key]) for each in trials}
+    return {trial.key: (trial.params, trial.state, trial.value, curves[trial.key]) for trial in trials}
 
 
-def _nowhere(secrets: list[str], folder: Path) -> None:
+def _check_in_no_file(secrets: list[str], folder: Path) -> None:
     for secret in secrets:
         search = ["grep", "-rlaF", secret, str(folder)]
         assert subprocess.run(search, capture_output=True, text=True, check=False).stdout == ""

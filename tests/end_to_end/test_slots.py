@@ -1,4 +1,4 @@
-"""Trials that share a device: one engine under real Ray, where a device of the host stands in for a GPU."""
+"""Trials share a device: one engine under real Ray, with a processor of this machine in place of a GPU."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ ENDLESS += ["--set", "training.steps=100_000", "--set", "budget.trials=4"]
 
 
 def engines(commands: Commands) -> list:
-    """Return the processes that hold an engine."""
+    """Return the processes that run an engine."""
     return commands.titled("ray::Engine")
 
 
 def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None:
-    """Eleven trials through one engine of eight slots: stopped ones are replaced, every curve is its own."""
+    """One engine of eight slots trains eleven trials; each has the curve of the same trial trained alone."""
     driver = commands.start(*EIGHT, **DEVICE)
     seen: set[int] = set()
-    wait_for(lambda: seen.update(each.pid for each in engines(commands)) or driver.poll() is not None, 600)
+    wait_for(
+        lambda: seen.update(engine.pid for engine in engines(commands)) or driver.poll() is not None, 600
+    )
     code, output = finish(driver)
     assert code == 0, output
-    assert len(seen) == 1, "one engine a device"
+    assert len(seen) == 1, "a device has one engine"
     ledger = commands.ledger
     (record,) = ledger.sweeps()
     trials = ledger.trials(record.id)
@@ -48,7 +50,7 @@ def test_trials_in_slots_equal_the_same_trials_alone(commands: Commands) -> None
 
 
 def _assert_alone(commands: Commands, trial: TrialRecord) -> None:
-    """Export a trial and train it by itself: every recorded value must come out again, to the last digit."""
+    """Export a trial and train it alone: every recorded value must be reproduced to the last digit."""
     folder = commands.folder / trial.key
     code, output = commands.run("export", trial.key, "--to", str(folder), **DEVICE)
     assert code == 0, output
@@ -67,7 +69,7 @@ def _assert_alone(commands: Commands, trial: TrialRecord) -> None:
 
 
 def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands) -> None:
-    """Every trial goes on from its checkpoint in another engine; a worker's death costs only its own."""
+    """Every trial resumes from its checkpoint in another engine; a dead worker costs its own trial alone."""
     driver = commands.start(*ENDLESS, **DEVICE)
     wait_for(lambda: (commands.root / "sweeps.db").exists())
     ledger = commands.ledger
@@ -92,5 +94,5 @@ def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands
 
 def _reported(ledger: Ledger, attempt: int) -> set[str]:
     """Return the trials whose attempt of this number has reported."""
-    found = [report for sweep in ledger.sweeps() for report in ledger.reports(sweep.id)]
-    return {report.trial_key for report in found if report.attempt_id.endswith(f".{attempt}")}
+    reports = [report for sweep in ledger.sweeps() for report in ledger.reports(sweep.id)]
+    return {report.trial_key for report in reports if report.attempt_id.endswith(f".{attempt}")}

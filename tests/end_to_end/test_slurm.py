@@ -1,4 +1,4 @@
-"""cluster/slurm.sh on two hosts: Slurm's own commands are stand-ins, everything that they start is real."""
+"""cluster/slurm.sh on two hosts: Slurm's commands are replaced, and all that they start is real."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.end_to_end.network import NetworkHost, Switch, marks
 
 pytestmark = marks(1200)
 SRUN = """#!/bin/bash
-# On the job's first node: a step there is run at once, one elsewhere is handed to the other node's daemon.
+# Runs on the job's first node: starts a step there itself, and hands one for the other node to its daemon.
 while [[ $1 == -* ]]; do
   [[ $1 == --exclude=host-1 ]] && elsewhere=yes
   [[ $1 == -w ]] && shift
@@ -42,7 +42,7 @@ esac
 
 
 class Job:
-    """A job of two nodes; it is started anew as Slurm does it after `scontrol requeue`."""
+    """A job of two nodes, which can be started again as Slurm does after `scontrol requeue`."""
 
     def __init__(self, switch: Switch, commands: Commands, url: str) -> None:
         self.folder, self._switch = commands.folder / "project", switch
@@ -83,7 +83,7 @@ class Job:
         return file
 
     def start(self) -> subprocess.Popen[str]:
-        """Take two nodes and run the script on the first of them."""
+        """Allocate two nodes and run the script on the first one."""
         self.hosts = [NetworkHost(self._switch, number) for number in (1, 2)]
         for host in self.hosts:
             assert finish(host.run(["mount", "--bind", str(self.folder / "hosts"), "/etc/hosts"]))[0] == 0
@@ -93,7 +93,7 @@ class Job:
         return self.hosts[0].run(script, **self._own)
 
     def end(self) -> None:
-        """Give the nodes back, as Slurm does at the end of the script: with all that runs there."""
+        """Release the nodes and kill all processes on them, as Slurm does when the script has ended."""
         for host in self.hosts:
             host.end()
         self.hosts = []
@@ -101,22 +101,22 @@ class Job:
 
 @pytest.fixture
 def job(switch: Switch, commands: Commands, postgres_server: postgres.Server) -> Iterator[Job]:
-    """Give a job that has not been started."""
+    """Yield a job that has not been started."""
     postgres_server.empty_database()
-    given = Job(switch, commands, postgres_server.socket_url)
-    yield given
-    given.end()
+    new = Job(switch, commands, postgres_server.socket_url)
+    yield new
+    new.end()
 
 
-def test_a_job_saves_its_trials_before_its_time_is_over_and_goes_on_when_it_is_run_again(
+def test_a_job_saves_its_trials_before_its_time_limit_and_resumes_when_it_is_requeued(
     job: Job, postgres_server: postgres.Server
 ) -> None:
-    """`--signal=B:TERM@120` reaches the script alone; trials run on both nodes, and no step is run twice."""
+    """As with `--signal=B:TERM@120`, only the script gets the signal; no step is run twice."""
     script = job.start()
     ledger = Ledger.open(postgres_server.socket_url)
 
     def nodes() -> set[str | None]:
-        return {each.node for sweep in ledger.sweeps() for each in ledger.attempts(sweep.id)}
+        return {attempt.node for sweep in ledger.sweeps() for attempt in ledger.attempts(sweep.id)}
 
     wait_for(lambda: nodes() >= {"host-1", "host-2"} or script.poll() is not None, seconds=400)
     assert script.poll() is None, job.output.read_text()
@@ -130,6 +130,7 @@ def test_a_job_saves_its_trials_before_its_time_is_over_and_goes_on_when_it_is_r
     assert job.start().wait(400) == 0, job.output.read_text()
     assert {trial.state for trial in ledger.trials(sweep.id)} == {"COMPLETE"}
     logs = [file.read_text() for file in (job.folder / "mlruns" / "logs" / sweep.id).glob("*.log")]
-    steps = [re.findall(r": step (\d+):", log) for log in logs]
-    assert all(len(each) == len(set(each)) for each in steps)
+    for log in logs:
+        steps = re.findall(r": step (\d+):", log)
+        assert len(steps) == len(set(steps))
     ledger.close()

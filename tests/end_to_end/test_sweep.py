@@ -1,4 +1,4 @@
-"""A whole sweep through the command line: real Ray, Optuna, MLflow and files."""
+"""A whole sweep by the command line, with real Ray, Optuna, MLflow and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOUR = [*SMALL, "--set", "budget.trials=4"]
 
 
 def test_sweep_from_command_to_report(commands: Commands) -> None:
-    """One command trains, records, chooses, reads test once, reports; a second one has nothing to do."""
+    """One command trains, chooses, evaluates test once and reports; run again, it has nothing to do."""
     code, output = commands.run(*FOUR)
     assert code == 0, output
     assert "Profile `laptop`" in output
@@ -34,9 +34,9 @@ def test_sweep_from_command_to_report(commands: Commands) -> None:
     trials = ledger.trials(sweep.id)
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert {trial.state for trial in trials} <= {"COMPLETE", "PRUNED"}
-    _same_in_mlflow(commands.folder, ledger, sweep.id)
-    _checkpoints_verify(ledger, sweep.id)
-    chosen = _read_once(ledger, sweep.id)
+    _check_same_in_mlflow(commands.folder, ledger, sweep.id)
+    _check_checkpoints(ledger, sweep.id)
+    chosen = _check_evaluated_once(ledger, sweep.id)
     assert chosen in output
 
     code, output = commands.run("evaluate", chosen, "--json")
@@ -44,8 +44,8 @@ def test_sweep_from_command_to_report(commands: Commands) -> None:
     answer = json.loads(output[output.index("{") :])
     assert answer["equal"] is True
 
-    _champion(commands.folder, chosen)
-    _comes_out_again(commands, chosen)
+    _check_champion(commands.folder, chosen)
+    _check_export(commands, chosen)
 
     code, output = commands.run(*FOUR)
     assert code == 0, output
@@ -54,9 +54,9 @@ def test_sweep_from_command_to_report(commands: Commands) -> None:
     assert all(trial.attempts == 1 for trial in ledger.trials(sweep.id))
 
 
-def _same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
+def _check_same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
-    (experiment,) = [found for found in client.search_experiments() if found.name == "retrieval"]
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "retrieval"]
     runs = client.search_runs([experiment.experiment_id], run_view_type=ViewType.ALL, max_results=100)
     by_key = {run.data.tags["trial.key"]: run for run in runs if "trial.key" in run.data.tags}
     trials = {trial.key: trial for trial in ledger.trials(sweep_id)}
@@ -73,8 +73,8 @@ def _same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
     ).data.metrics.keys()
 
 
-def _champion(folder: Path, chosen: str) -> None:
-    """The chosen checkpoint is a registered model."""
+def _check_champion(folder: Path, chosen: str) -> None:
+    """Check that the chosen checkpoint is a registered model."""
     client = mlflow.MlflowClient(f"sqlite:///{folder}/mlruns/mlflow.db")
     version = client.get_model_version_by_alias("rotrnn-retrieval", "champion")
     assert version.tags["trial.key"] == chosen
@@ -82,8 +82,8 @@ def _champion(folder: Path, chosen: str) -> None:
     assert client.get_run(version.run_id).data.tags["trial.key"] == chosen
 
 
-def _comes_out_again(commands: Commands, chosen: str) -> None:
-    """The exported trial, trained by its own code alone, has the recorded curve to the last digit."""
+def _check_export(commands: Commands, chosen: str) -> None:
+    """Check that an exported trial, trained by its own code alone, has exactly the recorded curve."""
     folder = commands.folder / "export"
     code, output = commands.run("export", chosen, "--to", str(folder))
     assert code == 0, output
@@ -103,7 +103,7 @@ def _comes_out_again(commands: Commands, chosen: str) -> None:
     assert "equal to the last digit" in again.stdout
 
 
-def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
+def _check_checkpoints(ledger: Ledger, sweep_id: str) -> None:
     rows = ledger.checkpoints(sweep_id)
     assert rows
     for row in rows:
@@ -112,14 +112,15 @@ def _checkpoints_verify(ledger: Ledger, sweep_id: str) -> None:
         assert facts["step"] == row.step
 
 
-def _read_once(ledger: Ledger, sweep_id: str) -> str:
-    (reading,) = ledger.evaluations(sweep_id)
+def _check_evaluated_once(ledger: Ledger, sweep_id: str) -> str:
+    """Check that test was evaluated once, for the best trial; return the key of that trial."""
+    (evaluation,) = ledger.evaluations(sweep_id)
     best = max(
         (trial for trial in ledger.trials(sweep_id) if trial.state == "COMPLETE"),
         key=lambda trial: (trial.value or 0, -trial.number),
     )
-    assert reading.trial_key == best.key
-    assert 0 <= reading.metrics["test/accuracy"] <= 1
+    assert evaluation.trial_key == best.key
+    assert 0 <= evaluation.metrics["test/accuracy"] <= 1
     return best.key
 
 
@@ -136,7 +137,7 @@ def _read_once(ledger: Ledger, sweep_id: str) -> str:
 def test_bad_input_is_one_line_and_writes_nothing(
     commands: Commands, arguments: list[str], expected: str
 ) -> None:
-    """Refused with exit code 2, before Ray starts."""
+    """Bad input is refused with exit code 2 before Ray starts."""
     code, output = commands.run(*arguments, timeout=60, CUDA_VISIBLE_DEVICES="")
     assert code == 2, output
     assert len(output.strip().splitlines()) == 1, output

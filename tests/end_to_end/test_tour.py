@@ -1,4 +1,4 @@
-"""The tour is what its cells say: executed anew, without an error, on a sweep of its own."""
+"""The notebook of the tour runs without an error, on its own sweep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def test_the_tour_runs(tmp_path: Path) -> None:
     again = nbformat.read(copy, as_version=4)
     for then, now in zip(stored.cells, again.cells, strict=True):
         assert then.source == now.source
-        assert [each.output_type for each in then.get("outputs", [])] == [
-            each.output_type for each in now.get("outputs", [])
-        ]
+        assert _output_types(then) == _output_types(now)
     assert "'COMPLETE'" in str(again.cells[3].outputs)
+
+
+def _output_types(cell: nbformat.NotebookNode) -> list[str]:
+    return [output.output_type for output in cell.get("outputs", [])]

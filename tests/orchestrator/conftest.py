@@ -1,4 +1,4 @@
-"""Ledgers on both databases: a SQLite file, and a PostgreSQL server where one can be started."""
+"""Ledgers on both databases: a SQLite file, and a PostgreSQL server if one can be started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def postgres_url(postgres_server: postgres.Server) -> str:
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    """Return the URL of a SQLite file that is not there yet."""
+    """Return the URL of a SQLite file that does not exist yet."""
     return f"sqlite:///{tmp_path / 'sweeps.db'}"
 
 

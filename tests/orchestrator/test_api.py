@@ -1,4 +1,4 @@
-"""A sweep in Python: the same ledger, driver and report as the command line."""
+"""A sweep in Python has the same ledger, driver and report as on the command line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_mapping_means_what_the_file_means(tmp_path: Path) -> None:
     assert given.id == loaded.id
     assert given.specification.document() == loaded.specification.document()
     again = parse_document(given.specification.source_text, "stored").plain()
-    assert again == DOCUMENT, "what is stored as the file of the sweep reads back as the mapping"
+    assert again == DOCUMENT, "the stored file of the sweep must give the mapping again"
 
 
 def test_a_profile_of_a_mapping_is_applied(tmp_path: Path) -> None:
@@ -294,9 +294,9 @@ def test_every_refusal_can_be_imported_from_the_package() -> None:
     code = (
         "import importlib, pkgutil, orchestrator, trainables\n"
         "for package in (orchestrator, trainables):\n"
-        "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
-        "        if not found.name.startswith('orchestrator.ledger.migrations'):\n"
-        "            importlib.import_module(found.name)\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not module.name.startswith('orchestrator.ledger.migrations'):\n"
+        "            importlib.import_module(module.name)\n"
         "def tree(kind):\n"
         "    return {kind.__name__}.union(*map(tree, kind.__subclasses__()))\n"
         "print(*sorted(tree(orchestrator.Refusal)))"

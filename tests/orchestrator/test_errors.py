@@ -1,4 +1,4 @@
-"""What may be kept of a text."""
+"""Secrets are removed from texts, and nothing else is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_addresses(text: str, kept: str) -> None:
 
 
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value is a secret by its variable's name; a path to one, or a word too short, is none."""
+    """A variable's name makes its value a secret, unless the value is a path or too short."""
     for name, value in {
         "SOME_API_KEY": "canary-of-a-key",
         "DB_PASSWORD": "canary-of-a-database",
@@ -42,6 +42,6 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("words", [["--notify", "http://hook/canary"], ["--notify=http://hook/canary"]])
 def test_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    """Whom to notify is not kept, for a webhook's path is all that it takes to write there."""
+    """The target of `--notify` is removed, because the path of a webhook suffices to post to it."""
     monkeypatch.setattr(sys, "argv", ["/bin/sweep", "x.yaml", *words, "--quiet"])
     assert provenance.command() == f"sweep x.yaml {words[0][:8]}{words[0][8:9] or ' '}... --quiet"

@@ -42,7 +42,7 @@ STEPS = 100
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a scenario, with what it reported at its best step; its number is its position."""
+    """One trial of a scenario, with its report at its best step; its number is its position."""
 
     value: float | None
     state: Literal["COMPLETE", "PRUNED", "FAILED", "RUNNING"] = "COMPLETE"
@@ -153,12 +153,12 @@ class Site:
 def _record(scenario: Scenario) -> SweepRecord:
     record = sweeps.sweep_record()
     bounds = {
-        each.metric: {
+        constraint.metric: {
             name: bound
-            for name, bound in (("at_least", each.at_least), ("at_most", each.at_most))
+            for name, bound in (("at_least", constraint.at_least), ("at_most", constraint.at_most))
             if bound is not None
         }
-        for each in scenario.constraints
+        for constraint in scenario.constraints
     }
     return replace(
         record,

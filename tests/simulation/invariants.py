@@ -1,4 +1,4 @@
-"""What must hold in every run of a sweep, whatever happens to its processes."""
+"""The invariants of every run of a sweep, whatever happens to its processes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Holders:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep has come to.
+    """The result of a sweep.
 
     Attributes:
         trials: of the sweep.
@@ -127,7 +127,7 @@ class Outcome:
 
     @staticmethod
     def of(ledger: Ledger, sweep_id: str, steps: dict[str, int]) -> Outcome:
-        """Read what a sweep has come to."""
+        """Read the result of a sweep."""
         return Outcome(ledger.trials(sweep_id), ledger.reports(sweep_id), ledger.attempts(sweep_id), steps)
 
     def decisions(self) -> dict[str, tuple[object, ...]]:
@@ -180,24 +180,24 @@ def check_checkpoints(ledger: Ledger, sweep_id: str, paths: Paths, objects: Mapp
     """Check that the checkpoints of the ledger exist, each as it was recorded, and that none other does."""
     rows = ledger.checkpoints(sweep_id)
     if paths.store is None:
-        found = {str(folder) for folder in paths.checkpoints(sweep_id).glob("*/*")}
-        contents = {row.path: (Path(row.path) / MANIFEST).read_bytes() for row in rows if row.path in found}
+        stored = {str(folder) for folder in paths.checkpoints(sweep_id).glob("*/*")}
+        contents = {row.path: (Path(row.path) / MANIFEST).read_bytes() for row in rows if row.path in stored}
     else:
         names = {row.path: _object_name(ledger, sweep_id, paths, row) for row in rows}
-        found = {name.rpartition("/")[0] for name in objects}
+        stored = {name.rpartition("/")[0] for name in objects}
         contents = {row.path: objects.get(f"{names[row.path]}/{MANIFEST}", b"") for row in rows}
-        require(not found - set(names.values()), "garbage", f"left: {sorted(found - set(names.values()))}")
-        found = {row.path for row in rows if names[row.path] in found}
+        require(not stored - set(names.values()), "garbage", f"left: {sorted(stored - set(names.values()))}")
+        stored = {row.path for row in rows if names[row.path] in stored}
     wanted = {row.path for row in rows}
     require(
-        not wanted - found,
+        not wanted - stored,
         "checkpoints",
-        f"the ledger refers to {sorted(wanted - found)}, which do not exist",
+        f"the ledger refers to {sorted(wanted - stored)}, which do not exist",
     )
-    require(not found - wanted, "garbage", f"left: {sorted(found - wanted)}")
+    require(not stored - wanted, "garbage", f"left: {sorted(stored - wanted)}")
     for row in rows:
         digest = hashlib.sha256(contents[row.path]).hexdigest()
-        require(digest == row.digest, "checkpoints", f"{row.path} has another content than was recorded")
+        require(digest == row.digest, "checkpoints", f"{row.path} has other content than was recorded")
 
 
 def _object_name(ledger: Ledger, sweep_id: str, paths: Paths, row: CheckpointRecord) -> str:
@@ -206,7 +206,7 @@ def _object_name(ledger: Ledger, sweep_id: str, paths: Paths, row: CheckpointRec
 
 
 def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> None:
-    """Check that MLflow has one run a trial, each point of its curves once, and its last status."""
+    """Check that MLflow has one run for each trial, each point of its curves once, and its last status."""
     of_trial: dict[str, list[Run]] = {}
     for run in runs:
         if not run.deleted:
@@ -219,13 +219,14 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
     for trial in outcome.trials:
         expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
     for key, points in expected.items():
-        found = of_trial.pop(key, [])
-        require(len(found) == 1, "MLflow", f"{key} has {len(found)} runs")
-        got = sorted((name, value, step) for name, value, _, step in found[0].points)
+        runs_of_key = of_trial.pop(key, [])
+        require(len(runs_of_key) == 1, "MLflow", f"{key} has {len(runs_of_key)} runs")
+        (run,) = runs_of_key
+        got = sorted((name, value, step) for name, value, _, step in run.points)
         require(
             got == sorted(points), "MLflow", f"{key} has the points {got}, reported were {sorted(points)}"
         )
-        require(found[0].status == "FINISHED", "MLflow", f"{key} is {found[0].status} in MLflow")
+        require(run.status == "FINISHED", "MLflow", f"{key} is {run.status} in MLflow")
     require(not of_trial, "MLflow", f"runs of nothing: {sorted(of_trial)}")
 
 

@@ -1,4 +1,4 @@
-"""Show that the simulation can fail: apply each patch of `mutants/` to a copy, and find a seed that notices.
+"""Show that the simulation can fail: apply each patch of `mutants/` to a copy, and find a seed that fails.
 
 `python -m tests.simulation.mutants [NAME ...]` prints the first failing seed of each patch, which
 reintroduces a defect that was repaired, or plants one.
@@ -30,8 +30,8 @@ def first_failing_seed(patch: Path, count: int) -> str:
         subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
         run = [sys.executable, "-m", "tests.simulation", "0", "--count", str(count), "--until-failure"]
         printed = subprocess.run(run, cwd=copy, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
-    return found.group() if found else ""
+    failure = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
+    return failure.group() if failure else ""
 
 
 def main() -> int:

@@ -105,12 +105,12 @@ class SimulatedFileSystem(AbstractFileSystem):
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         objects = self._objects()
-        for one in [path] if isinstance(path, str) else path:
-            name = self._strip_protocol(one)
-            found = [key for key in objects if key == name or key.startswith(f"{name}/")]
-            if not found:
-                raise FileNotFoundError(one)
-            for key in found:
+        for target in [path] if isinstance(path, str) else path:
+            name = self._strip_protocol(target)
+            keys = [key for key in objects if key == name or key.startswith(f"{name}/")]
+            if not keys:
+                raise FileNotFoundError(target)
+            for key in keys:
                 self._objects().pop(key, None)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:

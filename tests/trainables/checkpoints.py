@@ -1,4 +1,4 @@
-"""Small checkpoints for the tests of whatever answers from one."""
+"""Small checkpoints for the tests of predictors and served models."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def settings(task: str, task_options: Mapping[str, Any], **model: Any) -> TrialS
 def saved(folder: Path, trial: TrialSettings) -> tuple[checkpoint.Saved, Engine]:
     """Return a checkpoint of a trial, and an engine whose one slot holds the same arrays.
 
-    They were never trained, for that is what takes longest to compile; but their running statistics are those
-    of a network that was.
+    The network is not trained, because compiling that takes longest; its running statistics are random, as if
+    it had been.
     """
     data = TASKS[trial.task].load(trial.task_options, folder)
     engine = Engine(trial, data)

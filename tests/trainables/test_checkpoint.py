@@ -28,7 +28,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def test_loads_what_was_saved(tmp_path: Path) -> None:
-    """Arrays come back with names, shapes, types and bits, facts as they were."""
+    """Arrays keep names, shapes, types and bits, and facts are unchanged."""
     saved = _saved(tmp_path / "deep" / "step-7")
     arrays, facts = checkpoint.load(saved.folder, saved.digest)
     assert arrays.keys() == ARRAYS.keys()
@@ -41,7 +41,7 @@ def test_loads_what_was_saved(tmp_path: Path) -> None:
 
 
 def test_equal_content_has_an_equal_digest(tmp_path: Path) -> None:
-    """A digest names the content, not the time or place it was written."""
+    """A digest depends on the content, not on the time or the folder of its writing."""
     assert _saved(tmp_path / "a").digest == _saved(tmp_path / "b").digest
     assert _saved(tmp_path / "c", step=8).digest != _saved(tmp_path / "d").digest
 
@@ -95,7 +95,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_arrays_are_refused(tmp_path: Path, damage: str) -> None:
-    """Whatever happened to the arrays, their file is named."""
+    """The refusal names the file of the arrays."""
     saved = _saved(tmp_path / "a")
     DAMAGE[damage](saved.folder / "arrays.npz")
     with pytest.raises(DamagedCheckpoint, match=r"/arrays\.npz: must"):
@@ -107,7 +107,7 @@ MANIFESTS = (None, "", "[]", "{}", '{"files": {}}', '{"files": {"arrays.npz": {}
 
 @pytest.mark.parametrize("text", MANIFESTS)
 def test_damaged_manifest_is_refused(tmp_path: Path, text: str | None) -> None:
-    """A folder without a readable manifest is no checkpoint, even if the manifest is the recorded one."""
+    """A folder without a readable manifest is refused, even if the manifest is the recorded one."""
     saved = _saved(tmp_path / "a")
     manifest = saved.folder / "manifest.json"
     manifest.unlink() if text is None else manifest.write_text(text)
@@ -116,8 +116,8 @@ def test_damaged_manifest_is_refused(tmp_path: Path, text: str | None) -> None:
             checkpoint.load(saved.folder, digest)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """The manifest's path tells which checkpoint is missing."""
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """The path of the manifest names the missing checkpoint."""
     with pytest.raises(DamagedCheckpoint, match=r"nowhere/manifest\.json: must exist, got no such file"):
         checkpoint.load(tmp_path / "nowhere", "0" * 64)
 
@@ -131,7 +131,7 @@ def test_pickles_are_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", range(1, 8))
 def test_whole_or_absent_whatever_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """If the n-th flush or rename fails, a checkpoint is whole or absent, and the one before it is whole."""
+    """If the n-th flush or rename fails, a checkpoint is whole or absent, and the previous one is whole."""
     before = _saved(tmp_path / "a", step=1)
     calls = 0
 
@@ -161,7 +161,7 @@ def test_whole_or_absent_whatever_fails(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
-    """A manifest holds what another program needs to verify the files."""
+    """A manifest holds the sizes and digests by which another program can verify the files."""
     folder = _saved(tmp_path / "a").folder
     document = json.loads((folder / "manifest.json").read_text())
     claim = document["files"]["arrays.npz"]
@@ -172,7 +172,7 @@ def test_the_manifest_is_json_with_sizes_and_digests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["arrays.npz", "."])
 def test_a_link_is_not_followed(tmp_path: Path, part: str) -> None:
-    """What lies elsewhere may be exchanged between the check and the reading."""
+    """The target of a link could be replaced between the check and the reading."""
     saved = checkpoint.save(tmp_path / "step-1", {"w": np.ones(2)}, {})
     moved = tmp_path / "elsewhere"
     (saved.folder / part).resolve().rename(moved)

@@ -13,7 +13,7 @@ SEED = jnp.array([0, 7], jnp.uint32)
 
 
 def test_a_hash_is_a_bijection() -> None:
-    """Different words stay different."""
+    """Different words have different hashes."""
     words = np.asarray(mixed(jnp.arange(2**16, dtype=jnp.uint32)))
     assert len(np.unique(words)) == 2**16
 
@@ -50,7 +50,7 @@ def test_every_example_once(size: int) -> None:
     np.testing.assert_array_equal(np.sort(_epoch(size)), np.arange(size))
 
 
-def test_seeds_and_epochs_give_orders_of_their_own() -> None:
+def test_each_seed_and_epoch_has_its_own_order() -> None:
     """The same seed and epoch give the same order; another seed, its high word too, or epoch another."""
     orders = [_epoch(1000, seed, epoch) for seed in (0, 1, 2**32) for epoch in (0, 1)]
     np.testing.assert_array_equal(orders[0], _epoch(1000, 0, 0))

@@ -1,4 +1,4 @@
-"""A checkpoint answers as the engine that trained it evaluates; what is no example is refused."""
+"""A predictor agrees with the engine that trained its checkpoint, and refuses bad examples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def listops(folder: Path) -> tuple[Predictor, TaskData, dict[str, float]]:
-    """A network, its data, and how the engine scores it on validation."""
+    """Return a predictor, its data, and the engine's scores on validation."""
     written, engine = saved(folder, settings("listops", LISTOPS))
     return (
         Predictor(written.folder, written.digest),
@@ -41,13 +41,15 @@ def _expression(tokens: np.ndarray) -> str:
 
 
 def _expressions(data: TaskData) -> list[str]:
-    """Return validation's expressions as texts, without their end tokens."""
+    """Return the expressions of validation as texts, without their end tokens."""
     split = data.validation
     return [_expression(row[: n - 1]) for row, n in zip(split.inputs, split.lengths, strict=True)]
 
 
-def test_answers_as_it_was_evaluated(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
-    """Texts of validation score as validation did: the same rows, the same network, padding harmless."""
+def test_predictions_score_as_the_engine_evaluated(
+    listops: tuple[Predictor, TaskData, dict[str, float]],
+) -> None:
+    """The texts of validation give the recorded scores, whatever the padding."""
     predictor, data, scores = listops
     answers = predictor.predict(_expressions(data))
     targets = data.validation.targets
@@ -56,8 +58,8 @@ def test_answers_as_it_was_evaluated(listops: tuple[Predictor, TaskData, dict[st
     assert -np.mean(np.log(chosen)) == pytest.approx(scores["loss"], rel=1e-5)
 
 
-def test_stepping_answers_as_the_whole_does(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
-    """The RNN form, its state carried, ends where the whole sequence does."""
+def test_stepping_equals_the_whole_sequence(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
+    """The recurrent form, with carried state, ends with the same answer as the whole sequence."""
     predictor, data, _ = listops
     texts = _expressions(data)[:3]
     whole = predictor.predict(texts)
@@ -79,16 +81,16 @@ def test_stepping_answers_every_step(folder: Path) -> None:
     assert predictor.predict([sequence])["answer"] == [stepped.argmax(axis=-1).tolist()]
 
 
-def test_looking_back_and_forth_is_not_stepped(folder: Path) -> None:
-    """A network that needs the end of a sequence says so before the first step."""
+def test_a_bidirectional_network_cannot_be_stepped(folder: Path) -> None:
+    """A network that needs the end of a sequence is refused before the first step."""
     both = settings("listops", LISTOPS, bidirectional=True, depth=1, layer="lru", options={})
     written, _ = saved(folder, both)
     with pytest.raises(Refusal, match="the layer must only look back"):
         Predictor(written.folder, written.digest).stream()
 
 
-def test_answers_do_not_depend_on_company(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
-    """Answers do not depend on how many are asked for together."""
+def test_answers_do_not_depend_on_the_batch(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
+    """An answer does not depend on the other examples that are answered together with it."""
     predictor, data, _ = listops
     texts = _expressions(data)[:7]
     together = predictor.predict(texts)["probabilities"]
@@ -103,7 +105,7 @@ NUMBERS = Reader(TASKS["adding"], Signature("value", 1, None, 2, 3), "")
 
 
 def test_every_task_of_texts_reads_its_own_example() -> None:
-    """The example of a model card is one that the model takes."""
+    """The example of a model card is valid input of the model."""
     for name, task in TASKS.items():
         if name in TASKS and task.texts:
             signature = Signature("class", 2, 300, 1, 100, towers=len(task.texts))
@@ -113,14 +115,14 @@ def test_every_task_of_texts_reads_its_own_example() -> None:
 
 
 def test_expressions_read_with_and_without_parentheses() -> None:
-    """Long Range Arena's binary brackets say nothing that the operators do not."""
+    """Long Range Arena's binary brackets add nothing to the operators."""
     (bare,) = EXPRESSIONS.read("[MAX 2 9 ]")
     (bracketed,) = EXPRESSIONS.read("( ( ( [MAX 2 ) 9 ) ] )")
     np.testing.assert_array_equal(bare, bracketed)
 
 
 def test_pairs_read_as_they_are_encoded() -> None:
-    """Characters by their place, strange ones unknown, cut off so that the end fits."""
+    """Characters are numbered, strange ones are unknown, and texts are cut so that the end token fits."""
     first, second = PAIRS.read(("ab?", "cccccccc"))
     assert first.tolist() == [3, 4, UNKNOWN, END]
     assert second.tolist() == [5, 5, 5, 5, END]
@@ -137,7 +139,7 @@ def test_padding_keeps_the_true_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "example", "said"),
+    ("reader", "example", "message"),
     [
         (EXPRESSIONS, "[MAX 2 9", "must be a ListOps expression"),
         (EXPRESSIONS, "[MAX 2 ten ]", "unknown token 'ten'"),
@@ -155,11 +157,11 @@ def test_padding_keeps_the_true_lengths() -> None:
         (NUMBERS, "0.5", "an array"),
     ],
 )
-def test_what_is_no_example_is_refused(reader: Reader, example: Any, said: str) -> None:
-    """In words that name what must hold, and never with another exception."""
+def test_a_bad_example_is_refused(reader: Reader, example: Any, message: str) -> None:
+    """The refusal says what must hold; no other exception is raised."""
     with pytest.raises(Refusal) as caught:
         reader.read(example)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_characters_are_kept_with_the_data(tmp_path: Path) -> None:

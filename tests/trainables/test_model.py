@@ -62,7 +62,7 @@ def _training(rate: float = 0.3, key: int = 1, record: bool = True) -> Training:
 
 
 def _longer(inputs: jax.Array) -> jax.Array:
-    """Pad the time axis with what no model may see: token 5, not the padding token."""
+    """Pad the time axis with token 5, not the padding token, which no model may see."""
     return jnp.pad(inputs, ((0, 0), (0, LONGER)), constant_values=5)
 
 
@@ -79,7 +79,7 @@ def test_padding_does_not_reach_the_answer(training: Training | None) -> None:
 
 
 def test_full_length_needs_no_lengths() -> None:
-    """Without padding, giving no lengths is the same as giving L for each."""
+    """Without padding, omitting the lengths equals a length of L for each sequence."""
     inputs, _ = _batch()
     _assert_close(_ask(inputs, None, _training()), _ask(inputs, jnp.full(BATCH, LENGTH), _training()))
 
@@ -156,7 +156,7 @@ def test_numbers_are_scaled_and_steps_are_answered() -> None:
 
 
 def test_blocks_start_apart() -> None:
-    """Blocks drawn together are drawn differently."""
+    """Blocks that are initialised together differ."""
     draw = jax.jit(lambda: nnx.to_pure_dict(nnx.state(_model(depth=2))), compiler_options=UNOPTIMISED)
     first, second = draw()["blocks"].values()
     for path in (("layer", "C"), ("mix", "kernel")):
@@ -209,7 +209,7 @@ def test_equals_flax_over_true_steps() -> None:
 
 
 def test_gradients_are_those_of_flax() -> None:
-    """The reverse pass that is written by hand is the one that JAX derives of `nnx.BatchNorm(mask=)`."""
+    """The hand-written reverse pass equals the one that JAX derives of `nnx.BatchNorm(mask=)`."""
     x, weights = _input(), jnp.asarray(RANDOM.normal(size=(2, 5, 4)), jnp.float32)
 
     def own(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:

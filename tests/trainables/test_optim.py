@@ -77,7 +77,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def test_cross_entropy_and_accuracy() -> None:
-    """The sums are those of the definition, over the examples that count."""
+    """The sums equal the definition, over the examples that count."""
     logits = RANDOM.normal(size=(5, 3)).astype(np.float32)
     targets = np.array([0, 1, 2, 1, 0])
     weights = np.array([1, 1, 1, 0, 0], np.float32)
@@ -90,7 +90,7 @@ def test_cross_entropy_and_accuracy() -> None:
     assert float(sums.counted) == 3
 
 
-def test_what_does_not_count_may_be_anything() -> None:
+def test_rows_that_do_not_count_may_hold_anything() -> None:
     """Even a NaN in a row that fills a batch does not reach a sum."""
     logits = jnp.array([[1.0, 2.0], [jnp.nan, jnp.nan]])
     sums = classification(logits, jnp.array([1, 1]), jnp.array([1.0, 0.0]))
@@ -113,7 +113,7 @@ def test_an_output_by_step_counts_true_steps() -> None:
 
 
 def test_other_outputs_count_examples() -> None:
-    """A class or a value counts once an example."""
+    """A class or a value counts once for each example."""
     examples = jnp.array([1.0, 0.0])
     for output in ("class", "value"):
         np.testing.assert_array_equal(weights_of(output, examples, jnp.array([2, 3]), 3), examples)

@@ -1,4 +1,4 @@
-"""A replay repeats the programs that a trial was trained by, interval by interval."""
+"""A replay repeats the programs that trained a trial, interval by interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIAL = toy_trial(3, interval=20, steps=60)
 
 
 class Toy:
-    """Stands in for a task of the registry."""
+    """Replaces a task of the registry."""
 
     def load(self, options: Any, folder: Path) -> Any:
         return toy_data()
@@ -44,7 +44,7 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> N
     assert sum(stretch.steps for stretch in recorded) == 60
     assert course([recorded], tmp_path) == curve
     assert course([[Stretch(60, 4, 4)]], tmp_path) != curve, (
-        "another size has other bits, or this shows nothing"
+        "a program of another size must give other bits, or the test would show nothing"
     )
 
 

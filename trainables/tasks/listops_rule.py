@@ -82,8 +82,8 @@ class _Level:
     def of(self, kept: np.ndarray) -> _Level:
         """Return the nodes of the trees that are kept (t,) bool, the trees renumbered."""
         number = np.cumsum(kept) - 1
-        mine = kept[self.tree]
-        return _Level(number[self.tree[mine]], self.operator[mine], self.children[mine[self.operator]])
+        nodes = kept[self.tree]
+        return _Level(number[self.tree[nodes]], self.operator[nodes], self.children[nodes[self.operator]])
 
 
 def generated(rule: Rule, processes: int) -> Generator[Expressions, None, None]:

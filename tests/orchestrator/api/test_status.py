@@ -1,4 +1,4 @@
-"""The state of sweeps by their ledger alone, and the modules that this needs."""
+"""The state of sweeps, read from their ledger alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data verbs: what is here, what is missing, bringing it, and reading it."""
+"""The data verbs list, check and fetch the files of data sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, data: Path) -> tuple[in
     return code, captured.out, captured.err
 
 
-def test_list_says_here_generated_or_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_gives_the_state_of_each_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mnist(tmp_path)
     code, out, _ = run(capsys, "list", "--json", data=tmp_path)
     printed = json.loads(out)
@@ -54,7 +54,7 @@ def test_list_is_a_table_and_writes_nothing(tmp_path: Path, capsys: pytest.Captu
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_says_files_sizes_and_sums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_files_sizes_and_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = mnist(tmp_path) / "t10k-labels-idx1-ubyte"
     code, out, _ = run(capsys, "check", "smnist", data=tmp_path)
     assert code == Exit.COMPLETE
@@ -116,8 +116,8 @@ def test_a_bad_row_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert err == f"{labels}: row 0: must hold labels 0 to 9, got 11. Fetch the file again.\n"
 
 
-def test_fetch_takes_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another packing of the published tree, vouched for by its sum."""
+def test_fetch_accepts_a_local_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file is another archive of the published tree, accepted by its checksum."""
     imdb(tmp_path / "made")
     archive = tmp_path / "mine.tar.xz"
     with tarfile.open(archive, "w:xz") as packing:
@@ -136,14 +136,16 @@ def test_fetch_takes_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFi
     assert "was there already" in out
 
 
-def test_nothing_to_fetch_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetching_a_generated_data_set_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = run(capsys, "fetch", "copy", data=tmp_path)
     assert code == Exit.COMPLETE
     assert out == "copy: generated, there is nothing to fetch\n"
 
 
 def test_pinned_files_are_complete() -> None:
-    """Every task that reads files says where they are published, and every pinned sum is one."""
+    """Every task that reads files names their addresses, and every pinned checksum is a SHA-256."""
     for name, task in TASKS.items():
         for remote in task.remotes:
             assert remote.url.startswith(("https://", "http://")), name

@@ -1,4 +1,4 @@
-"""The verbs that only look at a ledger import nothing that takes seconds."""
+"""The verbs that only read a ledger import no module that takes seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "command",
     [["list"], ["list", "--json"], ["status"], ["status", "--json"], ["show", f"{sweeps.SWEEP_ID}-0"]],
 )
-def test_a_verb_that_looks_imports_nothing_slow(root: Path, command: list[str]) -> None:
+def test_a_read_only_verb_imports_nothing_slow(root: Path, command: list[str]) -> None:
     code = (
         "import sys; from orchestrator.cli.app import run_command; code = run_command(sys.argv[1:]); "
         f"print(code, sorted({SLOW} & set(sys.modules)))"

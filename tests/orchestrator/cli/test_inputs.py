@@ -1,4 +1,4 @@
-"""What cannot be right is refused by the command line: code 2, one line, at once, and nothing is written."""
+"""The command line refuses bad input at once, with code 2 and one line, and writes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECONDS = 2.0
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder without a GPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -45,16 +45,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Run a command that must be refused; return its one line."""
+    """Run a command that must be refused; return the line that it prints."""
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     began = time.process_time()
     assert run_command(list(words)) == 2
     assert time.process_time() - began < SECONDS
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
-    return said.err
+    return printed.err
 
 
 ALIASES = "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]\n" for k in range(1, 30))
@@ -70,8 +70,8 @@ FILES: dict[str, tuple[str, str]] = {
     "unknown task": (SPACE.replace("task: copy", "task: cpoy"), "copy"),
     "no trials": (SPACE.replace("trials: 4", "trials: 0"), "budget.trials"),
     "trials in words": (SPACE.replace("trials: 4", "trials: ten"), "budget.trials"),
-    "more processors than there are": (SPACE.replace("cpu: 1", "cpu: 4096"), "resources.cpu"),
-    "a GPU where there is none": (SPACE.replace("cpu: 1", "cpu: 1, gpu: 1"), "resources.gpu"),
+    "more processors than the machine has": (SPACE.replace("cpu: 1", "cpu: 4096"), "resources.cpu"),
+    "a GPU on a machine without one": (SPACE.replace("cpu: 1", "cpu: 1, gpu: 1"), "resources.gpu"),
     "an interval of nothing": (SPACE.replace("interval: 10", "interval: 100"), "training.interval"),
     "a module": (SPACE.replace("layer: lds", "layer: os.path"), "layer"),
 }
@@ -88,13 +88,13 @@ def test_files(capsys: pytest.CaptureFixture[str], name: str) -> None:
     "name", ["..yaml", "a b.yaml", "x'; DROP TABLE sweep.yaml", "CON\n.yaml", "😀.yaml", "%_.yaml", "é.yaml"]
 )
 def test_names(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """A sweep is named after its file, and its folders, runs and rows after it."""
+    """A file name that cannot name a sweep, its folders, runs and rows is refused."""
     Path(name).write_text(SPACE)
     assert "must be" in refused(capsys, "run", "--", name)
 
 
 def _before(file: Path) -> Paths:
-    """Return a root in which the sweep of the file is interrupted."""
+    """Return a root whose ledger holds an interrupted sweep of the file."""
     file.write_text(SPACE)
     sweep, paths = load(file, profile=None, gpus=0), Paths(Path("mlruns").absolute())
     paths.create()
@@ -116,20 +116,20 @@ CHANGES = {
 
 @pytest.mark.parametrize("old", CHANGES)
 def test_a_changed_file(capsys: pytest.CaptureFixture[str], old: str) -> None:
-    """The unfinished sweep of a file resumes only as it began; the refusal names each field that differs."""
+    """An unfinished sweep cannot be resumed with a changed file; the refusal names each changed field."""
     new, difference = CHANGES[old]
     file = Path("space.yaml")
     _before(file)
     file.write_text(SPACE.replace(old, new))
     assert run_command(["space.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert difference in said
-    assert "--new" in said
+    printed = capsys.readouterr().err
+    assert difference in printed
+    assert "--new" in printed
 
 
-def test_a_second_driver(here: Path) -> None:
-    """It leaves before it has imported what takes seconds."""
-    paths = _before(here / "space.yaml")
+def test_a_second_driver(folder: Path) -> None:
+    """It exits before it has imported the modules that take seconds."""
+    paths = _before(folder / "space.yaml")
     code = (
         "import sys; from orchestrator.cli.app import run_command; code = run_command(['space.yaml']); "
         "print(code, {'ray', 'jax', 'mlflow', 'optuna', 'plotly'} & set(sys.modules))"
@@ -156,6 +156,6 @@ HARM: dict[str, tuple[Callable[[Paths, pytest.MonkeyPatch], object], str]] = {
 def test_places(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     harm, expected = HARM[name]
     harm(_before(Path("space.yaml")), monkeypatch)
-    said = refused(capsys, "space.yaml")
-    assert expected in said
-    assert "hunter2" not in said
+    printed = refused(capsys, "space.yaml")
+    assert expected in printed
+    assert "hunter2" not in printed

@@ -20,7 +20,7 @@ from tests.orchestrator.cli.test_display import progress
 
 @pytest.fixture
 def posted() -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """Yield the address of a server, and the list of what is posted to it."""
+    """Yield the address of a server, and the list of the documents that are posted to it."""
     received: list[dict[str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,14 +41,14 @@ def posted() -> Iterator[tuple[str, list[dict[str, object]]]]:
 
 
 def test_a_webhook_receives_each_change_once(posted: tuple[str, list[dict[str, object]]]) -> None:
-    """The best value that a resumed sweep begins with is no change, nor is one that stays."""
+    """Neither the best value that a resumed sweep begins with nor an unchanged one is sent."""
     address, received = posted
     warnings: list[str] = []
     notifier = Notifier(address, warnings.append)
     observer = Notified(_quiet(), notifier, "val/accuracy")
     better = {"best_value": 0.7, "best_key": "x-4"}
-    for seen in (progress(1), progress(2), progress(3, **better), progress(4, **better)):
-        observer.show(seen)
+    for shown in (progress(1), progress(2), progress(3, **better), progress(4, **better)):
+        observer.show(shown)
     observer.show(progress(4, **better, states={"COMPLETE": 4, "FAILED": 2}))
     notifier.close()
     assert received == [
@@ -69,8 +69,8 @@ def test_a_command_reads_messages_on_its_standard_input(tmp_path: Path) -> None:
 def test_messages_that_cannot_be_sent_cost_one_line(
     posted: tuple[str, list[dict[str, object]]], path: str | None
 ) -> None:
-    """The line does not hold the address, which may hold a secret."""
-    target = f"{posted[0]}{path}" if path else "no-such-command-here"
+    """The line does not contain the address, which may hold a secret."""
+    target = f"{posted[0]}{path}" if path else "no-such-command"
     warnings: list[str] = []
     notifier = Notifier(target, warnings.append)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The verb `logs` prints what a worker wrote, and what the ledger knows of attempts on other machines."""
+"""The verb `logs` prints the log of a trial's workers, and from the ledger the attempts on other machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def paths(tmp_path: Path) -> Paths:
     return sweeps.filled(tmp_path / "mlruns")
 
 
-def test_logs_tells_from_the_ledger_what_ran_elsewhere(
+def test_logs_prints_attempts_on_other_machines_from_the_ledger(
     paths: Paths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["logs", COMPLETE, "--root", str(paths.root)]) == 0
@@ -32,12 +32,14 @@ def test_logs_tells_from_the_ledger_what_ran_elsewhere(
     assert lines[-1].endswith("attempt 1: ENDED")
 
 
-def test_logs_tells_why_an_attempt_ended(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_prints_why_an_attempt_ended(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["logs", FAILED, "--root", str(paths.root)]) == 0
     assert f"attempt 1: FAILED {sweeps.trial(3, 'FAILED').cause}" in capsys.readouterr().out
 
 
-def test_logs_prints_what_a_worker_wrote_here(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_prints_the_log_of_a_worker_of_this_machine(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = paths.log(sweeps.SWEEP_ID, COMPLETE)
     log.parent.mkdir(parents=True, exist_ok=True)
     written = "2026-11-21 12:00:00Z attempt 1: started at step 0\n[0.5] is no markup\n"
@@ -47,5 +49,5 @@ def test_logs_prints_what_a_worker_wrote_here(paths: Paths, capsys: pytest.Captu
 
 
 def test_logs_of_a_trial_that_never_ran(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["logs", "nobody", "--root", str(paths.root)]) == 2
-    assert "nobody" in capsys.readouterr().err
+    assert run_command(["logs", "unknown", "--root", str(paths.root)]) == 2
+    assert "unknown" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A small valid search-space file, and edits of it, for the tests of the specification."""
+"""A small valid search-space file, and edits of it, for the tests of the file format."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def loaded(folder: Path, text: str = VALID, **options: Any) -> SweepConfig:
 
 
 def edited(old: str, new: str, text: str = VALID) -> str:
-    """Return the file with one piece of text replaced; the piece must be there once."""
+    """Return the file with one piece of text replaced; the file must contain the piece exactly once."""
     assert text.count(old) == 1, old
     return text.replace(old, new)
 
 
 def refused(folder: Path, text: str | bytes, **options: Any) -> BadInput:
-    """Return the error that loading `text` raises, which is one line."""
+    """Return the error that loading `text` raises, after checking that it is one line."""
     with pytest.raises(BadInput) as caught:
         load(written(folder, text), **{"profile": "auto", "gpus": 1, **options})
     assert "\n" not in str(caught.value)

@@ -1,6 +1,6 @@
-"""Inputs that cannot be right: each is refused in one line."""
+"""Search-space files that are refused, with the message for each."""
 
-# ruff: noqa: E501 - the messages stand on one line, as a user sees them
+# ruff: noqa: E501 - each message is one line, as a user sees it
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATE = "log_uniform: [1e-5, 1e-2]"
 THETA = "theta_init.max: {choice: [pi/10, 2*pi]}"
 ASHA = "{asha: {reduction: 4, grace: 0.1}}"
 
-# What is replaced in the valid file, by what, and all that a user reads after the file's name.
+# The text that is replaced in the valid file, its replacement, and the message after the file's name.
 CASES = {
     "bound as text": (
         UNIFORM,
@@ -429,13 +429,13 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_one_line_that_helps(tmp_path: Path, case: tuple[str, str, str]) -> None:
-    """The error names line and key, says what must hold, what was got and what would be right."""
+    """The error names line and key, and says what must hold, what was found and what would be right."""
     old, new, message = case
     assert str(refused(tmp_path, edited(old, new))) == f"{tmp_path / 'space.yaml'}:{message}"
 
 
 def test_an_endless_choice(tmp_path: Path) -> None:
-    """A list of values is quoted by its beginning."""
+    """The error quotes the beginning of a long list of values."""
     error = refused(tmp_path, edited(CHOICE, f"choice: [{', '.join(f'{k}e-6' for k in range(1, 1500))}]"))
     assert error.got == "[1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6, ...]"
     assert "at most 1,000 values" in error.must
@@ -456,15 +456,15 @@ def test_an_endless_choice(tmp_path: Path) -> None:
     ],
     ids=["empty", "blank", "utf-16", "utf-16 unmarked", "binary", "latin", "escape", "tab", "long"],
 )
-def test_files_that_are_no_text(tmp_path: Path, content: bytes, got: str) -> None:
-    """A file that cannot be a search space is refused for what it is."""
+def test_files_that_are_not_text(tmp_path: Path, content: bytes, got: str) -> None:
+    """The error says what the file is instead."""
     error = refused(tmp_path, content)
     assert error.got == got
     assert error.where.startswith(str(tmp_path / "space.yaml"))
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    """Fifty megabytes are refused by their size."""
+    """A file of fifty megabytes is refused by its size."""
     path = written(tmp_path)
     with path.open("r+b") as file:
         file.truncate(50_000_000)
@@ -474,8 +474,8 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 1
 
 
-def test_paths_that_are_no_file(tmp_path: Path) -> None:
-    """A missing file, a directory and a pipe are refused for different reasons, and a pipe is not read."""
+def test_paths_that_are_not_files(tmp_path: Path) -> None:
+    """A missing file, a directory and a pipe are refused with different reasons; the pipe is not read."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -491,18 +491,18 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file() -> None:
-    """Missing permission is the reason; root, who may read everything, takes another user id first."""
+    """The reason is the missing permission; root takes another user id first, since it may read all files."""
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         path = written(Path(folder))
         path.chmod(0)
-        with _nobody(), pytest.raises(BadInput, match="permission denied"):
+        with _without_root_rights(), pytest.raises(BadInput, match="permission denied"):
             load(path, profile="auto", gpus=1)
 
 
 @contextmanager
-def _nobody() -> Iterator[None]:
-    """Give up root's rights, where there are any, for a while."""
+def _without_root_rights() -> Iterator[None]:
+    """Take an ordinary user id meanwhile, if the process runs as root."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)

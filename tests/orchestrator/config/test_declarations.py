@@ -1,4 +1,4 @@
-"""Samplers and schedulers are declared in their classes, and read from there without Optuna and Ray."""
+"""The declarations of samplers and schedulers are read from their classes without Optuna and Ray."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGISTERED += [("scheduler", SCHEDULERS, name) for name in SCHEDULERS]
 
 
 @pytest.mark.parametrize(("kind", "registry", "name"), REGISTERED)
-def test_what_is_read_is_what_the_class_declares(kind: str, registry: Any, name: str) -> None:
+def test_the_class_declares_what_is_read(kind: str, registry: Any, name: str) -> None:
     assert registry.settings(name) == registry[name].settings
     assert registry.settings(name).summary.endswith((".", "set"))
 

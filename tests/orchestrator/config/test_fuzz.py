@@ -1,4 +1,4 @@
-"""Whatever stands in a file, loading it gives a sweep or one line: never another exception."""
+"""Loading any file gives a sweep or a refusal in one line, never another exception."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ PATHS = _paths(PLAIN)
 
 @st.composite
 def mutations(draw: st.DrawFn) -> str:
-    """The valid file with a few of its values replaced, and perhaps a key added."""
+    """Draw the valid file with a few values replaced, and perhaps a key added."""
     tree = PLAIN
     for path in draw(st.lists(st.sampled_from(PATHS[1:]), min_size=1, max_size=3)):
         if path in _paths(tree):
@@ -93,7 +93,7 @@ def _at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 @st.composite
 def splices(draw: st.DrawFn) -> bytes:
-    """The valid file's bytes with a piece cut out and another put in."""
+    """Draw the bytes of the valid file with a piece replaced by random bytes."""
     data = VALID.encode()
     start = draw(st.integers(0, len(data)))
     end = draw(st.integers(start, min(len(data), start + 40)))
@@ -110,7 +110,7 @@ OVERRIDES = st.lists(
 
 
 def _load(content: str | bytes, overrides: list[str], gpus: int) -> None:
-    """Load one file; a sweep must stand up to its own use, a refusal must be one short line."""
+    """Load one file; its sweep must be usable, or its refusal one short line."""
     path = FOLDER / "fuzz.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
     try:
@@ -132,7 +132,7 @@ COMMON = {"deadline": None, "database": None, "suppress_health_check": list(Heal
 @settings(max_examples=300, derandomize=True, **COMMON)
 @given(FILES, OVERRIDES, st.integers(0, 1))
 def test_never_a_traceback(content: str | bytes, overrides: list[str], gpus: int) -> None:
-    """A few hundred hostile files, the same ones every time."""
+    """Load a few hundred hostile files, the same ones in every run."""
     _load(content, overrides, gpus)
 
 
@@ -141,5 +141,5 @@ def test_never_a_traceback(content: str | bytes, overrides: list[str], gpus: int
 @settings(max_examples=10_000, **COMMON)
 @given(FILES, OVERRIDES, st.integers(0, 1))
 def test_never_a_traceback_in_ten_thousand(content: str | bytes, overrides: list[str], gpus: int) -> None:
-    """Ten thousand hostile files."""
+    """Load ten thousand hostile files."""
     _load(content, overrides, gpus)

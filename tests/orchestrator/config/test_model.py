@@ -1,4 +1,4 @@
-"""What a sweep says: its identity, its document, the settings of its trials."""
+"""The identity of a sweep, its document, and the settings of its trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
 
 def test_reads_the_whole_file(tmp_path: Path) -> None:
-    """Every section of a file arrives, defaults written out."""
+    """Every section of a file is read, and defaults are filled in."""
     sweep = loaded(tmp_path)
     assert (sweep.name, sweep.profile, sweep.task) == ("space", None, "listops")
     assert sweep.task_options == {"length": 2048}
@@ -35,7 +35,7 @@ def test_reads_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_published_trial(tmp_path: Path) -> None:
-    """Drawn values go over the file's, the file's over the layer's defaults; types are the science's."""
+    """Drawn values replace those of the file, which replace the layer's defaults; types are the layer's."""
     sweep = loaded(tmp_path)
     params = sweep.published_params()
     assert params is not None
@@ -51,7 +51,7 @@ def test_settings_of_the_published_trial(tmp_path: Path) -> None:
 
 
 def test_settings_cast_to_the_type_of_the_hyperparameter(tmp_path: Path) -> None:
-    """A whole hyperparameter is an int and a real one a float, however the file wrote its choices."""
+    """A hyperparameter has its declared type, int or float, whatever the file wrote."""
     added = ["published=", "search.heads={choice: [8, 16.0]}", "search.dropout={choice: [0]}"]
     sweep = loaded(tmp_path, overrides=added)
     params = {"gamma_init.min": 0.5, "gamma_init.max": 0.99, "theta_init.max": math.pi / 10, "heads": 16.0,
@@ -61,8 +61,8 @@ def test_settings_cast_to_the_type_of_the_hyperparameter(tmp_path: Path) -> None
     assert type(settings.model.dropout) is float
 
 
-def test_settings_want_one_assignment(tmp_path: Path) -> None:
-    """Too few or too many hyperparameters are a mistake of the caller."""
+def test_settings_need_exactly_the_searched_hyperparameters(tmp_path: Path) -> None:
+    """Missing or unknown hyperparameters raise an error."""
     sweep = loaded(tmp_path)
     params = sweep.published_params() or {}
     with pytest.raises(AssertionError):
@@ -72,7 +72,7 @@ def test_settings_want_one_assignment(tmp_path: Path) -> None:
 
 
 def test_conditional_settings(tmp_path: Path) -> None:
-    """Where a condition does not hold the file's own value stands."""
+    """If a condition does not hold, the file's own value is used."""
     conditional = ["search.heads={choice: [4, 8]}", "search.depth={int: [2, 4], when: {heads: 4}}"]
     sweep = loaded(tmp_path, overrides=["published=", "search.theta_init.max=", *conditional])
     rest = {
@@ -88,7 +88,7 @@ def test_conditional_settings(tmp_path: Path) -> None:
 
 
 def test_identity(tmp_path: Path) -> None:
-    """The id is stem, profile and digest: equal for the same meaning, another for another one."""
+    """The id consists of stem, profile and digest; only a change of meaning changes it."""
     sweep = loaded(tmp_path)
     assert sweep.id == f"space-{sweep.digest[:8]}"
     assert loaded(tmp_path, profile="laptop").id.startswith("space-laptop-")
@@ -110,7 +110,7 @@ def test_identity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("profile", [None, "laptop"])
 def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
-    """The document is plain JSON, and means the same sweep even when its keys were sorted on the way."""
+    """The document is plain JSON, and gives the same sweep even if its keys were sorted meanwhile."""
     sweep = loaded(tmp_path, profile=profile)
     again = from_document(json.loads(json.dumps(sweep.document(), sort_keys=True)), sweep.source_text)
     assert again == sweep
@@ -119,7 +119,7 @@ def test_document_reads_back(tmp_path: Path, profile: str | None) -> None:
 
 
 def test_a_document_of_an_earlier_version_is_the_same_sweep(tmp_path: Path) -> None:
-    """The names of two settings have changed; a sweep that began under the old names is resumed."""
+    """Two settings were renamed; a sweep that began under the old names is recognised."""
     text = edited("heads: 8,", "heads: 8, activations: float32,")
     text = edited("  gamma_init.min:", "  algorithm: {choice: [auto, sequential]}\n  gamma_init.min:", text)
     text = edited("theta_init.max: {", "theta_init.max: {when: {algorithm: auto}, ", text)
@@ -135,7 +135,7 @@ def test_a_document_of_an_earlier_version_is_the_same_sweep(tmp_path: Path) -> N
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
-    """Trials and confirmations have seeds of their own, the same in every process."""
+    """Each trial and each confirmation has its own seed, the same in every process."""
     sweep = loaded(tmp_path)
     seeds = [sweep.trial_seed(number, {}) for number in range(100)] + [
         sweep.confirmation_seed(k) for k in range(100)
@@ -147,7 +147,7 @@ def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
 
 
 def test_a_searched_seed_is_the_trials_seed(tmp_path: Path) -> None:
-    """A seed can be searched like any number; a confirmation still gets a fresh one."""
+    """A seed can be searched; a confirmation still gets a fresh one."""
     sweep = loaded(tmp_path, overrides=["published=", "search.seed={int: [0, 4]}"])
     params = {name: distribution.ends()[0] for name, distribution in sweep.search.items()} | {"seed": 3}
     assert sweep.trial_seed(17, params) == 3
@@ -157,14 +157,14 @@ def test_a_searched_seed_is_the_trials_seed(tmp_path: Path) -> None:
 
 
 def test_budget_can_be_replaced(tmp_path: Path) -> None:
-    """A sweep goes on with another budget under its own id."""
+    """A sweep keeps its id when its budget changes."""
     sweep = loaded(tmp_path)
     more = replace(sweep, budget=sweep.budget.model_copy(update={"trials": 128}))
     assert (more.budget.trials, more.id) == (128, sweep.id)
 
 
 def test_no_objective_means_the_metric_of_the_task(tmp_path: Path) -> None:
-    """A file may leave the objective, the sampler and the scheduler out."""
+    """A file may omit objective, sampler and scheduler."""
     text = edited("objective: {maximize: val/accuracy}\n", "")
     text = edited("sampler: {tpe: {seed: 3}}\n", "", text)
     text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}\n", "", text)
@@ -174,7 +174,7 @@ def test_no_objective_means_the_metric_of_the_task(tmp_path: Path) -> None:
 
 
 def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
-    """The validation score decides which trial is best, wherever the file names it."""
+    """The validation score decides which trial is best, at whatever position the file names it."""
     text = edited("{maximize: val/accuracy}", "{minimize: [seconds/train, val/loss], maximize: val/accuracy}")
     text = edited("scheduler: {asha: {reduction: 4, grace: 0.1}}", "scheduler: none", text)
     sweep = loaded(tmp_path, text)
@@ -183,14 +183,14 @@ def test_several_objectives_are_led_by_the_score(tmp_path: Path) -> None:
 
 
 def test_files_of_several_encodings_are_one_sweep(tmp_path: Path) -> None:
-    """A byte order mark and CRLF change nothing but the text that is kept."""
+    """A byte order mark and CRLF change only the recorded text."""
     windows = b"\xef\xbb\xbf" + VALID.replace("\n", "\r\n").encode()
     from_windows = loaded(tmp_path, windows.decode("utf-8"))
     assert from_windows.id == loaded(tmp_path).id
 
 
 def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
-    """Each layer takes the options, ranges and hyperparameters that are its own."""
+    """Each layer gets only its own options, ranges and hyperparameters."""
     head, _, _ = VALID.partition("search:")
     text = edited("heads: 8,", "heads: 8, r_init: [0.2, 0.9],", head) + (
         "search:\n"
@@ -218,8 +218,8 @@ def test_layers_can_be_compared_in_one_sweep(tmp_path: Path) -> None:
     assert "divisible" in refused(tmp_path, edited("[4, 16]", "[4, 12]", text)).must
 
 
-def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
-    """`algorithm: convolution` is a word of S4D, and none of LRU."""
+def test_a_value_of_a_shared_key_must_suit_every_layer(tmp_path: Path) -> None:
+    """`algorithm: convolution` is valid for S4D, but not for LRU."""
     head = edited("heads: 8", "algorithm: convolution", VALID.partition("search:")[0])
     rest = (
         "  learning_rate: {choice: [1e-3]}\n  recurrent_learning_rate: {choice: [1e-3]}\nbudget: {trials: 8}"
@@ -231,7 +231,7 @@ def test_a_key_that_layers_share_suits_all_of_them(tmp_path: Path) -> None:
 
 
 def test_slots_share_a_gpu(tmp_path: Path) -> None:
-    """`gpu: 1, slots: 4` is `gpu: 1/4`, once the number is settled."""
+    """`gpu: 1, slots: 4` means `gpu: 1/4`."""
     sweep = loaded(tmp_path, overrides=["resources={gpu: 1, slots: 4}"])
     assert sweep.resources.slots == 4
     shared = sweep.resources.shared_by(4)
@@ -239,7 +239,7 @@ def test_slots_share_a_gpu(tmp_path: Path) -> None:
 
 
 def test_the_largest_trial_can_be_built(tmp_path: Path) -> None:
-    """It has the upper end of every range, and only what its own conditions allow."""
+    """It has the upper end of every range, without hyperparameters whose condition does not hold."""
     sweep = loaded(tmp_path, overrides=["search.depth={int: [1, 3]}", "published="])
     assert sweep.largest()["gamma_init.min"] == 0.9
     assert sweep.settings(sweep.largest(), seed=0).model.depth == 3

@@ -1,4 +1,4 @@
-"""The reference page: its example is valid, and it leaves nothing of the format out."""
+"""The reference page has a valid example and describes the complete format."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGE = (Path(__file__).parents[3] / "docs" / "search-space.md").read_text(encodi
 
 @pytest.mark.parametrize("profile", ["full", "laptop"])
 def test_the_example_is_valid(tmp_path: Path, profile: str) -> None:
-    """A reader may copy the page's file."""
+    """The file on the page can be loaded."""
     example = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
     sweep = load(written(tmp_path, example), profile=profile, gpus=0)
     assert sweep.published_params() is not None
 
 
 def test_nothing_is_undocumented() -> None:
-    """Every section, field, distribution, sampler, scheduler and option stands on the page."""
+    """The page names every section, field, distribution, sampler, scheduler and option."""
     names = {"profiles", *KINDS, *SAMPLERS, *SCHEDULERS}
     for section, field in SpaceFile.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})

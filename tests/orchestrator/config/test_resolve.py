@@ -1,4 +1,4 @@
-"""Profiles and overrides: what is laid over the file, in which order, and what is refused."""
+"""Profiles and overrides: their order of precedence, and the ones that are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.orchestrator.config.files import VALID, edited, loaded, refused, writ
 
 
 def test_the_laptop_profile_is_for_machines_without_a_gpu(tmp_path: Path) -> None:
-    """`auto` takes it there alone; `full` insists on the file; a file without one is taken whole."""
+    """`auto` selects it only there, `full` never; a file without profiles is used as it is."""
     assert loaded(tmp_path, profile="auto", gpus=0).profile == "laptop"
     assert loaded(tmp_path, profile="auto", gpus=1).profile is None
     assert loaded(tmp_path, profile="full", gpus=0).profile is None
@@ -22,7 +22,7 @@ def test_the_laptop_profile_is_for_machines_without_a_gpu(tmp_path: Path) -> Non
 
 
 def test_a_profile_replaces_keys_or_sections(tmp_path: Path) -> None:
-    """Keys of training and search are replaced one by one, resources as a whole, and null takes out."""
+    """Keys of training and search are replaced one by one, resources as a whole; null removes a key."""
     full, laptop = loaded(tmp_path), loaded(tmp_path, profile="laptop")
     assert (laptop.training.steps, laptop.training.batch_size) == (200, full.training.batch_size)
     assert set(full.search) - set(laptop.search) == {"theta_init.max"}
@@ -32,7 +32,7 @@ def test_a_profile_replaces_keys_or_sections(tmp_path: Path) -> None:
 
 
 def test_overrides_go_over_the_profile(tmp_path: Path) -> None:
-    """An override is the last word; names with dots are found; an empty value takes a key out."""
+    """An override replaces every other value; names may have dots; an empty value removes a key."""
     sweep = loaded(
         tmp_path,
         profile="laptop",
@@ -54,7 +54,7 @@ def test_overrides_go_over_the_profile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "where", "said"),
+    ("override", "where", "message"),
     [
         ("training.stepz=3", "--set training.stepz", "Did you mean `steps`?"),
         ("training.steps=ten", "--set training.steps", "must be a whole number, got 'ten'"),
@@ -74,30 +74,30 @@ def test_overrides_go_over_the_profile(tmp_path: Path) -> None:
         ("a.b=!!python/name:os.system", "--set a.b", "no YAML tags"),
     ],
 )
-def test_bad_overrides(tmp_path: Path, override: str, where: str, said: str) -> None:
-    """An override is refused as a line of the file is, and named as the option that it is."""
+def test_bad_overrides(tmp_path: Path, override: str, where: str, message: str) -> None:
+    """A bad override is refused like a bad line of the file, and named as the option."""
     error = refused(tmp_path, VALID, overrides=[override])
     assert error.where.endswith(where)
-    assert said in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         ("lapto", "Did you mean `laptop`?"),
         ("", "There are: full, laptop."),
         ("../x", "There are: full, laptop."),
     ],
 )
-def test_unknown_profile(tmp_path: Path, wanted: str, said: str) -> None:
-    """A profile that the file has not is refused with those that it has."""
+def test_unknown_profile(tmp_path: Path, wanted: str, message: str) -> None:
+    """An unknown profile is refused; the message lists the known ones."""
     error = refused(tmp_path, VALID, profile=wanted)
     assert error.where == "--profile"
-    assert error.remedy == said
+    assert error.remedy == message
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         ("  laptop:\n", "  full:\n", 23, "neither full nor auto"),
         ("  laptop:\n", "  ../laptop:\n", 23, "a profile's name"),
@@ -106,11 +106,11 @@ def test_unknown_profile(tmp_path: Path, wanted: str, said: str) -> None:
         ("    resources: {cpu: 2}", "    profiles: {}", 29, "must be a known key"),
     ],
 )
-def test_bad_profiles(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
-    """A mistake inside a profile is found at its line, even where another profile is taken."""
+def test_bad_profiles(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    """A mistake inside a profile is reported with its line, even if another profile is selected."""
     error = refused(tmp_path, edited(old, new), gpus=0 if "step: " in new else 1)
     assert error.where.startswith(f"{tmp_path / 'space.yaml'}:{line}: ")
-    assert said in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_bad_profiles(tmp_path: Path, old: str, new: str, line: int, said: str) 
      "x" * 80 + ".yaml", "new\nline.yaml", ".yaml", "a.b.yaml"],
 )  # fmt: skip
 def test_a_sweep_is_named_by_a_slug(tmp_path: Path, name: str) -> None:
-    """The file's stem names rows, folders and runs, so it is a plain word."""
+    """The file's stem names rows, folders and runs, so it must be a plain word."""
     path = written(tmp_path, VALID, name)
     with pytest.raises(BadInput, match="file's name must be") as caught:
         load(path, profile="auto", gpus=1)
@@ -127,6 +127,6 @@ def test_a_sweep_is_named_by_a_slug(tmp_path: Path, name: str) -> None:
 
 
 def test_loading_writes_nothing(tmp_path: Path) -> None:
-    """Reading a file leaves the folder as it was."""
+    """Loading a file does not change its folder."""
     loaded(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["space.yaml"]

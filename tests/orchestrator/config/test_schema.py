@@ -1,4 +1,4 @@
-"""The JSON Schema for editors: up to date, and of one mind with the loader."""
+"""The JSON Schema for editors is up to date, and accepts and refuses the same files as the loader."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ ROOT = Path(__file__).parents[3]
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
 
-def _complaints(text: str) -> list[str]:
+def _errors(text: str) -> list[str]:
     plain: Any = parse_document(text, "f").plain()
     return [error.message for error in VALIDATOR.iter_errors(plain)]
 
 
 def test_the_published_file_is_up_to_date() -> None:
-    """`python -m orchestrator.config.json_schema` writes what stands in the repository."""
+    """The file in the repository equals the output of `python -m orchestrator.config.json_schema`."""
     assert (ROOT / DESTINATION).read_text(encoding="utf-8") == written()
 
 
 def test_it_is_a_schema() -> None:
-    """The file is valid by the standard that it names."""
+    """The file is valid under the standard that it names."""
     jsonschema.Draft202012Validator.check_schema(json.loads(written()))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "search_spaces").glob("*.yaml")), ids=lambda path: path.stem)
-def test_our_files_name_it_and_fit_it(path: Path) -> None:
-    """Every search-space file names its schema for an editor, and is valid by it."""
+def test_search_space_files_name_the_schema_and_are_valid(path: Path) -> None:
+    """Every search-space file names the schema for editors, and is valid under it."""
     text = path.read_text(encoding="utf-8")
     assert "# yaml-language-server: $schema=schema.json\n" in text
-    assert _complaints(text) == []
+    assert _errors(text) == []
 
 
 def test_numbers_as_an_editor_reads_them() -> None:
-    """An editor takes pi/10 and 50_000 for text; the schema lets them pass, and no other text."""
+    """Editors read pi/10 and 50_000 as text; the schema accepts these numbers, but no other text."""
     plain: Any = parse_document(VALID, "f").plain()
     plain["training"]["steps"] = "50_000"
     plain["search"]["theta_init.max"] = {"uniform": ["pi/10", "2 * pi"]}
@@ -70,6 +70,6 @@ def test_numbers_as_an_editor_reads_them() -> None:
     ],
 )
 def test_mistakes_are_underlined(old: str, new: str) -> None:
-    """What the loader refuses within one field, an editor marks too."""
-    assert _complaints(VALID) == []
-    assert _complaints(edited(old, new))
+    """An editor marks the mistakes within one field that the loader refuses."""
+    assert _errors(VALID) == []
+    assert _errors(edited(old, new))

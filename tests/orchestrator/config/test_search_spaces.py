@@ -1,4 +1,4 @@
-"""The search-space files that we ship: each is valid in every profile and holds what was published."""
+"""The shipped search-space files are valid in every profile and hold the published hyperparameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _trial_0(sweep: SweepConfig) -> TrialSettings:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_is_valid_in_every_profile(path: Path) -> None:
-    """Each file loads whole and by profile, and its published trial can be built."""
+    """Each file loads with and without a profile, and its published trial can be built."""
     names = parse_document(path.read_text(encoding="utf-8"), path.name).at(("profiles",)).entries
     assert "laptop" in names
     for profile in ("full", *names):
@@ -45,7 +45,7 @@ def test_is_valid_in_every_profile(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_runs_on_a_laptop(path: Path) -> None:
-    """Where there is no GPU, a file means a dozen trials or more, none of which asks for one."""
+    """Without a GPU, a file gives at least a dozen trials, none of which requests one."""
     sweep = load(path, profile="auto", gpus=0)
     assert sweep.profile == "laptop"
     assert sweep.resources.gpu == 0
@@ -56,7 +56,7 @@ def test_runs_on_a_laptop(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_says_what_it_should_take_and_reach(path: Path) -> None:
-    """The head of a file says what its sweep is and what to expect of it."""
+    """The comment at the head of a file gives the sweep's cost and expected result."""
     head = path.read_text(encoding="utf-8").partition("\ntask:")[0]
     assert "\n# What it should take and reach: " in head
     assert all(line.startswith("#") for line in head.splitlines())
@@ -64,7 +64,7 @@ def test_says_what_it_should_take_and_reach(path: Path) -> None:
 
 @pytest.mark.parametrize("task", [name for name in TABLE_3 if (FOLDER / f"{name}.yaml") in FILES])
 def test_trial_0_is_the_published_one(task: str) -> None:
-    """The RotRNN files hold Table 3."""
+    """The files of RotRNN hold the values of Table 3."""
     sweep = load(FOLDER / f"{task}.yaml", profile="full", gpus=1)
     settings = _trial_0(sweep)
     model, training = settings.model, settings.training

@@ -1,4 +1,4 @@
-"""Distributions: what is sound, what can be drawn, and conditions between them."""
+"""Distributions: which are valid, which values they hold, and conditions between them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from orchestrator.config.space import (
         (("uniform", 0.0, 1.0, 1e-6), "steps between"),
     ],
 )
-def test_unsound_ranges(arguments: tuple, must: str) -> None:
-    """A range that cannot be drawn from is refused."""
+def test_invalid_ranges(arguments: tuple, must: str) -> None:
+    """A range from which no value could be drawn, or with a bad step, is refused."""
     with pytest.raises(DistributionError, match=must):
         ranged(*arguments)
 
@@ -51,7 +51,7 @@ def test_unsound_ranges(arguments: tuple, must: str) -> None:
         (list(range(1001)), "at most 1,000"),
     ],
 )
-def test_unsound_choices(values: list, must: str) -> None:
+def test_invalid_choices(values: list, must: str) -> None:
     """An empty, duplicate, mixed, nested or endless choice is refused."""
     with pytest.raises(DistributionError, match=must):
         chosen(values)
@@ -67,7 +67,7 @@ def test_low_may_equal_high() -> None:
 
 
 def test_whole_and_real_choices_become_real() -> None:
-    """One type a choice: 1 beside 2.5 is 1.0."""
+    """The values of a choice have one type: beside 2.5, 1 becomes 1.0."""
     assert chosen([1, 2.5]).choices == (1.0, 2.5)
     assert all(type(value) is float for value in chosen([1, 2.5]).choices)
 
@@ -83,7 +83,7 @@ def test_values_of_finite_distributions() -> None:
 
 @given(st.integers(-50, 50), st.integers(0, 100), st.integers(1, 7))
 def test_every_listed_value_holds(low: int, steps: int, step: int) -> None:
-    """A finite range holds exactly what it lists."""
+    """A finite range holds exactly the values that it lists."""
     drawn = ranged("int", low, low + steps * step, step if steps else None)
     listed = set(drawn.values())
     assert len(listed) == drawn.count()
@@ -91,7 +91,7 @@ def test_every_listed_value_holds(low: int, steps: int, step: int) -> None:
 
 
 def test_holds_knows_types() -> None:
-    """A flag is no number, a word no number, and a whole distribution takes whole numbers only."""
+    """Flags and words are not numbers, and a whole distribution holds whole numbers only."""
     assert not ranged("uniform", 0.0, 1.0, None).holds(True)
     assert not ranged("uniform", 0.0, 1.0, None).holds("0.5")
     assert not ranged("int", 1, 8, None).holds(1.5)
@@ -101,7 +101,7 @@ def test_holds_knows_types() -> None:
     assert not chosen(["a"]).holds(["a"])
 
 
-def test_order_puts_parents_first_and_forgets_the_file() -> None:
+def test_order_puts_parents_first_whatever_the_order_in_the_file() -> None:
     """The order depends on the space alone."""
     a = chosen([1])
     b = Distribution("choice", choices=(1, 2), when={"z": (1,)})
@@ -114,7 +114,7 @@ def test_order_puts_parents_first_and_forgets_the_file() -> None:
 
 
 def test_combinations_follow_conditions() -> None:
-    """A hyperparameter whose condition does not hold is not in the assignment, and none is yielded twice."""
+    """An assignment omits hyperparameters whose condition does not hold, and none is yielded twice."""
     space = ordered(
         {
             "layer": chosen(["a", "b"]),

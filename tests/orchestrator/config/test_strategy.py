@@ -1,4 +1,4 @@
-"""Samplers and schedulers by name: defaults, and what does not go together."""
+"""Samplers and schedulers by name: their defaults, and combinations that are refused."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _with(sampler: str, text: str = FREE, scheduler: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", ["tpe", "qmc", "random", "nsgaii"])
-def test_a_name_is_enough(tmp_path: Path, name: str) -> None:
-    """A bare name means all defaults, written out."""
+def test_a_bare_sampler_name_means_all_defaults(tmp_path: Path, name: str) -> None:
+    """The defaults are filled in."""
     sampler = loaded(tmp_path, _with(name)).sampler
     assert (sampler.name, sampler.seed) == (name, 0)
     assert set(sampler.options) == set(options_section("sampler", name).model_fields)
@@ -44,8 +44,8 @@ def test_options_are_those_of_optuna(name: str, kind: str) -> None:
     assert set(options_section("sampler", name).model_fields) <= set(accepted)
 
 
-def test_optional_packages_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sampler without its package is refused with the command that brings it, before anything runs."""
+def test_a_missing_optional_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal comes before anything runs, and gives the command that installs the package."""
     monkeypatch.setattr("orchestrator.config.strategy.find_spec", lambda package: None)
     error = refused(tmp_path, _with("cmaes"))
     assert error.where.endswith(":13: sampler")
@@ -57,8 +57,8 @@ def test_optional_packages_are_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["random", "qmc", "nsgaii"])
-def test_only_a_sampler_that_learns_is_given_earlier_sweeps(tmp_path: Path, name: str) -> None:
-    """What would be read and then not used is refused."""
+def test_warm_start_needs_a_sampler_that_learns(tmp_path: Path, name: str) -> None:
+    """Earlier sweeps that the sampler would not use are refused."""
     text = FREE + "warm_start: [retrieval-laptop-1a2b3c4d]\n"
     error = refused(tmp_path, _with(name, text))
     assert "learns nothing from earlier sweeps" in error.must
@@ -67,7 +67,7 @@ def test_only_a_sampler_that_learns_is_given_earlier_sweeps(tmp_path: Path, name
 
 
 def test_grid_needs_finitely_many_values(tmp_path: Path) -> None:
-    """A continuous range has no grid; a stepped one has."""
+    """A continuous range has no grid, but a stepped one has."""
     error = refused(tmp_path, _with("grid"))
     assert error.where.endswith(": search.gamma_init.min")
     assert "finitely many" in error.must
@@ -77,15 +77,15 @@ def test_grid_needs_finitely_many_values(tmp_path: Path) -> None:
 
 
 def test_cmaes_needs_ranges(tmp_path: Path) -> None:
-    """CMA-ES has nothing to do with fewer than two ranges of numbers."""
+    """CMA-ES is refused with fewer than two ranges of numbers."""
     text = _with("cmaes", edited("{log_uniform: [1e-5, 1e-2]}", "{choice: [1e-3]}", FREE))
     text = edited("{log_uniform: [1e-6, 1e-3]}", "{choice: [1e-3]}", text)
     assert "2 ranges" in refused(tmp_path, text).must
 
 
 @pytest.mark.parametrize("name", ["gp", "cmaes", "qmc", "grid", "nsgaii"])
-def test_conditions_need_a_sampler_that_takes_them(tmp_path: Path, name: str) -> None:
-    """Samplers that would quietly draw conditional hyperparameters by chance are refused."""
+def test_conditions_need_a_sampler_that_models_them(tmp_path: Path, name: str) -> None:
+    """A sampler that would draw conditional hyperparameters at random is refused."""
     text = edited("theta_init.max: {", "theta_init.max: {when: {gamma_init.max: 0.99}, ", FREE)
     assert loaded(tmp_path, text).search["theta_init.max"].when == {"gamma_init.max": (0.99,)}
     error = refused(tmp_path, _with(name, text))
@@ -94,7 +94,7 @@ def test_conditions_need_a_sampler_that_takes_them(tmp_path: Path, name: str) ->
 
 
 def test_tpe_models_branches_by_groups(tmp_path: Path) -> None:
-    """A conditional space wants Optuna's groups, and groups want the multivariate model."""
+    """On a conditional space the multivariate model needs Optuna's groups; groups need that model."""
     text = edited("theta_init.max: {", "theta_init.max: {when: {gamma_init.max: 0.99}, ", FREE)
     assert "conditions" in refused(tmp_path, _with("{tpe: {group: false}}", text)).must
     assert loaded(tmp_path, _with("{tpe: {group: false, multivariate: false}}", text)).sampler.name == "tpe"
@@ -125,8 +125,8 @@ def test_several_objectives_are_not_pruned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "pbt"])
-def test_schedulers_by_name(tmp_path: Path, name: str) -> None:
-    """A bare name means all defaults, written out."""
+def test_a_bare_scheduler_name_means_all_defaults(tmp_path: Path, name: str) -> None:
+    """The defaults are filled in."""
     scheduler = loaded(tmp_path, _with("tpe", scheduler=name)).scheduler
     assert (scheduler.name, set(scheduler.options)) == (
         name,
@@ -135,12 +135,12 @@ def test_schedulers_by_name(tmp_path: Path, name: str) -> None:
 
 
 def test_population_based_training(tmp_path: Path) -> None:
-    """It mutates what acts throughout training, and no sampler learns from it."""
+    """Only hyperparameters that act throughout training can mutate, and a sampler that learns is refused."""
     text = edited("sampler: {tpe: {seed: 3}}\n", "", FREE)
     text = edited("{asha: {reduction: 4, grace: 0.1}}", "{pbt: {mutations: [learning_rate]}}", text)
     sweep = loaded(tmp_path, text)
     assert (sweep.sampler.name, sweep.scheduler.options["factors"]) == ("random", [0.8, 1.2])
-    for mutation, said in (
+    for mutation, message in (
         ("gamma_init.min", "throughout training"),
         ("theta_init.max", "throughout training"),
         ("heads", "searched"),
@@ -148,7 +148,7 @@ def test_population_based_training(tmp_path: Path) -> None:
     ):
         error = refused(tmp_path, edited("[learning_rate]", f"[{mutation}]", text))
         assert error.where.endswith(":13: scheduler.pbt.mutations")
-        assert said in error.must
+        assert message in error.must
         assert error.got == f"`{mutation}`"
     assert "at least 1" in refused(tmp_path, edited("[learning_rate]", "[]", text)).must
     assert "must be given" in refused(tmp_path, edited("mutations: [learning_rate]", "", text)).must

@@ -1,4 +1,4 @@
-"""Numbers as a search-space file writes them."""
+"""The notation of numbers in search-space files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orchestrator.config.yaml_reader import NotFiniteError, parse_number
     ],
 )
 def test_reads(text: str, value: float) -> None:
-    """Numbers of the grammar have the value that they spell, whole ones stay whole."""
+    """Numbers of the grammar have the expected value, and whole numbers stay whole."""
     parsed = parse_number(text)
     assert parsed == value
     assert type(parsed) is type(value)
@@ -44,12 +44,12 @@ def test_reads(text: str, value: float) -> None:
      "nan", "inf", "1,5", "2024-01-01", "12:30", "--1", "1 2", "pi/x", "__import__('os')", "9" * 65],
 )  # fmt: skip
 def test_leaves_other_text_alone(text: str) -> None:
-    """What is outside the grammar is no number, and nothing is evaluated."""
+    """Text outside the grammar is not a number, and is not evaluated."""
     assert parse_number(text) is None
 
 
 @pytest.mark.parametrize("text", [".inf", "-.INF", ".nan", "1/0", "1e400", "1e308*10", str(2**63), "pi/0.0"])
-def test_refuses_what_is_not_finite(text: str) -> None:
-    """A number without a finite 64-bit value is an error, not a word."""
+def test_refuses_numbers_that_are_not_finite(text: str) -> None:
+    """A number without a finite 64-bit value is an error, not text."""
     with pytest.raises(NotFiniteError):
         parse_number(text)

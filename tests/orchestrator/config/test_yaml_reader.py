@@ -1,4 +1,4 @@
-"""YAML 1.2 without its dangerous and surprising parts."""
+"""The reader accepts YAML 1.2 without its dangerous and surprising parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _plain(text: str) -> object:
 
 
 def test_scalars_are_those_of_yaml_1_2() -> None:
-    """Words that YAML 1.1 reinterprets stay words; numbers without a dot in the mantissa are numbers."""
+    """Words that YAML 1.1 reinterprets stay text; numbers without a dot in the mantissa are numbers."""
     text = (
         "{a: on, b: no, c: 012, d: 2024-01-01, e: 12:30:00, f: 1e-4, g: true, h: ~, i: '1', j: \"on\", k: NO}"
     )
@@ -28,7 +28,7 @@ def test_scalars_are_those_of_yaml_1_2() -> None:
 
 
 def test_every_key_knows_its_line() -> None:
-    """Nested and multi-line values point at the line of their key."""
+    """Nested and multi-line values have the line of their key."""
     root = parse_document("a: 1\nb:\n  c:\n    [1,\n     2]\n  d: {e:\n      3}\n", "f.yaml")
     lines = {path: root.at(path).where for path in [("a",), ("b",), ("b", "c"), ("b", "d"), ("b", "d", "e")]}
     assert list(lines.values()) == ["f.yaml:1", "f.yaml:2", "f.yaml:3", "f.yaml:6", "f.yaml:6"]
@@ -69,7 +69,7 @@ def test_every_key_knows_its_line() -> None:
     ],
 )
 def test_refuses(text: str, where: str, must: str) -> None:
-    """What a search-space file does not need is refused, with its line and key."""
+    """Features that a search-space file does not need are refused, with line and key."""
     with pytest.raises(BadInput) as caught:
         parse_document(text, "f")
     assert caught.value.where == where
@@ -92,7 +92,7 @@ def test_refuses(text: str, where: str, must: str) -> None:
     ids=["brackets", "braces", "dashes", "list", "keys", "word", "block", "anchors"],
 )
 def test_hostile_text_ends_quickly(text: str) -> None:
-    """Deep, long and wide files are refused, or read, in well under the two seconds of a refusal."""
+    """Deep, long and wide files are read or refused in well under two seconds."""
     start = time.process_time()
     with contextlib.suppress(BadInput):
         parse_document(text, "f")

@@ -1,4 +1,4 @@
-"""Downloads resume and are verified; archives are unpacked safely; data is put in place completely or not."""
+"""Downloads resume and are verified; archives are unpacked safely, and completely or not at all."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ GOOD = packed([("set/a.txt", b"alpha"), ("set/deep/b.txt", b"beta"), ("other/c.t
 
 
 class Site:
-    """A web site with one file, and with the faults of real ones.
+    """A web site that serves one file, with the faults of real sites.
 
     Attributes:
-        content: what it serves.
+        content: content of the file.
         ranges: whether it answers requests for a part.
-        cut: bytes after which it hangs up, or None.
-        status: of an answer without a range.
+        cut: bytes after which it closes the connection, or None.
+        status: HTTP status of answers without a range.
         asked: the Range headers of the requests so far.
     """
 
@@ -90,28 +90,28 @@ def site() -> Iterator[Site]:
 
 
 def remote(site: Site, **changes: object) -> Remote:
-    """Return the pinned archive."""
+    """Return the archive with its pinned size and checksum."""
     sha256 = hashlib.sha256(GOOD).hexdigest()
     whole = Remote(site.url, "set", sha256, len(GOOD), inside="set", unpacked=100, members=10)
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
-def got(wanted: Remote, folder: Path, given: Path | None = None) -> str | None:
-    """Fetch the file, and return its sum."""
-    return fetch(wanted, folder, lambda *_: None, given=given, open_url=urllib.request.urlopen).sha256
+def fetched(remote: Remote, folder: Path, given: Path | None = None) -> str | None:
+    """Fetch the file, and return its checksum."""
+    return fetch(remote, folder, lambda *_: None, given=given, open_url=urllib.request.urlopen).sha256
 
 
 def left(folder: Path) -> set[str]:
-    """Return the names in the data folder and its downloads, without locks."""
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return {name for name in found if not name.endswith(".lock")}
+    """Return the names of the files in the data folder, without locks."""
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if not name.endswith(".lock")}
 
 
 def test_an_archive_is_fetched_once(site: Site, tmp_path: Path) -> None:
-    assert got(remote(site), tmp_path) == hashlib.sha256(GOOD).hexdigest()
+    assert fetched(remote(site), tmp_path) == hashlib.sha256(GOOD).hexdigest()
     assert left(tmp_path) == {"set/a.txt", "set/deep/b.txt", "downloads/set.tar.gz"}
     assert (tmp_path / "set/deep/b.txt").read_bytes() == b"beta"
-    assert got(remote(site), tmp_path) is None
+    assert fetched(remote(site), tmp_path) is None
     assert len(site.asked) == 1
 
 
@@ -125,10 +125,10 @@ def test_progress_is_reported_in_bytes(site: Site, tmp_path: Path) -> None:
 def test_an_interrupted_download_resumes(site: Site, tmp_path: Path) -> None:
     site.cut = 100
     with pytest.raises(BadData, match="run it again to resume"):
-        got(remote(site), tmp_path)
+        fetched(remote(site), tmp_path)
     assert (tmp_path / "downloads/set.tar.gz.part").stat().st_size == 100
     site.cut = None
-    assert got(remote(site), tmp_path)
+    assert fetched(remote(site), tmp_path)
     assert site.asked == [None, "bytes=100-"]
     assert "downloads/set.tar.gz.part" not in left(tmp_path)
 
@@ -137,29 +137,29 @@ def test_a_server_that_cannot_resume_starts_over(site: Site, tmp_path: Path) -> 
     site.ranges = False
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads/set.tar.gz.part").write_bytes(b"x" * 50)
-    assert got(remote(site), tmp_path)
+    assert fetched(remote(site), tmp_path)
 
 
 def test_a_complete_part_is_used_without_a_download(site: Site, tmp_path: Path) -> None:
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads/set.tar.gz.part").write_bytes(GOOD)
-    assert got(remote(site), tmp_path)
+    assert fetched(remote(site), tmp_path)
     assert (tmp_path / "set/a.txt").exists()
 
 
-def test_another_sum_is_refused_before_anything_is_unpacked(site: Site, tmp_path: Path) -> None:
+def test_another_checksum_is_refused_before_anything_is_unpacked(site: Site, tmp_path: Path) -> None:
     site.content = GOOD[:-4] + b"evil"
     with pytest.raises(BadData, match=r"must have the SHA-256 \w+, got \w+"):
-        got(remote(site), tmp_path)
+        fetched(remote(site), tmp_path)
     assert left(tmp_path) == set()
     site.content = GOOD
-    assert got(remote(site), tmp_path)
+    assert fetched(remote(site), tmp_path)
 
 
 def test_another_size_is_refused(site: Site, tmp_path: Path) -> None:
     site.content = GOOD + b"more"
     with pytest.raises(BadData, match="bytes, got "):
-        got(remote(site), tmp_path)
+        fetched(remote(site), tmp_path)
 
 
 def test_without_a_network_one_line_says_what_to_put_where(tmp_path: Path) -> None:
@@ -179,69 +179,69 @@ def test_without_a_network_one_line_says_what_to_put_where(tmp_path: Path) -> No
 def test_a_missing_page_is_reported(site: Site, tmp_path: Path) -> None:
     site.status = 404
     with pytest.raises(BadData, match=r"must be reachable, got 404 Not Found\. Without a network"):
-        got(remote(site), tmp_path)
+        fetched(remote(site), tmp_path)
 
 
-def test_an_empty_answer_is_no_archive(site: Site, tmp_path: Path) -> None:
+def test_an_empty_answer_is_refused(site: Site, tmp_path: Path) -> None:
     site.content = b""
     with pytest.raises(BadData, match="must be a whole tar archive, got 0 bytes"):
-        got(remote(site, sha256=None, size=None), tmp_path)
+        fetched(remote(site, sha256=None, size=None), tmp_path)
 
 
 def test_a_file_put_in_place_by_hand_is_verified_and_used(site: Site, tmp_path: Path) -> None:
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads/set.tar.gz").write_bytes(GOOD[:-1])
     with pytest.raises(BadData, match="Remove it and fetch again"):
-        got(remote(site), tmp_path)
+        fetched(remote(site), tmp_path)
     (tmp_path / "downloads/set.tar.gz").write_bytes(GOOD)
-    assert got(remote(site), tmp_path)
+    assert fetched(remote(site), tmp_path)
     assert site.asked == []
 
 
 def test_a_given_file_or_its_folder_is_used(site: Site, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "set.tar.gz").write_bytes(GOOD)
-    assert got(remote(site), tmp_path / "one", given=mine / "set.tar.gz")
-    assert got(remote(site), tmp_path / "two", given=mine)
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "set.tar.gz").write_bytes(GOOD)
+    assert fetched(remote(site), tmp_path / "one", given=local / "set.tar.gz")
+    assert fetched(remote(site), tmp_path / "two", given=local)
     assert left(tmp_path / "two") == {"set/a.txt", "set/deep/b.txt"}
     with pytest.raises(BadData, match="must be a file, got no such file"):
-        got(remote(site), tmp_path / "three", given=mine / "nothing")
+        fetched(remote(site), tmp_path / "three", given=local / "nothing")
     assert site.asked == []
 
 
-def test_an_unpublished_sum_is_recorded_and_compared_later(site: Site, tmp_path: Path) -> None:
+def test_an_unpublished_checksum_is_recorded_and_compared_later(site: Site, tmp_path: Path) -> None:
     wanted = remote(site, sha256=None, size=None)
-    found = got(wanted, tmp_path)
+    checksum = fetched(wanted, tmp_path)
     record = tmp_path / "downloads/set.tar.gz.sha256"
-    assert record.read_text() == f"{found}  set.tar.gz\n"
+    assert record.read_text() == f"{checksum}  set.tar.gz\n"
     (tmp_path / "set").rename(tmp_path / "old")
     (tmp_path / "downloads/set.tar.gz").unlink()
     site.content = packed([("set/a.txt", b"changed")])
     with pytest.raises(BadData, match="must have the SHA-256"):
-        got(wanted, tmp_path)
+        fetched(wanted, tmp_path)
 
 
 def test_a_plain_file_is_downloaded_to_its_place(site: Site, tmp_path: Path) -> None:
     wanted = remote(site, place="mnist/set.tar.gz", inside=None)
-    assert got(wanted, tmp_path)
+    assert fetched(wanted, tmp_path)
     assert left(tmp_path) == {"mnist/set.tar.gz"}
     other = tmp_path / "other"
-    assert got(wanted, other, given=tmp_path / "mnist")
+    assert fetched(wanted, other, given=tmp_path / "mnist")
     assert left(other) == {"mnist/set.tar.gz"}
 
 
 def test_the_remains_of_a_dead_fetch_are_deleted(site: Site, tmp_path: Path) -> None:
     (tmp_path / ".set.stage" / "content").mkdir(parents=True)
     (tmp_path / ".set.stage" / "content" / "half").write_text("")
-    got(remote(site), tmp_path)
+    fetched(remote(site), tmp_path)
     assert not (tmp_path / ".set.stage").exists()
     assert not (tmp_path / "set" / "half").exists()
 
 
 def test_a_full_disk_is_reported_before_unpacking(site: Site, tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"must have 10,000,000,000,000,000 bytes free to unpack"):
-        got(remote(site, unpacked=10**16), tmp_path)
+        fetched(remote(site, unpacked=10**16), tmp_path)
     assert not (tmp_path / "set").exists()
 
 
@@ -280,7 +280,7 @@ def test_a_hostile_archive_puts_nothing_in_place(
     wanted = Remote("http://nowhere.invalid/set.tar.gz", "set", None, None, "set", unpacked=100, members=10)
     folder = tmp_path / "data"
     with pytest.raises(BadData, match=must):
-        got(wanted, folder, given=archive)
+        fetched(wanted, folder, given=archive)
     assert not (folder / "set").exists()
     assert not (folder / ".set.stage").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"data", "set.tar.gz"}
@@ -313,7 +313,7 @@ def test_an_archive_without_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_whole_archive_is_unpacked_to_one_folder(tmp_path: Path) -> None:
-    """Speech Commands is packed like this: `./word/file`, without a top-level folder."""
+    """Speech Commands is packed in this way: `./word/file`, without a top-level folder."""
     archive = tmp_path / "set.tar"
     archive.write_bytes(packed([("./bed/a.wav", b"a"), ("./list.txt", b"l")], "w"))
     unpack(archive, "", tmp_path / "out", lambda *_: None, most_bytes=100, most_members=10)

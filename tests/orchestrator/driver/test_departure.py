@@ -1,4 +1,4 @@
-"""A signal sets a flag and interrupts nothing; a driver that does not leave by itself is ended in time."""
+"""A signal sets a flag and interrupts nothing; a driver that does not exit by itself is ended in time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
 from tests.orchestrator.ledger.processes import line, start
 
 LEFT_SECONDS = 10.0
-"""A driver ends this soon after a signal, whatever it is doing."""
+"""Seconds within which a driver ends after a signal, whatever it is doing."""
 
 LOST_SECONDS = 5.0
-"""A driver ends this soon after it can know that it has lost its lease."""
+"""Seconds within which a driver ends once it can know that it has lost its lease."""
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
@@ -42,7 +42,7 @@ def test_a_signal_sets_a_flag_and_interrupts_nothing(name: str) -> None:
 
 
 def test_a_call_without_an_end_is_abandoned() -> None:
-    """Ray, a data set or an evaluation may block for any time; what it returns or raises is passed on."""
+    """A call that blocks for ever is abandoned; otherwise its result or its exception is passed on."""
     with Departure() as departure:
         assert departure.interruptible(lambda: 3) == 3
         with pytest.raises(ZeroDivisionError):
@@ -59,7 +59,7 @@ def test_a_call_without_an_end_is_abandoned() -> None:
 
 
 def test_a_handler_that_a_library_installs_is_replaced() -> None:
-    """Ray's core handles SIGTERM by itself, and would end the driver with another code."""
+    """Ray's core installs a handler of SIGTERM that would end the driver with another code."""
     default = ctypes.c_void_p(signal.SIG_DFL)
     with Departure() as departure:
         departure.interruptible(lambda: ctypes.CDLL(None).signal(signal.SIGTERM, default))
@@ -68,7 +68,7 @@ def test_a_handler_that_a_library_installs_is_replaced() -> None:
         assert departure.reason == "SIGTERM"
 
 
-def test_a_thread_that_is_not_the_main_one_leaves_the_handlers_alone() -> None:
+def test_outside_the_main_thread_the_handlers_are_left_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
     during: list[object] = []
 
@@ -97,17 +97,17 @@ with departure.Departure() as leaving:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_driver_that_is_blocked_ends_in_time(tmp_path: Path, name: str) -> None:
-    """A handler of Python's would not even run while SQLite waits for a lock."""
+    """A Python handler would not run while SQLite waits for a lock."""
     database = tmp_path / "locked.db"
     holder = sqlite3.connect(database, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     driver = start(BLOCKED, str(database), str(tmp_path / "reason"), str(tmp_path / "killed"))
     assert line(driver) == "ready"
     time.sleep(0.3)
-    code, seconds, said = _ended_by(driver, lambda: driver.send_signal(signal.Signals[name]))
+    code, seconds, printed = _ended_by(driver, lambda: driver.send_signal(signal.Signals[name]))
     assert code == 4
     assert seconds < LEFT_SECONDS
-    assert said == f"{name}: left after 2 s; the same command resumes the sweep.\n"
+    assert printed == f"{name}: left after 2 s; the same command resumes the sweep.\n"
     assert (tmp_path / "reason").read_text() == name
     assert (tmp_path / "killed").read_text() == "killed"
 
@@ -139,12 +139,12 @@ with Departure() as departure:
 
 
 def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: str) -> None:
-    """It ends although its main thread waits for something else, and it writes nothing more."""
+    """It ends although its main thread is blocked, and it writes nothing more."""
     ledger.create_sweep(sweep_record())
     driver = start(DRIVE, url, SWEEP_ID)
     assert line(driver) == "driving"
-    code, seconds, said = _ended_by(driver, lambda: next_token(ledger.writer, SWEEP_ID, Holder.here()))
-    assert (code, said) == (4, "lost\n")
+    code, seconds, printed = _ended_by(driver, lambda: next_token(ledger.writer, SWEEP_ID, Holder.here()))
+    assert (code, printed) == (4, "lost\n")
     assert seconds < LOST_SECONDS
 
 
@@ -163,12 +163,12 @@ def test_a_driver_that_was_suspended_ends_within_seconds_of_waking(ledger: Ledge
 
 
 def _ended_by(driver: subprocess.Popen[str], action: object) -> tuple[int, float, str]:
-    """Return the exit code of a driver, the seconds from an action to its end, and what it printed."""
+    """Return the exit code of a driver, the seconds from an action to its end, and its output."""
     assert callable(action)
     began = time.monotonic()
     action()
-    said, _ = driver.communicate(timeout=60)
-    return driver.returncode, time.monotonic() - began, said
+    printed, _ = driver.communicate(timeout=60)
+    return driver.returncode, time.monotonic() - began, printed
 
 
 def _wait_until_asked(departure: Departure) -> None:

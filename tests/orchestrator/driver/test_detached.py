@@ -1,4 +1,4 @@
-"""A driver in a session of its own, and what a terminal that follows it shows."""
+"""A driver in its own session, and the output of a terminal that follows it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ exit 7
 """
 
 
-def test_the_driver_has_a_session_of_its_own_and_prints_to_its_log(
+def test_the_driver_has_its_own_session_and_prints_to_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its command line is the same, but it does not detach once more."""
+    """Its command line is the same, but it does not detach again."""
     monkeypatch.setenv(detached.DETACH, "1")
     monkeypatch.setattr(sys, "executable", str(_echo(tmp_path)))
     log = tmp_path / "logs" / "driver.log"
@@ -44,7 +44,7 @@ def _echo(folder: Path) -> Path:
 
 
 def test_the_last_output_is_not_missed(tmp_path: Path) -> None:
-    """Output between the last look and the end is shown too."""
+    """Output between the last check and the end is shown too."""
     log, shown = tmp_path / "log", []
     log.write_text("before\n")
     start = detached.end_of(log)

@@ -1,6 +1,6 @@
-"""A signal at any moment of a driver's work ends it in time; nothing is lost and the sweep can go on.
+"""A signal at any moment ends a driver in time; nothing is lost, and the sweep can be resumed.
 
-The driver is a process with a real ledger, lease and session; reports are those that workers would send.
+The driver is a process with a real ledger, lease and session; the test sends the reports of workers.
 `MOMENTS=460` tries more moments than a normal run.
 """
 
@@ -26,7 +26,7 @@ from tests.orchestrator.session.sessions import Sessions, launch, train
 MOMENTS = int(os.environ.get("MOMENTS", "30"))
 TRIALS = 12
 LONGEST_SECONDS = 0.6
-"""A driver that is left alone ends about then, on a quiet machine."""
+"""Seconds that an undisturbed driver takes on a quiet machine, approximately."""
 
 LEFT_SECONDS = 10.0
 
@@ -74,7 +74,7 @@ def _interrupt(folder: Path, draws: random.Random) -> None:
 
 
 def _drive(folder: Path, ready: int) -> None:
-    """Drive the sweep in this process, and end it."""
+    """Drive the sweep in this process, and exit the process."""
     code = 1
     try:
         with Departure() as departure:
@@ -95,7 +95,7 @@ def _drive(folder: Path, ready: int) -> None:
 
 
 def _complete(session: Session, departure: Departure | None = None) -> None:
-    """Run trials until the session has finished, or is to leave."""
+    """Run trials until the session has finished, or a signal has come."""
     while not session.finished:
         if departure is not None and departure.reason is not None and session.stopped is None:
             session.stop(f"stopped by {departure.reason}", "INTERRUPTED")

@@ -1,4 +1,4 @@
-"""Paths that others could change are refused; the cost of a sweep is that of earlier trials, or unknown."""
+"""Paths that others could change are refused; the cost of a sweep is estimated from earlier trials."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_an_ordinary_root_is_accepted(paths: Paths, tmp_path: Path) -> None:
-    """So is one that does not exist yet, and a link to a larger disk."""
+    """A root that does not exist yet and a link to a larger disk are accepted too."""
     preflight.check_paths(paths, SWEEP)
     preflight.check_paths(Paths(tmp_path / "nowhere"), SWEEP)
     (tmp_path / "link").symlink_to(paths.root)
@@ -65,7 +65,7 @@ def test_a_path_that_others_could_change_is_refused(paths: Paths, message: str) 
 
 
 def test_another_users_root_is_refused(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The superuser gives the folder away; any other user pretends to be a third one."""
+    """Root changes the owner of the folder; any other user pretends to have another id."""
     if os.geteuid() == 0:
         os.chown(paths.root, 12345, 12345)
     else:
@@ -79,7 +79,7 @@ def test_another_users_root_is_refused(paths: Paths, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file whose sweep has run one trial: 2 s an interval of 10 steps, but for the first."""
+    """Return a file whose sweep has run one trial, with 2 s per interval of 10 steps except the first."""
     file = tmp_path / "space.yaml"
     file.write_text(SPACE)
     sweep, paths = load(file, profile=None, gpus=0), Paths(tmp_path / "mlruns")

@@ -50,7 +50,7 @@ def test_the_card_states_data_splits_metrics_and_limits() -> None:
 
 
 def test_the_model_is_the_chosen_checkpoint() -> None:
-    """It is one event, with the tags that decide between versions; none while the choice can change."""
+    """One event has the tags that decide between versions; there is none while the choice can change."""
     history = sweeps.history()
     summary = summarise(history)
     event = model_of(history, summary, 7)
@@ -87,6 +87,6 @@ def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledg
 
 def test_an_interrupted_sweep_is_killed_in_mlflow(ledger: Ledger, paths: Paths) -> None:
     published = conclude(ledger, sweeps.SWEEP_ID, paths, "INTERRUPTED", "SIGTERM")
-    assert published[-1].payload["values"] == {}, "its results come once, at the end"
+    assert published[-1].payload["values"] == {}, "results are published once, at the end"
     assert published[-1].payload["status"] == "KILLED"
     assert published[-1].payload["tags"] == {"sweep.state": "INTERRUPTED", "sweep.reason": "SIGTERM"}

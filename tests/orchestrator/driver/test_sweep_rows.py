@@ -1,4 +1,4 @@
-"""The rows that a driver reads: is its sweep finished, and which trials is test evaluated for?"""
+"""The rows that say whether a sweep is finished, and for which trials test is evaluated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def searched(sessions: Sessions, values: list[float], **options: str) -> Session
 
 
 def evaluated(sessions: Sessions, session: Session) -> list[int]:
-    """Return the numbers of the trials that test is to be evaluated for."""
+    """Return the numbers of the trials for which test is still to be evaluated."""
     return [trial.number for trial, _ in without_test(claim(sessions, session))]
 
 
@@ -59,7 +59,7 @@ def test_test_is_evaluated_for_the_best_trial_of_lowest_number(
 
 
 def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sessions: Sessions) -> None:
-    """The report names the same trial: both select one whose weights can be loaded."""
+    """The report names the same trial: both choose one whose weights can be loaded."""
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
     for row in sessions.ledger.checkpoints(best.key):
@@ -99,7 +99,7 @@ def test_a_sweep_is_finished_once_test_is_evaluated_and_its_state_is_written(ses
     assert exit_code(claim(sessions, session)) is Exit.COMPLETE
 
 
-def test_the_exit_code_tells_that_a_trial_failed(sessions: Sessions) -> None:
+def test_the_exit_code_shows_that_a_trial_failed(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(2), capacity=2)
     failed, complete = launch(session), launch(session)
     session.failed(failed.attempt_id, "non-finite")
@@ -108,7 +108,7 @@ def test_the_exit_code_tells_that_a_trial_failed(sessions: Sessions) -> None:
 
 
 def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessions) -> None:
-    """Slurm and Kubernetes start a driver again that has left because of `stop`."""
+    """Slurm and Kubernetes restart a driver that has exited because of `stop`."""
     session = sessions.open(sessions.sweep(1))
     ask_to_stop(sessions.ledger, session.sweep.id)
     with Lease(sessions.ledger, session.sweep.id) as lease:

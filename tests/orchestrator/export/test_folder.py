@@ -39,8 +39,8 @@ def test_the_folder_holds_everything_that_the_ledger_knows(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, document = _exported(root)
-    told = capsys.readouterr().out
-    assert "The code is that of" in told, "the recorded commit is not the one that is checked out"
+    printed = capsys.readouterr().out
+    assert "The code is that of" in printed, "the recorded commit is not the one that is checked out"
     record, trial = sweeps.sweep_record(), sweeps.trial(7)
     assert document["trial"] == TRIAL
     assert document["data"] == {"source": record.data_source, "digest": record.data_digest}
@@ -72,18 +72,18 @@ def test_the_script_uses_the_exported_code(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([TRIAL, "--to", "{root}"], "must not exist"),
         ([f"{sweeps.SWEEP_ID}-99"], "must be the key of a trial"),
     ],
 )
 def test_nothing_is_overwritten(
-    root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    root: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    given = [each.format(root=root) for each in arguments]
-    assert run_command(["export", *given, "--root", str(root)]) == 2
-    assert said in capsys.readouterr().err
+    words = [argument.format(root=root) for argument in arguments]
+    assert run_command(["export", *words, "--root", str(root)]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_study_is_written_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,12 +114,12 @@ def test_tensorboard_gets_every_point_of_the_ledger(root: Path) -> None:
     values = [(event, value) for event in _events(folder / TRIAL) for value in event.summary.value]
     points = {(value.tag, event.step): value.simple_value for event, value in values if event.step}
     rows = sweeps.reports(sweeps.trial(7))
-    told = {(name, row.step): each for row in rows for name, each in row.metrics.items()}
-    assert points == pytest.approx(told)
+    expected = {(name, row.step): value for row in rows for name, value in row.metrics.items()}
+    assert points == pytest.approx(expected)
     assert "_hparams_/session_start_info" in {value.tag for _, value in values}
 
 
-def test_other_data_is_no_replay(tmp_path: Path) -> None:
+def test_a_replay_refuses_other_data(tmp_path: Path) -> None:
     settings = TrialSettings.from_document(
         {
             "task": "copy",
@@ -140,7 +140,7 @@ def test_other_data_is_no_replay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "bits", "said"),
+    ("device", "bits", "message"),
     [
         (None, False, "is not recorded"),
         ("cpu", False, "same model of CPU give the same digits, whatever else ran beside it"),
@@ -148,11 +148,11 @@ def test_other_data_is_no_replay(tmp_path: Path) -> None:
         ("gpu", False, "programs of the recorded sizes"),
     ],
 )
-def test_the_folder_says_when_the_values_are_equal(device: str | None, bits: bool, said: str) -> None:
-    assert said in guarantee(device, bits=bits)
+def test_the_folder_says_when_the_values_are_equal(device: str | None, bits: bool, message: str) -> None:
+    assert message in guarantee(device, bits=bits)
 
 
-def test_a_different_digit_is_seen() -> None:
+def test_a_different_digit_is_reported() -> None:
     recorded = {"val/loss": 0.5, "val/accuracy": 0.25}
     assert replay.differences(recorded, {"val/loss": 0.5, "val/accuracy": 0.25}) == []
     assert replay.differences(recorded, {"val/loss": 0.5000000001, "val/accuracy": 0.25}) == ["val/loss"]

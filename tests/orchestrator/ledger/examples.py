@@ -1,4 +1,4 @@
-"""Small records, and a trial that is run to its end, for the tests of the ledger."""
+"""Small records, and a trial from its start to its end, for the tests of the ledger."""
 
 from __future__ import annotations
 

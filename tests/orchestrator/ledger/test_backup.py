@@ -1,4 +1,4 @@
-"""The log of a sweep's commits: its end is found without reading the rest, and a gap in it is noticed."""
+"""The log of a sweep's commits: only its end is read, and a missing line is detected."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def test_a_log_that_does_not_exist_has_no_commit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", range(5))
 def test_a_torn_end_is_passed_over(log: Path, lines: int) -> None:
-    """Whatever number of whole lines is left before the torn one."""
+    """The number of whole lines before the torn one does not matter."""
     whole = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(whole[:lines]) + whole[lines][:-1])
     assert (backup.newest(log), backup.complete_until(log)) == (lines, 0)
 
 
-def test_a_line_behind_a_damaged_one_counts_as_made(log: Path) -> None:
-    """So a database that has fewer commits is known to have lost some."""
+def test_a_line_after_a_damaged_one_counts(log: Path) -> None:
+    """It shows that a database with fewer commits has lost some."""
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1
     log.write_bytes(content)
     assert (backup.newest(log), backup.complete_until(log)) == (5, 0)
 
 
-def test_a_missing_line_is_noticed(log: Path) -> None:
+def test_a_missing_line_is_detected(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:1] + lines[2:]))
     assert (backup.newest(log), backup.complete_until(log)) == (5, 0)

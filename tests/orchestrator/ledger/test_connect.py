@@ -72,7 +72,7 @@ def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
 
 
 def test_a_server_may_be_away_for_any_time() -> None:
-    """A driver waits, says so once, and says when the server answers again; a command gives up."""
+    """A driver waits, and reports once that it waits and once that the server answers; a command gives up."""
     lines: list[str] = []
     lost = OperationalError("SELECT 1", {}, Exception("connection refused"))
 
@@ -120,7 +120,7 @@ def test_every_connection_to_a_server_has_timeouts(postgres_url: str) -> None:
 def test_a_refusal_is_not_replaced_when_the_server_is_gone(
     postgres_server: Server, postgres_url: str
 ) -> None:
-    """Giving the lease back to a server that is gone fails in silence: the row expires by itself."""
+    """A failure to release the lease is ignored: the row expires by itself."""
     ledger = Ledger.open(postgres_url)
 
     def fail() -> None:
@@ -154,7 +154,7 @@ def test_a_full_disk_is_refused_and_changes_nothing(sqlite_url: str) -> None:
     assert ledger.sweeps() == [large]
 
 
-def test_a_verb_that_looks_imports_little(sqlite_url: str) -> None:
+def test_opening_a_ledger_imports_little(sqlite_url: str) -> None:
     """Opening a current ledger imports neither Alembic nor any package that takes seconds."""
     Ledger.open(sqlite_url).close()
     code = (

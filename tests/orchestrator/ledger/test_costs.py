@@ -1,4 +1,4 @@
-"""What the ledger's changes cost does not grow with what it holds: query plans and numbers of statements."""
+"""The cost of a change does not grow with the size of the ledger: query plans, numbers of statements."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Statement = tuple[str, Any]
 
 
 class Recorder:
-    """The statements that a ledger executes.
+    """Records the statements that a ledger executes.
 
     Attributes:
-        writing: those of transactions that hold the write lock.
-        count: number of all.
+        writing: the statements of transactions that hold the write lock.
+        count: number of all statements.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -96,12 +96,12 @@ def test_no_statement_under_the_write_lock_reads_a_whole_table(ledger: Ledger) -
     file = database_file(ledger.address)
     texts = {text.split("\n")[0]: (text, parameters) for text, parameters in recorder.writing}
     assert len(texts) > 15, "the changes were recorded"
-    scans = {text: found for text, found in ((t, plan(file, s)) for t, s in texts.items()) if "SCAN" in found}
-    assert scans == {}
+    plans = {text: plan(file, statement) for text, statement in texts.items()}
+    assert {text: steps for text, steps in plans.items() if "SCAN" in steps} == {}
 
 
 def test_a_restart_reads_one_report_of_each_lost_attempt(ledger: Ledger) -> None:
-    """Not the reports of all trials once for each attempt."""
+    """The restart does not read the reports of all trials for each attempt."""
     write = writer(ledger)
     for number in range(3):
         trial = trial_record(number, total_steps=1000)

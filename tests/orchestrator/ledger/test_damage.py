@@ -153,7 +153,7 @@ def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
 
 
 def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
-    """It would lose a point for good, so it is detected before the outbox is shipped."""
+    """A forged mark would lose a point for ever, so it is detected before the outbox is shipped."""
     _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
     with pytest.raises(Damaged, match="table outbox, row seq=3"):
         verify(held, SWEEP_ID)

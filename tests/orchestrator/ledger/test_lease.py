@@ -1,4 +1,4 @@
-"""One driver a sweep: a second one is refused, a dead one succeeded, one that was cut off fenced."""
+"""A sweep has one driver: a second one is refused, a dead one is replaced, a stale one is fenced off."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _proceed(process: subprocess.Popen[str]) -> None:
 
 
 def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
-    """Of five that start together one drives, and the others name it within 3 s."""
+    """Of five drivers that start together one drives, and the others name it within 3 s."""
     drivers = [_drive(url) for _ in range(5)]
     began = time.monotonic()
     for driver in drivers:
@@ -76,7 +76,7 @@ def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
         pass
 
 
-def test_a_dead_driver_is_succeeded_at_once(ledger: Ledger, url: str) -> None:
+def test_a_dead_driver_is_replaced_at_once(ledger: Ledger, url: str) -> None:
     """A killed driver holds no lease, although the file or the row still names it."""
     driver = _drive(url)
     _proceed(driver)
@@ -103,8 +103,8 @@ def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
         assert time.monotonic() - began < 5 * PROBE_SECONDS
 
 
-def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
-    """Two sweeps of a ledger can be driven at the same time, but one sweep not twice, even by one process."""
+def test_each_sweep_has_its_own_lease(ledger: Ledger) -> None:
+    """Two sweeps of a ledger can be driven at the same time, but no sweep twice, even by one process."""
     with Lease(ledger, SWEEP_ID), Lease(ledger, "other"):
         with pytest.raises(Busy), Lease(ledger, "other"):
             pass
@@ -112,7 +112,7 @@ def test_sweeps_have_leases_of_their_own(ledger: Ledger) -> None:
     assert holder(ledger, "never") is None
 
 
-def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
+def test_a_driver_on_another_machine_holds_its_lease_until_it_expires(postgres_url: str) -> None:
     """A driver on another machine counts as alive until its row expires, by the server's clock."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
@@ -136,7 +136,7 @@ def test_a_driver_elsewhere_is_waited_for(postgres_url: str) -> None:
 def test_the_lease_of_a_lost_machine_is_waited_for(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a driver on another machine renews, Busy is raised within 3 s; if it does not, it is succeeded."""
+    """If the other driver renews, Busy is raised within 3 s; otherwise it is replaced when it expires."""
     ledger, other = Ledger.open(postgres_url), Ledger.open(postgres_url)
     elsewhere = Holder(1, "far-away", "another boot", 0, time.time()).write()
     reasons: list[str] = []
@@ -179,7 +179,7 @@ def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest
             lease.writer.add_trial(trial_record(0))
 
 
-def test_every_taking_raises_the_number(ledger: Ledger) -> None:
+def test_each_lease_taken_has_a_higher_number(ledger: Ledger) -> None:
     """A token with a higher number is newer, on either database."""
     numbers = []
     for _ in range(3):

@@ -83,7 +83,7 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
 
 
 def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
-    """The time between two drivers is not charged."""
+    """The time until the next driver starts is not charged."""
     clock = SetClock(100.0)
     ledger = Ledger.open(url, system=clock)
     ledger.create_sweep(sweep_record())
@@ -98,7 +98,11 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     assert writer(ledger).lose_attempts() == 2
     assert writer(ledger).lose_attempts() == 0
     ends = [ledger.attempts(key)[0] for key in (reported, silent, done)]
-    assert [(each.state, each.ended_at) for each in ends] == [("LOST", 130), ("LOST", 120), ("ENDED", 130)]
+    assert [(attempt.state, attempt.ended_at) for attempt in ends] == [
+        ("LOST", 130),
+        ("LOST", 120),
+        ("ENDED", 130),
+    ]
     assert [ledger.trial(key).state for key in (reported, silent, done)] == ["PREEMPTED"] * 2 + ["PRUNED"]
     again = writer(ledger).start_attempt(reported)
     ledger.close()

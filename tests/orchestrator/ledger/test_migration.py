@@ -1,6 +1,6 @@
-"""A ledger of the version before this one is upgraded without losing a row, and so is its backup.
+"""A ledger of the previous version is upgraded without losing a row, and so is its backup.
 
-`version_0002.json` holds what the version before revision 0003 wrote for a complete trial and one that runs.
+`version_0002.json` holds the rows of a complete trial and a running one before revision 0003.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _typed(name: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_row_of_an_earlier_ledger_is_kept(earlier_url: str) -> None:
-    """All records are read as they were, a pending stop request too, and every digest still matches."""
+    """All records are unchanged, including a pending stop request, and every digest still matches."""
     ledger = Ledger.open(earlier_url)
     _assert_kept(ledger)
     assert asked_to_stop(ledger, SWEEP_ID) == "node-1"
@@ -65,7 +65,7 @@ def test_every_row_of_an_earlier_ledger_is_kept(earlier_url: str) -> None:
 
 
 def test_the_backup_of_an_earlier_ledger_rebuilds_it(earlier_url: str) -> None:
-    """A log that begins with rows of the earlier version and goes on with rows of this one is replayed."""
+    """A log that begins with rows of the earlier version and continues with rows of this one is replayed."""
     if not earlier_url.startswith("sqlite"):
         pytest.skip("only SQLite has a backup")
     recover(earlier_url)
@@ -81,7 +81,7 @@ def test_the_backup_of_an_earlier_ledger_rebuilds_it(earlier_url: str) -> None:
     ledger.close()
 
 
-def test_a_ledger_keeps_its_id_and_has_it_alone(tmp_path: Path) -> None:
+def test_a_ledger_keeps_its_unique_id(tmp_path: Path) -> None:
     """The id keeps the files of two ledgers apart in one store, so a rebuilt ledger must have its own."""
     first, second, again = (Ledger.open(f"sqlite:///{tmp_path / name}.db") for name in "aba")
     assert first.id != second.id

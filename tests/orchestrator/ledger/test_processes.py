@@ -45,7 +45,7 @@ WRITERS = 8
 
 
 def test_eight_first_starts_and_many_writers(url: str) -> None:
-    """Eight processes, a sweep each, create the tables of an empty database once and lose no write."""
+    """Eight processes, each with its own sweep, create the tables once and lose no write."""
     many = 200 if url.startswith("sqlite") else 50
     sweeps = [f"copy-{index}" for index in range(WRITERS)]
     writers = [start(WRITE, url, sweep_id, str(many)) for sweep_id in sweeps]
@@ -66,7 +66,7 @@ def test_eight_first_starts_and_many_writers(url: str) -> None:
 
 
 def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
-    """A killed writer leaves every acknowledged change, no half of one, and an intact database."""
+    """A killed writer leaves every acknowledged change, no partial one, and an intact database."""
     draws = random.Random(7)
     Ledger.open(sqlite_url).create_sweep(sweep_record())
     acknowledged: list[int] = []
@@ -84,14 +84,14 @@ def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
         verify(ledger, SWEEP_ID)
         trials = ledger.trials(SWEEP_ID)
         assert {trials[number].state for number in acknowledged} == {"COMPLETE"}
-        # Each death leaves one unacknowledged trial, at any point of its life.
+        # Each death leaves one unacknowledged trial, in any state.
         assert [trial.number for trial in trials] == list(range(len(trials)))
         assert len(trials) <= len(acknowledged) + kills
         ledger.close()
 
 
 def _hold(path: str, seconds: float) -> threading.Thread:
-    """Hold SQLite's write lock from now on."""
+    """Hold SQLite's write lock for some seconds, in a thread."""
     held = threading.Event()
 
     def hold() -> None:
@@ -108,8 +108,8 @@ def _hold(path: str, seconds: float) -> threading.Thread:
     return thread
 
 
-def test_a_locked_database_is_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that lasts longer than SQLite's own wait of 30 s is waited for again."""
+def test_a_writer_waits_for_a_lock(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits again if the lock outlasts SQLite's own timeout of 30 s."""
     assert connect.BUSY_SECONDS == 30.0
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.6)
     ledger = Ledger.open(sqlite_url)
@@ -141,7 +141,7 @@ def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
 
 
 def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url: str) -> None:
-    """A driver whose server crashes and restarts loses no change and makes none twice."""
+    """A driver whose server crashes and restarts loses no change and repeats none."""
     ledger = Ledger.open(postgres_url)
     ledger.create_sweep(sweep_record())
     write = writer(ledger)

@@ -1,4 +1,4 @@
-"""A cluster file that holds a credential or opens a port is refused; the message names what and where."""
+"""A cluster file that holds a credential or opens a port is refused; the message names the line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def messages(document: Mapping[str, Any], **modes: int | None) -> list[str]:
     return [str(problem) for problem in problems("c.yaml", document, {**MODES, **modes}.get)]
 
 
-def test_a_sound_file_passes() -> None:
+def test_a_correct_file_passes() -> None:
     assert messages(SOUND) == []
 
 
@@ -89,7 +89,7 @@ def test_a_mount_of_a_missing_file_is_named() -> None:
 
 
 def test_rays_own_security_group_is_refused() -> None:
-    """It admits the whole world at port 22."""
+    """It opens port 22 to all addresses."""
     nodes = {"gpu": {"node_config": {"InstanceType": "g5.xlarge"}}}
     (message,) = messages({**SOUND, "provider": {"type": "aws"}, "available_node_types": nodes})
     assert "available_node_types.gpu" in message

@@ -1,4 +1,4 @@
-"""Hardware is counted without JAX, attempts are fitted to nodes, and a GPU is never ignored by mistake."""
+"""Hardware is counted without JAX, attempts are fitted to nodes, and no GPU is ignored silently."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_visible_devices_limit_the_count(
 def test_amd_devices_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], count: int
 ) -> None:
-    """A machine whose only GPUs are AMD's must not train on its processors in silence."""
+    """A machine whose only GPUs are AMD's must not silently train on its processors."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -88,7 +88,7 @@ def test_the_reason_names_the_missing_resource() -> None:
     assert why_none([BUSY_NODE, GPU_NODE], 5, 1) == "no node with 5 CPU and 1 GPU; 2 nodes, 0 free"
 
 
-def test_a_cluster_offers_its_largest_nodes_but_no_mixture_of_them() -> None:
+def test_a_trial_must_fit_on_one_node_of_a_cluster() -> None:
     hardware = Hardware.of([CPU_NODE, GPU_NODE])
     assert (hardware.cpus, hardware.gpus) == (8, 1)
     assert hardware.holds(4, 1)

@@ -1,4 +1,4 @@
-"""The figures over time draw what the ledger holds."""
+"""The figures over time draw the reports in the ledger."""
 
 from __future__ import annotations
 

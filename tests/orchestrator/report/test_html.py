@@ -20,7 +20,7 @@ IMPORTANCES = [Importance("learning_rate", 0.6, 0.4, 0.8), Importance("gamma_ini
 def figures_of(text: str) -> list[dict[str, object]]:
     """Return the figures of a page as its script reads them."""
     contents = re.findall(r'<script type="application/json" id="[^"]+">(.*?)</script>', text, re.DOTALL)
-    return [json.loads(each) for each in contents]
+    return [json.loads(content) for content in contents]
 
 
 class _Links(HTMLParser):
@@ -28,17 +28,17 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
 def headings(text: str) -> list[str]:
     return re.findall(r"<h2>(.*?)</h2>", text)
 
 
-def test_every_part_of_the_report_is_there() -> None:
+def test_the_report_has_every_part() -> None:
     history = sweeps.history()
     text = html.report(history, summarise(history), IMPORTANCES)
     assert headings(text) == [
@@ -82,8 +82,8 @@ def test_one_file_that_fetches_nothing() -> None:
 
     links = _Links()
     links.feed(text)
-    assert links.found
-    assert all(link.startswith("#") for link in links.found)
+    assert links.addresses
+    assert all(link.startswith("#") for link in links.addresses)
     assert "default-src 'none'" in text
     assert text.count("plotly.js v") == 1
 
@@ -99,8 +99,8 @@ def test_texts_of_the_ledger_stay_texts() -> None:
     figure = go.Figure(go.Scatter(x=[1], y=[2], name=attack))
     drawn = html.page(attack, None, [html.ReportSection(attack, attack, listing=attack, figures=(figure,))])
     assert "<script>alert" not in drawn
-    (found,) = figures_of(drawn)
-    assert found["data"][0]["name"] == attack  # type: ignore[index]
+    (parsed,) = figures_of(drawn)
+    assert parsed["data"][0]["name"] == attack  # type: ignore[index]
 
 
 def test_cells_sort_by_their_value() -> None:

@@ -1,4 +1,4 @@
-"""Importances find what matters, with an interval, and are omitted if they would be noise."""
+"""Importances rank hyperparameters, with an interval, and are omitted if they would be noise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_hyperparameter_that_matters_comes_first() -> None:
 
 def test_fewer_trials_give_a_wider_interval() -> None:
     widths = [
-        max(each.high - each.low for each in importances(_trials(count), SPACE, maximize=True))
+        max(entry.high - entry.low for entry in importances(_trials(count), SPACE, maximize=True))
         for count in (12, 120)
     ]
     assert widths[0] > widths[1]

@@ -1,4 +1,4 @@
-"""Reports of a real ledger can be written at any time, and are written as a whole."""
+"""Reports of a real ledger can be written at any time, and are never half written."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def ledger(paths: Paths) -> Ledger:
 
 def test_the_history_equals_what_was_written(ledger: Ledger) -> None:
     history = read(ledger, sweeps.SWEEP_ID)
-    for expected, found in zip(sweeps.trials(), history.trials, strict=True):
-        assert (found.key, found.state, found.value, found.params) == (
+    for expected, trial in zip(sweeps.trials(), history.trials, strict=True):
+        assert (trial.key, trial.state, trial.value, trial.params) == (
             expected.key,
             expected.state,
             expected.value,
             expected.params,
         )
-        assert [row.metrics for row in history.reports[found.key]] == [
+        assert [row.metrics for row in history.reports[trial.key]] == [
             row.metrics for row in sweeps.reports(expected)
         ]
     assert set(history.evaluations) == {sweeps.trial(7).key}

@@ -47,8 +47,10 @@ def _with_confirmations(comparable: bool) -> History:
         for k in range(3)
     ]
     evaluations = {
-        each.key: [EvaluationRecord(each.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * each.number}, 0.0)]
-        for each in fresh
+        trial.key: [
+            EvaluationRecord(trial.key, 200, "test", {"test/accuracy": 0.63 + 0.01 * trial.number}, 0.0)
+        ]
+        for trial in fresh
     }
     return replace(
         history, trials=(*history.trials, *fresh), evaluations={**history.evaluations, **evaluations}
@@ -56,22 +58,24 @@ def _with_confirmations(comparable: bool) -> History:
 
 
 def test_confirmations_are_stated_as_mean_and_deviation() -> None:
-    told = findings(summarise(_with_confirmations(comparable=True)))
-    assert told[0] == "Over 3 fresh seeds test/accuracy is 0.6400 ± 0.0100 (standard deviation)."
-    assert told[1].startswith("Against the published 0.8990: a difference (one-sample t test, p = 0.0005")
+    sentences = findings(summarise(_with_confirmations(comparable=True)))
+    assert sentences[0] == "Over 3 fresh seeds test/accuracy is 0.6400 ± 0.0100 (standard deviation)."
+    assert sentences[1].startswith(
+        "Against the published 0.8990: a difference (one-sample t test, p = 0.0005"
+    )
     assert len(summarise(_with_confirmations(comparable=True)).rows) == 8
 
 
 def test_results_that_cannot_be_compared_are_not_tested() -> None:
-    told = findings(summarise(_with_confirmations(comparable=False)))
-    assert not [line for line in told if "published" in line]
+    sentences = findings(summarise(_with_confirmations(comparable=False)))
+    assert not [line for line in sentences if "published" in line]
 
 
 def test_the_second_best_is_distinguished_only_if_possible() -> None:
-    (told,) = findings(summarise(sweeps.history()))
-    assert told.startswith(
+    (sentence,) = findings(summarise(sweeps.history()))
+    assert sentence.startswith(
         "Trial 7 is 0.0184 ahead of trial 6 on 512 validation examples: no more than chance"
     )
-    assert "two-proportion z test, p = 0.5" in told
+    assert "two-proportion z test, p = 0.5" in sentence
     alone = sweeps.history([sweeps.trial(0)])
     assert findings(summarise(alone)) == []

@@ -1,4 +1,4 @@
-"""The summary states what the ledger holds, and chooses by validation only."""
+"""The summary agrees with the ledger, and chooses by validation only."""
 
 from __future__ import annotations
 

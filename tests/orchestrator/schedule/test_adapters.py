@@ -1,4 +1,4 @@
-"""The session as Ray Tune sees it."""
+"""The adapters through which Ray Tune uses a session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_adapters_can_be_pickled_and_find_the_session(tmp_path: Path) -> Non
 def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_rule(
     tmp_path: Path, value: float
 ) -> None:
-    """Tune asks the stopper first; a NaN in a rung of ASHA would decide about every other trial."""
+    """Tune calls the stopper first; a NaN in a rung of ASHA would affect every other trial."""
     sessions = Sessions(tmp_path)
     session = sessions.open(sessions.sweep(1))
     with registered(session, Engines(lambda: 0)):

@@ -1,4 +1,4 @@
-"""The engines that trials share, as actors of a real Ray, where devices of the host stand in for GPUs."""
+"""Shared engines as actors of a real Ray, with processors of this machine in place of GPUs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ with cluster.connected(Hardware(cpus=2, gpus=devices), 0.25):
 
 
 def run(folder: Path, devices: int, body: str) -> list[str]:
-    """Run a program under a Ray of its own; return the lines that it prints."""
+    """Run a program with its own Ray; return the lines that it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
     done = subprocess.run(
@@ -114,7 +114,7 @@ wait(lambda: free() == 1)
 
 
 def test_an_engine_holds_its_whole_device_as_long_as_it_lives(temporary: Path) -> None:
-    """Ray offers the device of a resident engine to nobody; the next sweep waits, and gets all of it."""
+    """Ray offers the device to no other sweep while the engine lives; the next sweep waits for all of it."""
     assert run(temporary, 1, ACCOUNTS) == ["other-engine-0", "10 0"]
 
 
@@ -160,7 +160,7 @@ for attempt in (3, 4):
 
 
 def test_an_engine_is_created_anew_after_each_death(temporary: Path) -> None:
-    """Whether its process was killed from outside or by the driver, driver and worker reach the next one."""
+    """Driver and worker reach its replacement, whether the driver or another process killed it."""
     lost = ["engine crash", "engine crash", "hung engine crash", "hung engine crash"]
     assert run(temporary, 1, RENEWED) == lost
 
@@ -183,7 +183,7 @@ print(outcome.queued, time.monotonic() - published < 2)
 
 
 def test_a_queued_trial_sees_a_stop_request_within_two_seconds(temporary: Path) -> None:
-    """It is of another program than the trial in the slot; the request reaches it without any shared file."""
+    """It needs another program than the trial in the slot; the request needs no shared file."""
     assert run(temporary, 1, QUEUED) == ["True True"]
 
 
@@ -194,7 +194,7 @@ def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:
 
 
 def test_attempts_fill_the_engine_of_their_program_before_another_device(tmp_path: Path) -> None:
-    """Four slots a device: the fifth takes the second device; another program takes an empty one first."""
+    """With four slots per device, the fifth attempt takes another device, as does another program."""
     engines = Engines(lambda: 2)
     assert [seated(engines, tmp_path, number) for number in range(5)] == ["0", "0", "0", "0", "1"]
     engines.release("s-2.1")
@@ -206,13 +206,13 @@ def test_attempts_fill_the_engine_of_their_program_before_another_device(tmp_pat
     assert [seated(apart, tmp_path, 2, settings=wide), seated(apart, tmp_path, 3)] == ["1", "0"]
 
 
-def test_an_attempt_with_a_device_of_its_own_gets_no_engine(tmp_path: Path) -> None:
+def test_an_attempt_with_its_own_device_gets_no_shared_engine(tmp_path: Path) -> None:
     whole = assignment(tmp_path, 1, gpu=1.0)
     assert Engines(lambda: 2).seat(whole) is whole
 
 
 def test_a_lost_engine_is_charged_only_to_the_attempt_that_must_have_caused_it(tmp_path: Path) -> None:
-    """With several in it none is charged; one that is tested alone is, and so is one without neighbours."""
+    """An attempt is charged only if it was in the engine alone."""
     engines = Engines(lambda: 1)
     names = ["s-0.1", "s-1.1", "s-2.1"]
     for number, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""A stopping rule sees trials, not attempts, and a rebuilt one remembers."""
+"""A stopping rule sees trials, not attempts, and a rebuilt rule knows the earlier reports."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ GOOD = [TrialReports(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for nu
 
 
 @pytest.mark.parametrize("rule", [asha, median])
-def test_an_empty_rule_lets_the_worst_trial_go_on(rule) -> None:
-    """The reason for the replay."""
+def test_an_empty_rule_lets_the_worst_trial_continue(rule) -> None:
+    """This is why reports are replayed."""
     scheduler = KeyedScheduler(rule())
     scheduler.on_trial_add(None, attempt("s-9.1"))
     assert scheduler.on_trial_result(None, attempt("s-9.1"), result(100, 0.1)) == TrialScheduler.CONTINUE
@@ -83,7 +83,7 @@ def test_a_retry_is_the_same_trial() -> None:
 
 
 def test_a_sign_of_life_is_not_compared() -> None:
-    """It has no metric, and the trial goes on."""
+    """It has no metric, and the trial continues."""
     scheduler = KeyedScheduler(asha(), GOOD)
     scheduler.on_trial_add(None, attempt("s-9.1"))
     alive = {"step": 0, "queued": True}

@@ -1,4 +1,4 @@
-"""Ray's private interfaces behave as the project relies on; a new Ray that changes one fails here."""
+"""Ray's private interfaces behave as the service expects; a version of Ray that changes one fails here."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_this_is_the_ray_that_was_checked() -> None:
 
 
 def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
-    """Its driver prints one line of JSON, although it has received one of Ray's log messages before."""
+    """Its driver prints only one line of JSON, although it has received one of Ray's log messages."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(
         [sys.executable, "-c", CLUSTER, str(temporary)],
@@ -152,7 +152,7 @@ def test_the_message_is_the_first_line_of_the_error() -> None:
 
 
 def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
-    """Tune would keep them to the end of a sweep of thousands."""
+    """Tune would keep them until the end of the sweep."""
     trial = Trial("anything", stub=True)
     trial.run_metadata.last_result = {f"metric/{number}": 0.5 for number in range(10)}
     for name, value in trial.run_metadata.last_result.items():

@@ -1,4 +1,4 @@
-"""The resources of a cluster, and the Ray that a sweep starts for itself."""
+"""The resources of a cluster, and the Ray that a sweep starts by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trainable with an engine of its own, driven as Ray Tune drives it, in this process."""
+"""The trainable with its own engine, called as Ray Tune calls it, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.attempts import assignment
 
 
 def test_trials_follow_each_other_in_one_worker(tmp_path: Path) -> None:
-    """One completes, one fails with its cause, one is stopped midway, and the next starts from its seed."""
+    """One trial completes, one fails with its cause, one is stopped, and the next starts from its seed."""
     alone = [replace(assignment(tmp_path, number), gpu=0.0) for number in range(4)]
     broken = replace(alone[1], resume=SavedCheckpoint(str(tmp_path / "nothing"), 10, "0" * 64, 1))
     worker = Worker(alone[0].to_config())

@@ -1,4 +1,4 @@
-"""The fixture of every test of a session."""
+"""The fixture of all tests of sessions."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.orchestrator.session.sessions import Sessions
 
 @pytest.fixture
 def sessions(tmp_path: Path) -> Sessions:
-    """Return an opener of sessions in a folder of its own."""
+    """Return a factory of sessions, with its own folder."""
     return Sessions(tmp_path)

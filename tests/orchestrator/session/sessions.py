@@ -53,8 +53,8 @@ class FixedResources:
     """Resources that a test sets.
 
     Attributes:
-        attempts: how many fit.
-        reason: why none can start.
+        attempts: number of attempts that fit.
+        reason: why no attempt can start.
     """
 
     attempts: int = 2
@@ -68,7 +68,7 @@ class FixedResources:
 
 
 class Sessions:
-    """Opens sessions on one ledger, as one driver after the other would."""
+    """Opens sessions on one ledger, as successive drivers do."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths(folder / "mlruns")
@@ -138,7 +138,7 @@ def step_of(path: str | Path) -> int:
 
 
 def step_resumed(assignment: Assignment) -> int:
-    """Return the step of the checkpoint that an attempt goes on from."""
+    """Return the step of the checkpoint that an attempt resumes."""
     assert assignment.resume is not None
     assert step_of(assignment.resume.path) == assignment.resume.step
     return assignment.resume.step

@@ -1,4 +1,4 @@
-"""An attempt from its launch, by the rows of its trial, to the judgement of its outcomes."""
+"""Attempts: their launch from the rows of their trial, and the check of their outcomes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_later_attempt_resumes_the_last_checkpoint_and_remembers_the_best(sess
 
 
 def test_a_checkpoint_of_another_host_is_expected_in_this_hosts_folder(sessions: Sessions) -> None:
-    """The shared store has a URL; the path in the ledger is the writer's own."""
+    """With a shared store, the path in the ledger is that of the host that wrote the checkpoint."""
     sweep, paths = sessions.sweep(4), Paths(sessions.folder, store="s3://bucket/sweeps")
     rows = [checkpoint("last", 20, 0.6)]
     run, assignment = launched(

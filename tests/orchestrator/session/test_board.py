@@ -52,7 +52,7 @@ def test_the_lower_number_wins_a_tie_whichever_trial_reported_first(maximize: bo
 
 
 def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
-    """So that at the end the board and the ledger name the same trial."""
+    """At the end the board and the ledger name the same trial."""
     records = trials(("RUNNING", None), ("RUNNING", None), ("RUNNING", None))
     live = board(records)
     for trial, value in zip(records, (0.5, 0.8, 0.9), strict=True):

@@ -1,4 +1,4 @@
-"""What ends a sweep or a trial: budget, failures, retries that are used up, missing nodes."""
+"""The limits that end a sweep or a trial: budget, failures, retries, missing nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.orchestrator.session.sessions import NODE_WAIT, Sessions, failure, la
 # ------------------------------------------------------------------ failures and requests
 
 
-def test_one_trial_that_did_not_fail_is_enough_to_go_on() -> None:
+def test_one_trial_that_did_not_fail_is_enough_to_continue() -> None:
     failed: list[TrialState] = ["FAILED"] * HOPELESS_AFTER
     assert hopeless([*failed, "RUNNING", "WAITING"])
     assert not hopeless([*failed, "PRUNED"])
@@ -122,7 +122,7 @@ def test_a_budget_is_spent_in_hours_or_in_gpu_hours(
 
 
 def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
-    """Eight attempts that wait for a cluster for ten hours leave a budget of one hour whole."""
+    """Eight attempts that wait for a cluster for ten hours use nothing of a budget of one hour."""
     sweep = sessions.sweep(8)
     sweep = replace(sweep, budget=sweep.budget.model_copy(update={"hours": 1.0}))
     session = sessions.open(sweep, capacity=8)
@@ -211,7 +211,7 @@ def test_a_sweep_without_any_node_stops_after_a_while(sessions: Sessions) -> Non
 
 
 def test_waiting_for_a_node_is_a_state_with_a_reason(sessions: Sessions) -> None:
-    """It ends when a node comes."""
+    """It ends when a node joins."""
     sweep = sessions.sweep(1)
     session = sessions.open(sweep, capacity=0)
     sessions.resources.reason = "no node with 1 GPU; 3 nodes, 0 free"
@@ -244,5 +244,5 @@ def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: 
     assert session.stopped.state == "INTERRUPTED"
     assert session.finished
     assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
-    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))  # a worker that came too late
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))  # a worker that started too late
     assert sessions.ledger.reports(assignment.trial_key) == []

@@ -1,4 +1,4 @@
-"""Outages of the store and full disks: a sweep pauses, charges nobody and goes on by itself."""
+"""Outages of the store and full disks: a sweep pauses, charges no attempt and continues by itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.orchestrator.session.test_population import POPULATION
 
 
 @dataclass
-class Place:
-    """A store or a disk that a test takes away and gives back.
+class Resource:
+    """A store or a disk that a test makes unavailable and available again.
 
     Attributes:
-        out: whether it is out.
+        out: whether it is unavailable.
         probed: times of the probes, by the clock of the session.
     """
 
@@ -34,12 +34,12 @@ class Place:
 
 
 @pytest.fixture
-def place(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Return the place that every session of the test probes, in the thread of the test."""
-    place = Place(sessions)
+def resource(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> Resource:
+    """Return the store or disk that every session of the test probes, in the thread of the test."""
+    resource = Resource(sessions)
     monkeypatch.setattr(Outages.__init__, "__defaults__", (lambda work: work(),))
-    sessions.probes = {"store lost": place, "disk full": place}
-    return place
+    sessions.probes = {"store lost": resource, "disk full": resource}
+    return resource
 
 
 def state(sessions: Sessions, session: Session) -> tuple[str, str | None]:
@@ -55,7 +55,7 @@ def fail(session: Session, cause: str) -> None:
 
 
 def wait(sessions: Sessions, session: Session, seconds: float) -> None:
-    """Let time pass, with the driver's look-around twice a second."""
+    """Let time pass; the driver checks its limits twice a second."""
     for _ in range(round(2 * seconds)):
         sessions.clock.now += 0.5
         session.check_limits()
@@ -66,18 +66,18 @@ def wait(sessions: Sessions, session: Session, seconds: float) -> None:
     [("store lost", "the checkpoint store does not answer since "), ("disk full", "a disk is full since ")],
 )
 def test_an_outage_pauses_the_sweep_and_is_charged_to_no_trial(
-    sessions: Sessions, place: Place, cause: str, reason: str
+    sessions: Sessions, resource: Resource, cause: str, reason: str
 ) -> None:
-    """However long it lasts: twenty attempts are lost, and none of them counts."""
+    """Twenty attempts are lost in outages, and none of them is charged."""
     session = sessions.open(sessions.sweep(2))
     for _ in range(20):
-        place.out = True
+        resource.out = True
         fail(session, cause)
         paused, why = state(sessions, session)
         assert (paused, str(why).startswith(reason)) == ("PAUSED", True)
         assert session.next_assignment() is None
         assert str(session.progress().waiting).startswith(reason)
-        place.out = False
+        resource.out = False
         wait(sessions, session, 2 * PROBE_CAP_SECONDS)
         assert state(sessions, session) == ("RUNNING", None)
     for _ in range(2):
@@ -87,24 +87,24 @@ def test_an_outage_pauses_the_sweep_and_is_charged_to_no_trial(
 
 
 def test_a_sweep_waits_for_the_end_of_an_outage_longer_than_for_a_node(
-    sessions: Sessions, place: Place
+    sessions: Sessions, resource: Resource
 ) -> None:
-    """A night without a store ends neither the sweep nor a trial; the probes become rare, not absent."""
+    """An hour without a store ends neither the sweep nor a trial; the probes become rarer."""
     session = sessions.open(sessions.sweep(1))
     fail(session, "store lost")
     wait(sessions, session, 3600)
     assert (session.stopped, session.finished) == (None, False)
-    gaps = [after - before for before, after in zip(place.probed, place.probed[1:], strict=False)]
+    gaps = [after - before for before, after in zip(resource.probed, resource.probed[1:], strict=False)]
     assert gaps[0] < 4 * PROBE_SECONDS
     assert PROBE_CAP_SECONDS <= max(gaps) <= PROBE_CAP_SECONDS + 1
-    assert len(place.probed) > 50
-    place.out = False
+    assert len(resource.probed) > 50
+    resource.out = False
     wait(sessions, session, PROBE_CAP_SECONDS + 1)
     train(session, launch(session))
     assert session.finished
 
 
-def test_a_paused_sweep_can_be_stopped(sessions: Sessions, place: Place) -> None:
+def test_a_paused_sweep_can_be_stopped(sessions: Sessions, resource: Resource) -> None:
     session = sessions.open(sessions.sweep(1))
     fail(session, "store lost")
     session.stop("stopped by a test", "INTERRUPTED")
@@ -114,9 +114,9 @@ def test_a_paused_sweep_can_be_stopped(sessions: Sessions, place: Place) -> None
 
 @pytest.mark.parametrize("end", ["the store answers", "the sweep is stopped"])
 def test_an_exploit_waits_for_the_store(
-    sessions: Sessions, place: Place, monkeypatch: pytest.MonkeyPatch, end: str
+    sessions: Sessions, resource: Resource, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """The decision of the population stands; only its copy is made later."""
+    """The decision of the population stands; only the copy is made later."""
     file = sessions.folder / "population.yaml"
     file.write_text(POPULATION.replace("BUDGET", "2"))
     session = sessions.open(load(file, profile=None, gpus=0))
@@ -127,7 +127,7 @@ def test_an_exploit_waits_for_the_store(
     real = store.copy
 
     def copy(*arguments: object) -> object:
-        if place.out:
+        if resource.out:
             raise NoStore("s3://bucket", "must answer", "no route", "Wait.")
         return real(*arguments)  # type: ignore[arg-type]
 
@@ -136,7 +136,7 @@ def test_an_exploit_waits_for_the_store(
     assert state(sessions, session)[0] == "PAUSED"
     assert session.silent(-1.0) == [good.attempt_id]
     if end == "the store answers":
-        place.out = False
+        resource.out = False
         wait(sessions, session, PROBE_CAP_SECONDS)
         assert launch(session).trial_key == bad.trial_key
         (segment,) = sessions.ledger.trial(bad.trial_key).system_attrs["segments"]

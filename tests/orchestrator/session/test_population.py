@@ -1,4 +1,4 @@
-"""Population based training: which trial copies which, and with which hyperparameters it goes on."""
+"""Population based training: which trial copies which, and with which hyperparameters it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trials that a session creates: of the search first, then confirmations; and which is launched next."""
+"""The trials that a session creates, first of the search, then confirmations; and which is launched next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_best_trial_is_confirmed_with_fresh_seeds(sessions: Sessions) -> Non
     assert session.progress().best_value == 0.9
 
 
-def test_confirmations_go_on_with_the_next_driver(sessions: Sessions) -> None:
+def test_the_next_driver_continues_the_confirmations(sessions: Sessions) -> None:
     sweep = sessions.sweep(1, CONFIRM)
     session = sessions.open(sweep)
     train(session, launch(session), value=0.6)
@@ -44,7 +44,7 @@ def test_confirmations_go_on_with_the_next_driver(sessions: Sessions) -> None:
 
 
 def test_trials_of_one_program_are_launched_together(sessions: Sessions) -> None:
-    """A search over widths proposes a few trials ahead, and launches one that shares a running program."""
+    """A search over widths proposes a few trials ahead, and launches one whose program already runs."""
     sweep = sessions.sweep(8)
     wider = sessions.folder / "wider.yaml"
     wider.write_text(sweep.source_text.replace("search:", "search:\n  d_model: {choice: [8, 16]}"))
@@ -52,7 +52,7 @@ def test_trials_of_one_program_are_launched_together(sessions: Sessions) -> None
     widths = [launch(session).settings.model.d_model for _ in range(4)]
     states = [trial.state for trial in sessions.ledger.trials(session.sweep.id)]
     assert states.count("RUNNING") == 4
-    assert 4 < len(states) <= 8, "committed before it is launched"
+    assert 4 < len(states) <= 8, "a proposal is committed before it is launched"
     drawn = [trial.params["d_model"] for trial in sessions.ledger.trials(session.sweep.id)]
     assert widths.count(widths[0]) >= min(drawn.count(widths[0]), 3)
     assert widths != drawn[:4]
@@ -83,7 +83,7 @@ def test_the_same_seed_proposes_the_same_trials_after_a_kill(sessions: Sessions,
 def test_a_sweep_is_finished_if_every_trial_failed_although_confirmations_are_wanted(
     sessions: Sessions, until: int
 ) -> None:
-    """A failed trial has reported values, and yet there is no trial to confirm."""
+    """A failed trial has reported values, but no trial can be confirmed."""
     session = sessions.open(sessions.sweep(1, CONFIRM))
     assignment = launch(session)
     for step in range(10, until + 1, 10):
@@ -104,14 +104,14 @@ def test_a_sweep_is_finished_if_every_trial_failed_although_confirmations_are_wa
         (["narrow", "wide"], ["deep"], 0),
     ],
 )
-def test_the_commonest_running_program_is_launched_first(
+def test_the_most_common_running_program_is_launched_first(
     proposed: list[str], running: list[str], index: int
 ) -> None:
     assert pick(proposed, running) == index
 
 
 def test_a_search_of_initialisation_ranges_is_one_program(sessions: Sessions) -> None:
-    """The ends of a range are traced: proposing ahead of what runs would only keep news from the sampler."""
+    """The ends of a range are traced, so proposing ahead would only withhold results from the sampler."""
     ranges = "  gamma_init.max: {choice: [0.9, 0.99]}\n"
     file = sessions.sweep(2).source_text.replace("objective:", f"{ranges}objective:")
     assert ranges in file

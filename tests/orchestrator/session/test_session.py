@@ -115,7 +115,7 @@ def test_no_new_trial_takes_the_slot_of_a_queued_retry(sessions: Sessions) -> No
 
 
 def test_a_trial_of_a_lost_engine_is_not_charged_and_next_trains_alone(sessions: Sessions) -> None:
-    """However often an engine is lost with several trials inside; a crash while alone is charged."""
+    """This holds however often an engine with several trials is lost; a crash while alone is charged."""
     session = sessions.open(sessions.sweep(1))
     assignment = launch(session)
     assert not assignment.alone
@@ -139,7 +139,7 @@ def test_no_new_trial_takes_the_slot_of_a_lost_node(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(9), capacity=2)
     first, second = launch(session), launch(session)
     session.failed(first.attempt_id, "node lost")
-    sessions.resources.attempts = 3  # another node has come, and Ray still reports the lost one
+    sessions.resources.attempts = 3  # another node has joined, and Ray still reports the lost one
     assert launch(session).trial_key == first.trial_key
     assert session.next_assignment() is None
     sessions.clock.now += DEAD_NODE_SECONDS
@@ -159,7 +159,7 @@ def test_retries_are_bounded_across_drivers(sessions: Sessions) -> None:
 
 
 def test_a_trial_that_progresses_between_its_failures_goes_on(sessions: Sessions) -> None:
-    """An error is retried once; here it comes three times, and only the third after no new report."""
+    """An error is retried once; of three errors here, only the third follows no new report."""
     session = sessions.open(sessions.sweep(1))
     states = []
     for step in (10, 20, 20):
@@ -268,7 +268,7 @@ def test_a_hung_attempt_is_noticed_once(sessions: Sessions) -> None:
 
 
 def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen(sessions: Sessions) -> None:
-    """Its database was away for ten minutes, or somebody pressed Ctrl-Z."""
+    """The database did not answer for ten minutes, or the driver was suspended."""
     session = sessions.open(sessions.sweep(2))
     attempts = [launch(session).attempt_id for _ in range(2)]
     sessions.clock.now += 5
@@ -290,7 +290,7 @@ def test_the_demand_is_the_number_of_unfinished_trials(sessions: Sessions) -> No
     assert session.demand == 0
 
 
-def test_a_sign_of_life_is_no_report(sessions: Sessions) -> None:
+def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     """A trial that is queued for a slot is not silent, and has reported nothing."""
     session = sessions.open(sessions.sweep(1))
     assignment = launch(session)

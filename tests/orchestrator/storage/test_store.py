@@ -56,7 +56,7 @@ def url_of(where: Paths) -> str:
 
 
 def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path) -> None:
-    """It fetches to its own root, whatever path is recorded, and compares every byte."""
+    """It downloads the checkpoint to its own root, whatever path is recorded, and compares every byte."""
     kept = saved(where)
     store.keep(kept.folder, url_of(where))
     elsewhere = Paths(tmp_path / "another", store=where.store)
@@ -65,11 +65,11 @@ def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path)
     arrays, facts = checkpoint.load(folder, kept.digest)
     assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
     assert facts == {"step": 10}
-    assert [each.name for each in folder.parent.iterdir()] == [folder.name]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
 def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path: Path) -> None:
-    """Another machine has it once it was uploaded, and only with the store's address."""
+    """Another machine reaches it once it is uploaded, and only with the store's address."""
     folder = saved(where).folder
     elsewhere, recorded = Paths(tmp_path / "another", store=where.store), (LEDGER, *TRIAL, str(folder))
     assert store.holds(where, *recorded)
@@ -81,7 +81,7 @@ def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path:
 
 
 def test_other_content_on_this_machine_is_not_taken_for_the_recorded_checkpoint(where: Paths) -> None:
-    """A damaged copy, or one that an earlier version left under the same name, is fetched anew."""
+    """A damaged copy, or one that an earlier version left under the same name, is downloaded again."""
     kept = saved(where)
     store.keep(kept.folder, url_of(where))
     (kept.folder / checkpoint.MANIFEST).write_text("{}")
@@ -120,7 +120,7 @@ def test_a_copy_without_a_store_is_whole(tmp_path: Path) -> None:
 
 
 def test_two_ledgers_in_one_store_do_not_meet(where: Paths, tmp_path: Path) -> None:
-    """Equal files give equal names of sweeps and trials; a deletion by one spares the files of the other."""
+    """Equal search spaces give equal names; a deletion by one ledger leaves the other's files."""
     kept = saved(where)
     other = where.stored("ba9876543210", *TRIAL)
     assert other is not None
@@ -146,16 +146,17 @@ def test_a_checkpoint_of_an_earlier_version_is_read_where_it_was_written(where: 
 
 
 def test_the_store_lists_the_checkpoints_of_a_sweep(where: Paths) -> None:
-    """The size and the age of each decide about it."""
+    """The list gives the size and the age of each checkpoint."""
     first, second = saved(where, 1), saved(where, 2, value=7.0)
     sweep = url_of(where).rpartition("/")[0]
     assert store.stored(sweep) == []
-    for each in (first, second):
-        store.keep(each.folder, url_of(where))
-    found = store.stored(sweep)
-    assert [each.url for each in found] == [f"{url_of(where)}/{each.folder.name}" for each in (first, second)]
-    assert [each.bytes for each in found] == [first.bytes, second.bytes]
-    assert all(-5 < each.age < 60 for each in found)
+    for written in (first, second):
+        store.keep(written.folder, url_of(where))
+    listed = store.stored(sweep)
+    urls = [f"{url_of(where)}/{written.folder.name}" for written in (first, second)]
+    assert [entry.url for entry in listed] == urls
+    assert [entry.bytes for entry in listed] == [first.bytes, second.bytes]
+    assert all(-5 < entry.age < 60 for entry in listed)
 
 
 def test_a_store_answers_a_probe_or_does_not(where: Paths, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_a_store_answers_a_probe_or_does_not(where: Paths, tmp_path: Path) -> No
     assert not store.has_space(tmp_path / "gone")
 
 
-def test_an_incomplete_upload_is_no_checkpoint(where: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_upload_is_not_a_checkpoint(where: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that dies between arrays and manifest leaves no checkpoint to resume from."""
     kept = saved(where)
     monkeypatch.setattr(store, "FILES", store.FILES[:1])
@@ -197,7 +198,7 @@ def test_an_unreachable_store_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["/shared/sweeps", "s3://key:secret@bucket/sweeps", "nothing://bucket"])
-def test_a_url_that_is_no_store_is_refused_at_once(url: str) -> None:
+def test_a_url_that_cannot_be_a_store_is_refused_at_once(url: str) -> None:
     with pytest.raises(BadInput, match="SWEEP_CHECKPOINTS") as refused:
         store.check(url)
     assert "secret" not in refused.value.got

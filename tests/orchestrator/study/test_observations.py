@@ -1,4 +1,4 @@
-"""The window of a sampler over a long past."""
+"""The window that limits how many earlier trials a sampler sees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_short_past_is_shown_completely() -> None:
 
 
 def test_the_best_the_latest_and_the_unfinished_are_shown() -> None:
-    """The window holds those and no others, in order."""
+    """The window holds the best, the latest and the unfinished trials and no others, in order."""
     shown = _settled([number for number in range(1000) if number != 5]).shown()
     assert shown is not None
     best = sorted((n for n in range(1000) if n != 5), key=lambda number: (number * 37) % 1009)[:BEST]

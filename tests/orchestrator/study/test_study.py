@@ -1,4 +1,4 @@
-"""What a study proposes, what its sampler learns, and what a proposal costs."""
+"""The proposals of a study, what its sampler learns, and the cost of a proposal."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_study_learns_from_earlier_sweeps() -> None:
     assert _optuna(study)[-1].value == 0.5
 
 
-def test_trials_have_seeds_of_their_own() -> None:
+def test_each_trial_has_its_own_seed() -> None:
     """No two trials share a seed, nor do neighbouring sweeps."""
     seeds = {trial_seed(seed, number) for seed in range(30) for number in range(30)}
     assert len(seeds) == 900

@@ -16,7 +16,7 @@ from tests.orchestrator.tracking.stored import NewDatabase
 def new_mlflow(tmp_path_factory: pytest.TempPathFactory) -> NewDatabase:
     """Return a function that puts an empty MLflow database into a folder and returns its URI.
 
-    MLflow takes seconds to create a database. The workers of a parallel session create one between them.
+    MLflow takes seconds to create a database, so the workers of a parallel session share a template.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -30,7 +30,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, new_mlflow: NewDatabase) -> 
 
 @pytest.fixture
 def destination(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
-    """Return an experiment of its own for each test."""
+    """Return a new experiment for each test."""
     return Destination(store, str(tmp_path / "artifacts"), request.node.name, sweeps.SWEEP_ID, "1.25")
 
 
@@ -59,12 +59,12 @@ def runs_of(destination: Destination) -> dict[str, Run]:
     client = MlflowClient(destination.uri)
     experiment = client.get_experiment_by_name(destination.experiment)
     runs = client.search_runs([experiment.experiment_id])
-    assert len({run.info.run_name for run in runs}) == len(runs), "each run exists once"
+    assert len({run.info.run_name for run in runs}) == len(runs), "no run exists twice"
     return {run.info.run_name: run for run in runs}
 
 
 def points_of(destination: Destination) -> list[tuple[str, str, int, float, int]]:
-    """Return every stored point of the experiment, straight from the table."""
+    """Return every stored point of the experiment, read from the table."""
     experiment = MlflowClient(destination.uri).get_experiment_by_name(destination.experiment)
     file = sqlite_path(destination.uri)
     assert file is not None
@@ -122,8 +122,8 @@ def test_the_note_leads_to_the_curves_of_the_trials(sink: MlflowSink, destinatio
     link = trial_curves(parent.info.experiment_id, sweeps.SWEEP_ID, minimize=False)
     assert parent.data.tags["mlflow.note.content"].endswith(f"[Curves of its trials]({link})")
     query = dict(parse_qsl(link.partition("?")[2]))
-    found = MlflowClient(destination.uri).search_runs([parent.info.experiment_id], query["searchFilter"])
-    assert len(found) == 8
+    runs = MlflowClient(destination.uri).search_runs([parent.info.experiment_id], query["searchFilter"])
+    assert len(runs) == 8
     assert query["orderByAsc"] == "false"
 
 
@@ -259,8 +259,8 @@ def test_artifacts_are_stored_with_their_run(
     assert deliver(destination, batch, sink) == []
     root = Path(runs_of(destination)[sweeps.SWEEP_ID].info.artifact_uri.removeprefix("file://"))
     assert root.is_relative_to(tmp_path / "artifacts")
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert found == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
+    files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert files == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
 
 
 def test_a_rejected_event_is_reported_and_delays_no_other(

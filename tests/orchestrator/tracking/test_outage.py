@@ -1,4 +1,4 @@
-"""A tracking server that is gone, overloaded or silent delays events and loses none."""
+"""A tracking server that is gone, overloaded or silent delays events, but loses none."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def server(
         return started[-1]
 
     yield start
-    for each in started:
-        ui.stop(each)
+    for process in started:
+        ui.stop(process)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_a_server_that_is_gone_or_refuses_gets_everything_once(
 ) -> None:
     server()
     shipper.start()
-    _meet(proxy, "hang up", 1)
-    _meet(proxy, "503", 1)
+    _connect_in(proxy, "hang up", 1)
+    _connect_in(proxy, "503", 1)
     assert shipper.drain(0.1) == 23
     _wait_for(proxy.target)
     proxy.mode = "pass"
@@ -116,8 +116,8 @@ def test_a_server_that_dies_or_does_not_answer_gets_everything_later(
     assert points_by_run(f"sqlite:///{tmp_path / 'mlflow.db'}") == ALL
 
 
-def _meet(proxy: Proxy, mode: str, count: int) -> None:
-    """Let the shipper connect in a mode this many times."""
+def _connect_in(proxy: Proxy, mode: str, count: int) -> None:
+    """Set the mode of the proxy, and wait until the shipper has connected so many times."""
     proxy.mode = mode  # type: ignore[assignment]
     before = proxy.connections
     _until(lambda: proxy.connections >= before + count)

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stored(folder: Path) -> checkpoint.Saved:
-    """A real checkpoint."""
+    """Return a real checkpoint."""
     return saved(folder, settings("listops", LISTOPS))[0]
 
 
@@ -46,7 +46,7 @@ def destination(folder: Path, new_mlflow: NewDatabase) -> Destination:
 
 
 def checkpoint_of(stored: checkpoint.Saved, number: int) -> checkpoint.Saved:
-    """Write the checkpoint of trial `number`: the arrays of the stored one, under a digest of its own."""
+    """Write the checkpoint of trial `number`: the arrays of the stored one, under its own digest."""
     arrays, facts = checkpoint.load(stored.folder, stored.digest)
     return checkpoint.save(
         stored.folder.with_name(f"trial-{number}"), arrays, {**facts, "trial": f"t-{number}"}
@@ -61,7 +61,7 @@ def model_event(stored: checkpoint.Saved, number: int, value: float, at_ms: int 
 
 
 def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: Destination) -> None:
-    """Applied twice, by two writers, it is one version with one set of files; the better one is champion."""
+    """Applied twice, by two writers, it gives one version with one set of files; the better is champion."""
     first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)
     assert deliver(destination, [first, first]) == []
     assert deliver(destination, [second, first]) == []
@@ -153,13 +153,13 @@ def test_the_schemas_of_inputs_and_outputs(
     """Texts are columns, numbers are arrays."""
     schemas = registry.model_signature(signature, texts)
     assert [
-        f"{each.type} {each.shape}" if schemas.inputs.is_tensor_spec() else each.type.name
-        for each in schemas.inputs.inputs
+        f"{column.type} {column.shape}" if schemas.inputs.is_tensor_spec() else column.type.name
+        for column in schemas.inputs.inputs
     ] == takes
     assert schemas.outputs.input_names() == gives
 
 
-def test_an_outage_is_no_rejection(
+def test_an_outage_is_not_a_rejection(
     stored: checkpoint.Saved, destination: Destination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version that failed half way is completed by the next delivery, and exists once."""

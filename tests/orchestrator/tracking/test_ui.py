@@ -52,7 +52,9 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
         time.sleep(0.01)
     family = [psutil.Process(server.pid), *psutil.Process(server.pid).children()]
     ui.stop(server)
-    assert not [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    assert not [
+        process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def test_stop_ends_workers_that_a_dead_server_left() -> None:

@@ -21,13 +21,13 @@ Assign = Callable[..., Assignment]
 
 @pytest.fixture
 def assign(tmp_path: Path) -> Assign:
-    """Return an attempt of the trial on a machine; all machines share one store."""
+    """Return a function that assigns an attempt to a machine; all machines share one store."""
 
     def of_machine(machine: str, attempt: int, resume: SavedCheckpoint | None = None) -> Assignment:
         own = assignment(tmp_path, 0, attempt=attempt, store=f"file://{tmp_path}/store")
         folder = tmp_path / machine / "trial"
-        here = replace(resume, path=str(folder / Path(resume.path).name)) if resume else None
-        return replace(own, gpu=0.0, checkpoints=str(folder), resume=here)
+        local = replace(resume, path=str(folder / Path(resume.path).name)) if resume else None
+        return replace(own, gpu=0.0, checkpoints=str(folder), resume=local)
 
     return of_machine
 
@@ -84,7 +84,7 @@ def test_a_machine_resumes_what_is_recorded_not_what_it_left_there_itself(
 def test_a_worker_that_was_given_up_does_not_replace_a_recorded_checkpoint(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
-    """Attempt 1 lives on in a machine that was cut off, and uploads the step that attempt 2 has reported."""
+    """Attempt 1 still runs on a machine that was cut off, and uploads the step that attempt 2 reported."""
     recorded = saved(advance(engine, assign("b", 2)))
     engine.release()
     advance(engine, assign("a", 1))
@@ -96,23 +96,23 @@ def test_a_worker_that_was_given_up_does_not_replace_a_recorded_checkpoint(
 def test_an_upload_leaves_files_that_are_being_written_and_those_of_later_attempts(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
-    """It deletes the older checkpoints of the trial from this machine, as far as no one else writes them."""
-    here = tmp_path / "a" / "trial"
+    """It deletes the older, completely written checkpoints of the trial from this machine."""
+    folder = tmp_path / "a" / "trial"
     for name in (
         "step-000000005",
         "step-000000005-1-0123456789ab",
         "step-000000005-2-0123456789ab",
         ".stage",
     ):
-        (here / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
     own = Path(saved(advance(engine, assign("a", 1))).path).name
-    assert {path.name for path in here.iterdir()} == {own, "step-000000005-2-0123456789ab", ".stage"}
+    assert {path.name for path in folder.iterdir()} == {own, "step-000000005-2-0123456789ab", ".stage"}
 
 
 def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
-    """A whole checkpoint of another content is not evaluated in place of the recorded one."""
+    """An intact checkpoint with other content is not evaluated in place of the recorded one."""
     recorded = saved(advance(engine, assign("a", 1)))
     other = saved(advance(engine, assign("a", 1)))
     folder = Path(recorded.path)

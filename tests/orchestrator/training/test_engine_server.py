@@ -86,7 +86,7 @@ def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
     assert one.checkpoint is not None
     assert other.checkpoint is not None
     saved = one.checkpoint, other.checkpoint
-    (arrays, _), (others, _) = (checkpoint.load(Path(each.path), each.digest) for each in saved)
+    (arrays, _), (others, _) = (checkpoint.load(Path(row.path), row.digest) for row in saved)
     assert one.checkpoint.digest == other.checkpoint.digest
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
@@ -94,7 +94,7 @@ def assert_equal_arrays(one: Outcome, other: Outcome) -> None:
 
 
 def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: EngineServer) -> None:
-    """Six trials in four slots, each with the curve and the checkpoint it has in an engine of its own."""
+    """Six trials in four slots have the curves and checkpoints that they have in their own engines."""
     trials = [assignment(folder, number) for number in range(6)]
     shared = together(server, trials)
     alone = OwnEngine()
@@ -129,7 +129,7 @@ def test_a_stop_request_saves_each_trial_between_two_calls(
 def test_a_stop_request_is_heeded_between_two_reports(
     folder: Path, server: EngineServer, stops: set[str]
 ) -> None:
-    """An interval that is one call of the device has no other moment to look for a request."""
+    """An interval that is a single device call can check for a request only afterwards."""
     sweep = SWEEPS[1]
     trial = assignment(folder, 14, trial_key=f"{sweep}-14")
     (first,) = life(server, trial, reports=1)
@@ -141,7 +141,7 @@ def test_a_stop_request_is_heeded_between_two_reports(
     assert server._table.empty
 
 
-def test_an_engine_of_its_own_heeds_a_stop_request_too(folder: Path, stops: set[str]) -> None:
+def test_an_engine_of_one_trial_heeds_a_stop_request_too(folder: Path, stops: set[str]) -> None:
     sweep = SWEEPS[2]
     own, trial = OwnEngine(), assignment(folder, 15, trial_key=f"{sweep}-15")
     first = own.advance(trial)
@@ -155,7 +155,7 @@ def test_an_engine_of_its_own_heeds_a_stop_request_too(folder: Path, stops: set[
 def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
     folder: Path, server: EngineServer
 ) -> None:
-    """A late request of the attempt before it is refused."""
+    """A late request of the previous attempt is refused."""
     old = assignment(folder, 20)
     first = server.submit(old, "dead", first=True).result(timeout=250)
     assert first.checkpoint is not None
@@ -168,7 +168,7 @@ def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
 
 
 def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -> None:
-    """A damaged checkpoint ends its trial with the cause; its neighbour goes on."""
+    """A damaged checkpoint ends its trial with the cause; its neighbour continues."""
     bad = assignment(folder, 30, resume=SavedCheckpoint(str(folder / "nothing"), 10, "0" * 64, 1))
     outcomes = together(server, [bad, assignment(folder, 31)])
     assert outcomes["s-30"][0].failure == "damaged checkpoint"
@@ -197,7 +197,7 @@ def test_a_call_that_raises_fails_its_own_trial_alone(
 
 
 def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server: EngineServer) -> None:
-    """Its worker is told before; a neighbour in a slot waits and gives signs of life, and both go on."""
+    """Its worker is notified first; a neighbour in a slot waits with signs of life; then both continue."""
     rounds: list[set[str]] = []
     neighbour = assignment(folder, 90)
     suspect = assignment(folder, 91, attempt=2, alone=True)
@@ -211,8 +211,8 @@ def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EngineServer, "_start_requested", recorded)
         patch.setattr(engine_server, "SIGN_OF_LIFE", 0.5)
-        told = server.submit(suspect, suspect.trial_key, first=True).result(timeout=250)
-        assert (told.queued, told.alone) == (True, True)
+        notice = server.submit(suspect, suspect.trial_key, first=True).result(timeout=250)
+        assert (notice.queued, notice.alone) == (True, True)
         waiting = server.submit(neighbour, "one", first=False)
         tested = server.submit(suspect, suspect.trial_key, first=True)
         assert tested.result(timeout=250).step == 10
@@ -230,7 +230,7 @@ def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server:
 def test_a_call_for_several_that_raises_is_charged_to_none_of_them(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone in the engine, the same exception is the trial's own."""
+    """The same exception is charged to a trial that is alone in the engine."""
 
     def broken(_: Engine) -> None:
         raise RuntimeError("the call failed")

@@ -33,7 +33,7 @@ print(states)
 
 
 def test_a_stop_request_comes_and_goes_for_its_sweep_alone_and_a_signal_stays() -> None:
-    """While the head is unreachable no request stands; after SIGTERM the process lives."""
+    """Without a reachable head no request is seen; after SIGTERM the process still runs."""
     done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
     nothing, requested = (False, False, False), (True, False, False)
     states = [nothing, requested, nothing, requested, nothing, (False, False, True)]

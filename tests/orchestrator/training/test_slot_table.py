@@ -1,4 +1,4 @@
-"""Which attempt gets a slot of a shared engine, and which loses one."""
+"""The table decides which attempt gets a slot of a shared engine, and which loses its slot."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def taken(table: SlotTable) -> tuple[int, str] | None:
     return (slot[0], slot[1].attempt_id) if slot else None
 
 
-def test_slots_are_filled_in_order_and_no_more_than_there_are() -> None:
+def test_slots_are_filled_in_order_until_all_are_taken() -> None:
     table = SlotTable(2)
     admit(table, request("a"))
     admit(table, request("b"))
@@ -123,8 +123,8 @@ def test_occupancy_is_the_share_of_busy_slot_seconds() -> None:
     assert occupancy.share == (12 + 8) / (4 * 8)
 
 
-def test_a_suspect_waits_for_the_interval_of_others_and_is_told_before_it_gets_a_slot() -> None:
-    """Nothing else starts from then on until it has reported; then the queue moves again."""
+def test_a_suspect_is_notified_and_waits_for_the_intervals_of_others() -> None:
+    """No other interval starts from then on until it has reported; then the queue moves again."""
     table = SlotTable(4)
     admit(table, request("a"))
     table.occupied[0].training = True
@@ -132,7 +132,7 @@ def test_a_suspect_waits_for_the_interval_of_others_and_is_told_before_it_gets_a
     assert table.receive(suspect)
     assert taken(table) is None
     assert not suspect.answer.done()
-    assert not table.may_train(table.occupied[0]), "an interval of another would delay the test for ever"
+    assert not table.may_train(table.occupied[0]), "intervals of other trials would delay the test for ever"
     table.occupied[0].training = False
     assert taken(table) is None
     assert (suspect.answer.result().queued, suspect.answer.result().alone) == (True, True)

@@ -1,4 +1,4 @@
-"""`check` finds nothing wrong with an intact sweep, and finds every violated invariant."""
+"""`check` reports nothing for an intact sweep, and every violated invariant for another."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_an_intact_sweep_has_no_findings(site: Site) -> None:
-    """A sweep that ran undisturbed violates no invariant."""
+    """An undisturbed sweep violates no invariant."""
     assert site.problems() == []
 
 
@@ -89,7 +89,7 @@ def test_a_spent_budget_leaves_unfinished_trials(site: Site) -> None:
 
 
 def test_a_driven_sweep_has_no_findings(site: Site) -> None:
-    """Under a driver a running trial and a half-written checkpoint are right; without one they are not."""
+    """A running trial and a half-written checkpoint are correct only while a driver runs."""
     site.writer.set_sweep_state("RUNNING")
     site.writer.add_trial(trial_record(3))
     site.writer.start_attempt(trial_record(3).key)
@@ -221,15 +221,15 @@ def _change_a_row(site: Site) -> None:
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
     ],
 )
-def test_each_violation_is_found(site: Site, violate: Callable[[Site], None], finding: str) -> None:
-    """The one violated invariant is named."""
+def test_each_violation_is_reported(site: Site, violate: Callable[[Site], None], finding: str) -> None:
+    """The finding names the violated invariant."""
     violate(site)
     with pytest.raises(AssertionError, match=finding):
         assert "\n".join(site.problems()) == ""
 
 
 def test_orphans_are_deleted(site: Site) -> None:
-    """The next driver deletes what a dead one no longer needed, and nothing else."""
+    """The next driver deletes the orphaned checkpoints of a dead one, and nothing else."""
     _leave_orphans(site)
     kept = {Path(row.path) for row in site.ledger.checkpoints(SWEEP_ID)}
     deleted = clear(site.ledger, SWEEP_ID, site.folder)

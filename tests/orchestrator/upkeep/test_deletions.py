@@ -1,4 +1,4 @@
-"""Superseded checkpoints leave the store, sooner or later, whatever fails; orphans are collected by `gc`."""
+"""Superseded checkpoints are deleted from the store in the end, whatever fails; `gc` deletes orphans."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def lease(sqlite_url: str) -> Iterator[Lease]:
     ledger.close()
 
 
-def noted(lease: Lease) -> list[str]:
+def pending(lease: Lease) -> list[str]:
     return [target.rpartition("-")[2] for target in lease.writer.ledger.deletions(SWEEP_ID, 100)]
 
 
 def test_the_commit_that_supersedes_a_checkpoint_notes_its_deletion(lease: Lease) -> None:
-    assert noted(lease) == [str(step) for step in range(1, 9)]
+    assert pending(lease) == [str(step) for step in range(1, 9)]
 
 
 def test_what_was_deleted_is_forgotten_and_what_failed_is_tried_again(lease: Lease) -> None:
-    """The one that failed does not stand in the way of the others."""
+    """The failed deletion does not delay the others."""
     deleted: list[str] = []
 
     def delete(url: str) -> None:
@@ -58,11 +58,11 @@ def test_what_was_deleted_is_forgotten_and_what_failed_is_tried_again(lease: Lea
         deleted.append(url)
 
     assert delete_batch(lease, delete) == 2
-    assert noted(lease)[-1] == "3"
+    assert pending(lease)[-1] == "3"
     assert delete_batch(lease, delete) == 6
-    assert noted(lease) == []
+    assert pending(lease) == []
     assert len(deleted) == len(set(deleted)) == 8
-    assert deleted[-1].endswith("-3"), "what failed comes after what was not tried"
+    assert deleted[-1].endswith("-3"), "failed deletions come after those that were not tried"
 
 
 def test_a_thread_deletes_until_nothing_is_left_whatever_fails(
@@ -80,9 +80,9 @@ def test_a_thread_deletes_until_nothing_is_left_whatever_fails(
     with deleting(lease, delete) as nudge:
         nudge()
         deadline = time.monotonic() + 20
-        while noted(lease) and time.monotonic() < deadline:
+        while pending(lease) and time.monotonic() < deadline:
             time.sleep(0.02)
-    assert noted(lease) == []
+    assert pending(lease) == []
 
 
 def test_a_driver_that_lost_its_lease_deletes_nothing(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_driver_that_lost_its_lease_deletes_nothing(lease: Lease, monkeypatch:
 
 
 def test_orphans_in_the_store_are_collected_once_they_are_old(sqlite_url: str, tmp_path: Path) -> None:
-    """Neither what a row refers to, nor what a worker may be about to report, nor another ledger's files."""
+    """Files that a row refers to, recent ones and those of another ledger are kept."""
     ledger, paths = Ledger.open(sqlite_url), Paths(tmp_path, store=f"file://{tmp_path}/store")
     ledger.create_sweep(sweep_record())
     write, trial = writer(ledger), trial_record()

@@ -36,7 +36,7 @@ def findings(paths: Paths) -> list[str]:
     with closing(Ledger.open(paths.ledger_url)) as ledger:
         record = ledger.sweep(sweeps.SWEEP_ID)
         assert record is not None
-        return [each.problem for each in disagreements(ledger, record, paths.root / "mlflow.db")]
+        return [difference.problem for difference in disagreements(ledger, record, paths.root / "mlflow.db")]
 
 
 def changed(statement: str) -> Callable[[Path], None]:
@@ -62,7 +62,7 @@ def test_a_complete_mlflow_agrees(delivered: Paths) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_each_difference_is_found(delivered: Paths, name: str) -> None:
+def test_each_difference_is_reported(delivered: Paths, name: str) -> None:
     damage, expected = DAMAGE[name]
     damage(delivered.root / "mlflow.db")
     assert any(expected in problem for problem in findings(delivered))

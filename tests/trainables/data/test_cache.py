@@ -1,4 +1,4 @@
-"""The cache builds once, notices damage, and two builders do not clash."""
+"""The cache builds an entry once, detects damage, and lets two processes share one build."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_key_and_the_content_decide(tmp_path: Path) -> None:
     ],
     ids=["truncated", "altered", "missing", "no manifest", "half a manifest", "altered facts"],
 )
-def test_damage_is_found_and_built_again(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
+def test_damage_is_detected_and_the_entry_built_again(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
     build = Builds()
     digest = cache(tmp_path, build).digest
     damage(entry(tmp_path))
@@ -84,7 +84,7 @@ def test_damage_is_found_and_built_again(tmp_path: Path, damage: Callable[[Path]
     assert again.digest == digest
 
 
-def test_damage_after_opening_is_found_when_an_array_is_asked_for(tmp_path: Path) -> None:
+def test_damage_after_opening_is_detected_when_an_array_is_read(tmp_path: Path) -> None:
     build = Builds()
     opened = cache(tmp_path, build)
     (entry(tmp_path) / "b.npy").write_bytes(b"")
@@ -104,7 +104,7 @@ def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-def test_what_a_dead_builder_left_is_cleared(tmp_path: Path) -> None:
+def test_files_of_a_dead_builder_are_deleted(tmp_path: Path) -> None:
     stage = tmp_path / f"{Path(entry_name(tmp_path)).name}.stage"
     stage.mkdir()
     (stage / "a.npy").write_bytes(b"half")
@@ -166,7 +166,7 @@ def test_a_fingerprint_follows_names_sizes_and_times(tmp_path: Path) -> None:
 
 
 def test_a_fingerprint_of_a_file_follows_its_content(tmp_path: Path) -> None:
-    """Archives bring old times along: another file of the same size and time is another source."""
+    """Archives keep old times, so another file of the same size and time must count as another source."""
     file = tmp_path / "x"
     file.write_text("one")
     before, times = fingerprint([file]), file.stat()

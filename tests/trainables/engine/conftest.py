@@ -1,4 +1,4 @@
-"""Engines that several tests share: most of a test's time is compilation."""
+"""Engines that several tests share, because most of a test's time is compilation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trainables.engine import Engine
 
 
 @pytest.fixture(scope="package", autouse=True)
-def _compilations_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let a second engine of the same program find it compiled, as the workers of a machine do."""
+def _compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Cache compiled programs on disk for later engines, as the workers of a machine do."""
     folder: Path = tmp_path_factory.mktemp("compilations")
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
@@ -27,11 +27,11 @@ def _compilations_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(scope="package")
 def single() -> Engine:
-    """An engine of one slot, which a test leaves empty."""
+    """Return an engine of one slot, which every test must leave empty."""
     return Engine(toy_trial(), toy_data())
 
 
 @pytest.fixture(scope="package")
 def fused() -> Engine:
-    """An engine of four slots in one program for the same trials, which a test leaves empty."""
+    """Return an engine of four slots in one program, which every test must leave empty."""
     return Engine(toy_trial(), toy_data(), slots=4, stacked=True)

@@ -1,4 +1,4 @@
-"""The engine's promises: exact resumption, isolated slots, nothing compiled for a new trial."""
+"""The engine resumes exactly, isolates its slots, and compiles nothing for a new trial."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _assert_equal(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
 
 
 def _unlike(seed: int) -> TrialSettings:
-    """Return a trial that differs in every free hyperparameter."""
+    """Return a trial whose free hyperparameters all depend on the seed."""
     ranges = {"gamma_init": (0.1 + 0.1 * seed, 0.9 + 0.01 * seed), "theta_init": (0.0, 1.0 + 0.5 * seed)}
     return toy_trial(
         seed,
@@ -66,7 +66,7 @@ def _unlike(seed: int) -> TrialSettings:
 
 
 def test_learns(single: Engine) -> None:
-    """A trial learns the toy task far beyond chance, and reports it."""
+    """A trial learns the toy task far beyond chance; its report agrees with the evaluation."""
     with _trials(single, {0: toy_trial()}):
         before = single.evaluate(0)
         report = single.advance({0: 200})[0]
@@ -81,7 +81,7 @@ def test_learns(single: Engine) -> None:
 
 
 def test_resumed_equals_undisturbed(single: Engine, fused: Engine) -> None:
-    """Training that goes on from a snapshot, in a new engine, ends bit-equal to training left alone."""
+    """Training resumed from a snapshot in a new engine ends bit-equal to undisturbed training."""
     with _trials(single, {0: _unlike(3)}):
         single.advance({0: 7})
         kept, scores = single.snapshot(0), single.evaluate(0)
@@ -100,7 +100,7 @@ def test_resumed_equals_undisturbed(single: Engine, fused: Engine) -> None:
 
 
 def test_fused_trials_equal_the_same_trials_alone(single: Engine, fused: Engine) -> None:
-    """Four unlike trials in one program have the curves they have alone; an evicted one disturbs none."""
+    """Four different trials in one program have the curves they have alone; one of them stops earlier."""
     trials = {slot: _unlike(slot) for slot in range(4)}
     curves: dict[int, list[float]] = {slot: [] for slot in trials}
     with _trials(fused, trials):
@@ -119,7 +119,7 @@ def test_fused_trials_equal_the_same_trials_alone(single: Engine, fused: Engine)
 
 
 def test_slots_at_different_steps(fused: Engine) -> None:
-    """Slots ask for different numbers of steps, each gets its own, and an idle slot stays as it is."""
+    """Each slot trains its own number of steps, and an idle slot does not change."""
     with _trials(fused, {slot: toy_trial(slot) for slot in range(3)}):
         idle = fused.snapshot(2)
         first = fused.advance({0: 3, 1: 10})
@@ -130,13 +130,13 @@ def test_slots_at_different_steps(fused: Engine) -> None:
 
 
 def test_a_slot_that_diverges_is_frozen_alone(fused: Engine) -> None:
-    """A trial whose loss becomes NaN is frozen and told; its neighbours stay bit-equal."""
+    """A trial whose loss becomes NaN is frozen and reported; its neighbours stay bit-equal."""
     healthy = {0: toy_trial(0), 2: toy_trial(2)}
     with _trials(fused, {**healthy, 1: toy_trial(1), 3: toy_trial(3)}):
         fused.advance(dict.fromkeys(range(4), 20))
         expected = {slot: fused.snapshot(slot) for slot in healthy}
-    wild = toy_trial(1, learning_rate=1e30)
-    with _trials(fused, {**healthy, 1: wild, 3: toy_trial(3)}):
+    diverging = toy_trial(1, learning_rate=1e30)
+    with _trials(fused, {**healthy, 1: diverging, 3: toy_trial(3)}):
         reports = fused.advance(dict.fromkeys(range(4), 20))
         for slot, snapshot in expected.items():
             _assert_equal(fused.snapshot(slot), snapshot)
@@ -178,7 +178,7 @@ def test_programs_are_compiled_by_size() -> None:
 
 
 def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where four slots do not fit, they go two by two; nothing is lost."""
+    """If four slots do not fit into memory, two are trained at a time, with the same results."""
     engine = Engine(toy_trial(), toy_data(), slots=4, stacked=True)
     whole = engine._slots._together
 
@@ -210,7 +210,7 @@ def test_evaluation_counts_every_example_once(single: Engine) -> None:
 
 
 def test_stop_returns_what_was_done(single: Engine) -> None:
-    """A wish to stop is heard between device calls."""
+    """The engine checks for a stop request between device calls."""
     with _trials(single, {0: toy_trial()}):
         report = single.advance({0: 2000}, stop=lambda: True)[0]
         assert 1 <= report.steps <= MOST_STEPS < 2000
@@ -218,7 +218,7 @@ def test_stop_returns_what_was_done(single: Engine) -> None:
 
 
 def test_refuses_what_does_not_fit(single: Engine) -> None:
-    """Another static choice, a foreign checkpoint and too long a trial are told apart."""
+    """Another static choice, a trial with too many steps and foreign arrays are refused by name."""
     with pytest.raises(Refusal, match="static choice"):
         single.admit(0, toy_trial(model={"d_model": 16}))
     with pytest.raises(Refusal, match=r"below 2\*\*32"):
@@ -233,7 +233,7 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
 
 
 def test_accumulated_batches_make_one_step(single: Engine) -> None:
-    """Two micro-batches of four read the examples of one batch of eight and count as one step."""
+    """Two batches of four count as one step, with the same examples as one batch of eight."""
     engine = Engine(toy_trial(batch_size=4, accumulate=2), toy_data())
     with _trials(engine, {0: toy_trial(batch_size=4, accumulate=2)}), _trials(single, {0: toy_trial()}):
         halves, whole = engine.advance({0: 5})[0], single.advance({0: 5})[0]
@@ -243,7 +243,7 @@ def test_accumulated_batches_make_one_step(single: Engine) -> None:
 
 
 def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
-    """Where every batch has the same statistics, batches of four, four and four are the batch of twelve."""
+    """If all batches have the same statistics, three batches of four equal one of twelve."""
     data, model = toy_data(), {"dropout": 0.0}
     first = np.zeros(len(data.train), np.int64)
     same = replace(data.train, inputs=data.train.inputs[first], lengths=data.train.lengths[first])
@@ -263,8 +263,8 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_blocks_under_remat_train_the_same(single: Engine) -> None:
-    """Recomputing activations saves memory and changes nothing else."""
+def test_remat_trains_the_same(single: Engine) -> None:
+    """Recomputing activations changes neither the loss nor the hidden norms."""
     trial = toy_trial()
     frugal = replace(trial, training=replace(trial.training, remat=True))
     engine = Engine(frugal, toy_data())

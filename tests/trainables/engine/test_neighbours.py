@@ -24,7 +24,7 @@ TRIAL = toy_trial(3, learning_rate=2e-3, weight_decay=0.02, reproducible=BITS)
 
 @dataclass
 class Course:
-    """What a trial leaves behind: the points of its curve and its last checkpoint's arrays."""
+    """The points of a trial's curve, and the arrays of its last checkpoint."""
 
     curve: list[dict[str, float]] = field(default_factory=list)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Course:
 
 
 def neighbour(slot: int) -> TrialSettings:
-    """Return a trial unlike `TRIAL` in every free hyperparameter."""
+    """Return a trial whose free hyperparameters differ from those of `TRIAL`."""
     free = {"learning_rate": 1e-3 * (1 + slot), "steps": 300}
     return toy_trial(10 + slot, model={"dropout": 0.02 * slot}, reproducible=BITS, **free)
 
@@ -53,7 +53,7 @@ def interval(engine: Engine, slot: int, course: Course, neighbours: Mapping[int,
 
 @pytest.fixture(scope="module")
 def alone() -> Course:
-    """The trial in an engine of its own, undisturbed."""
+    """Return the course of the trial in an engine of one slot."""
     course, engine = Course(), Engine(TRIAL, toy_data())
     engine.admit(0, TRIAL)
     for _ in range(STEPS // INTERVAL):
@@ -74,7 +74,7 @@ def test_equal_with_any_number_of_slots(alone: Course, slots: int) -> None:
 
 
 def test_equal_while_neighbours_join_leave_and_diverge(alone: Course) -> None:
-    """Neighbours come and go between reports, ask for other numbers of steps, and one meets NaN."""
+    """Neighbours join and leave between reports, train other numbers of steps, and one reaches NaN."""
     course, engine = Course(), Engine(TRIAL, toy_data(), slots=4)
     engine.admit(1, TRIAL)
     interval(engine, 1, course, {})
@@ -94,7 +94,7 @@ def test_equal_while_neighbours_join_leave_and_diverge(alone: Course) -> None:
 
 
 def test_equal_after_a_resume_under_another_number_of_slots(alone: Course) -> None:
-    """Each interval runs in a new engine of 1, 2, 4 or 8 slots, from the arrays of the one before."""
+    """Each interval runs in a new engine of 1, 2, 4 or 8 slots, from the arrays of the previous one."""
     course = Course()
     for index, slots in enumerate([2, 8, 1, 4, 2]):
         engine = Engine(TRIAL, toy_data(), slots=slots)
@@ -160,7 +160,7 @@ def test_nothing_is_compiled_for_another_number_of_slots_or_interval() -> None:
 
 
 def test_the_options_for_reproducible_bits_are_known_to_xla() -> None:
-    """A GPU is not needed to see a misspelt one: XLA refuses it."""
+    """XLA refuses a misspelt option, on a CPU too."""
     lowered = jax.jit(lambda x: x + 1).lower(np.float32(1))
     assert lowered.compile(compiler_options=DETERMINISTIC)(np.float32(1)) == 2
     with pytest.raises(jax.errors.JaxRuntimeError):

@@ -1,4 +1,4 @@
-"""The number of slots is the one that was measured to be the fastest."""
+"""The engine chooses the number of slots that it has measured to be the fastest."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from trainables.engine.size import steps_per_second
         ([10.0, 19.0, 35.0], 4, 3),
     ],
 )
-def test_stops_where_more_is_not_worth_it(
+def test_stops_when_doubling_gains_too_little(
     monkeypatch: pytest.MonkeyPatch, rates: list[float], chosen: int, tried: int
 ) -> None:
-    """Doubling goes on while it gains, and the fastest number tried is chosen."""
-    asked: list[int] = []
+    """The number is doubled while that gains enough; the fastest measured one is chosen."""
+    measured: list[int] = []
 
-    def measured(*_: object) -> Iterator[tuple[int, float]]:
+    def measure(*_: object) -> Iterator[tuple[int, float]]:
         for power, rate in enumerate(rates):
-            asked.append(2**power)
+            measured.append(2**power)
             yield 2**power, rate
 
-    monkeypatch.setattr(size, "_measured", measured)
-    found = choose_slots(toy_trial(), toy_data())
-    assert found.slots == chosen
-    assert list(found.rates) == asked == [2**power for power in range(tried)]
+    monkeypatch.setattr(size, "_measured", measure)
+    choice = choose_slots(toy_trial(), toy_data())
+    assert choice.slots == chosen
+    assert list(choice.rates) == measured == [2**power for power in range(tried)]
 
 
 def test_measures_a_real_engine(single: Engine) -> None:
-    """A rate is steps of all slots a second, and one slot has one."""
-    found = choose_slots(toy_trial(), toy_data(), most=1, seconds=0.05)
-    assert found.slots == 1
-    assert found.rates[1] > 0
+    """The rate, in steps of all slots per second, is positive for one slot."""
+    choice = choose_slots(toy_trial(), toy_data(), most=1, seconds=0.05)
+    assert choice.slots == 1
+    assert choice.rates[1] > 0
     single.admit(0, toy_trial())
     assert steps_per_second(single, 1, 0.05) > 0
     single.evict(0)

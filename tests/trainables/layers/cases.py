@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 def build(name: str, *, seed: Any = 0, **options: Any) -> Layer:
-    """Build a small layer; options go over those of `OPTIONS`."""
+    """Build a small layer; options replace those of `OPTIONS`."""
     merged: dict[str, Any] = {"d_model": D, "d_state": N, **OPTIONS.get(name, {}), **options}
     make: Any = LAYERS[name]
     return make(rngs=nnx.Rngs(seed), **merged)
@@ -30,7 +30,7 @@ def build(name: str, *, seed: Any = 0, **options: Any) -> Layer:
 
 @cache
 def built(name: str, bidirectional: bool = False) -> Layer:
-    """Return the one small layer of a name that tests share."""
+    """Return the small layer of a name that all tests share."""
     return build(name, bidirectional=bidirectional)
 
 

@@ -1,4 +1,4 @@
-"""What every layer of the registry promises."""
+"""The contract of every layer of the registry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _run(name: str, bidirectional: bool) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_declaration_is_read_without_importing(name: str) -> None:
-    """What is read from the source of a layer equals the attribute of the imported class."""
+    """The declaration read from the source of a layer equals the attribute of the imported class."""
     read, imported = LAYERS.settings(name), LAYERS[name].settings
     assert read == imported
     for one, other in zip(read.needs, imported.needs, strict=True):
@@ -66,7 +66,7 @@ def test_constructor_accepts_what_is_declared(name: str) -> None:
 
 
 def test_reading_declarations_imports_no_jax() -> None:
-    """A search-space file is validated in milliseconds: neither JAX nor a layer is imported for it."""
+    """A search-space file is validated in milliseconds, so neither JAX nor a layer may be imported."""
     code = (
         "import sys\n"
         "from trainables.layers import LAYERS\n"

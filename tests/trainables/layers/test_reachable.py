@@ -1,4 +1,4 @@
-"""Reachable systems: spectra, companion form, and what LDStack's propositions say."""
+"""Reachable systems: spectra, companion form, and the propositions of LDStack."""
 
 from __future__ import annotations
 

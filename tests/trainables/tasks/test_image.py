@@ -22,7 +22,7 @@ TASK = Image()
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with the first 1,000 images of each original Python batch."""
+    """Return a data folder with the first 1,000 images of each original Python batch."""
     archive = shared_file("cifar10/cifar-10-python.subset-1000-per-batch.tar.gz")
     folder = tmp_path_factory.mktemp("cifar")
     with tarfile.open(archive) as members:
@@ -103,7 +103,7 @@ class Evil:
         return (Path.write_text, (Path("pwned"), "pwned"))  # type: ignore[return-value]
 
 
-def test_a_pickle_that_is_no_batch_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_is_not_a_batch_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     as_python(cifar(tmp_path))
     (tmp_path / "cifar-10-batches-py" / "data_batch_1").write_bytes(pickle.dumps(Evil()))
@@ -165,7 +165,7 @@ def test_no_damage_to_a_python_batch_does_more_than_be_refused(tmp_path: Path) -
             read(path)
         except BadData:
             refused += 1
-    assert 500 < refused < 1_000, "most damage is seen; what fell on names and pixels cannot be"
+    assert 500 < refused < 1_000, "most damage is detected; damage to names and pixels cannot be"
 
 
 def test_bad_binary_batches_are_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_values_by_hand(expression: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("expression", ["", "[MAX ]", "[MAX 1 2", "1 ]", "1 2", "[FIRST 1 2 ]", "10"])
-def test_what_is_no_expression_has_no_value(expression: str) -> None:
+def test_other_text_has_no_value(expression: str) -> None:
     with pytest.raises(ValueError):
         parsed(expression)
 

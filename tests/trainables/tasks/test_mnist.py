@@ -19,7 +19,7 @@ SMNIST, PSMNIST = SequentialMnist(), PermutedMnist()
 
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
-    """A data folder with the published MNIST."""
+    """Return a data folder with the published MNIST."""
     (tmp_path / "mnist").symlink_to(shared_file("mnist/train-images-idx3-ubyte.gz").parent)
     return tmp_path
 

@@ -31,5 +31,5 @@ def test_every_task_has_a_section_with_its_options(name: str) -> None:
         assert "data fetch" in text or "as `smnist`" in text
 
 
-def test_the_page_speaks_of_no_other_task() -> None:
+def test_the_page_describes_no_other_task() -> None:
     assert set(re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)) == set(SMALL)

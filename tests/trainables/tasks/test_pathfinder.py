@@ -132,7 +132,7 @@ def test_paddles_of_long_snakes_do_not_cross(drawing: Drawing) -> None:
                 assert (np.max(before, axis=0) + spaces[snake][paddle]).max() < CROSSING
 
 
-def test_distractors_are_short_and_mostly_there(drawing: Drawing) -> None:
+def test_distractors_are_short_and_mostly_present(drawing: Drawing) -> None:
     headings = drawing.distractors.heading.reshape(600, 5, 4)
     whole = (headings >= 0).all(axis=2)
     assert (whole == (headings >= 0).any(axis=2)).all()
@@ -180,7 +180,7 @@ def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.Mon
     assert not (alone[0][0] == alone[1][0]).all()
 
 
-def test_drawn_images_are_said_to_be_ours(tmp_path: Path) -> None:
+def test_generated_images_are_labelled_as_such(tmp_path: Path) -> None:
     data = TASK.load({"examples": 30, "held_out": 10, "difficulty": "easy"}, tmp_path)
     assert "drawn by LRA's rule" in data.source
     assert not data.comparable
@@ -261,6 +261,6 @@ def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
         TASK.load({}, tmp_path)
 
 
-def test_published_images_asked_for_and_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_published_images_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match=r"data fetch pathx.*source: generated"):
         PathX().check({"source": "published"}, tmp_path)

@@ -1,4 +1,4 @@
-"""Retrieval: AAN pairs in their published format, and the embedded passages that stand in for them."""
+"""Retrieval: AAN pairs in their published format, and the embedded passages that replace them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_pairs_follow_the_seed() -> None:
     assert first["train"].texts != other["train"].texts
 
 
-def test_more_pairs_than_there_are_is_refused() -> None:
+def test_more_pairs_than_exist_are_refused() -> None:
     with pytest.raises(Refusal, match="the validation passages must have that many distinct pairs"):
         drawn(255, {"train": 10, "validation": 10_000, "test": 10}, seed=0)
 

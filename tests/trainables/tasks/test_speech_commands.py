@@ -20,7 +20,7 @@ CLIP = "backward/00000000_nohash_0.wav"
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with 35 words: 300 recordings of version 0.01 under 210 of version 0.02 and its lists."""
+    """Return 35 words: 300 recordings of version 0.01, under 210 of version 0.02 with its lists."""
     folder = tmp_path_factory.mktemp("speech")
     for name in ("speech_commands_v0.01_sample.tar.gz", "speech_commands_v0.02_testset_sample.tar.gz"):
         with tarfile.open(shared_file(f"speech_commands/{name}")) as archive:

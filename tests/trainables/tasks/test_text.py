@@ -80,7 +80,7 @@ def test_a_review_is_in_one_split(tmp_path: Path) -> None:
 
 
 def test_validation_is_not_class_after_class(tmp_path: Path) -> None:
-    """A report reads the first so many of it: they must be of both classes."""
+    """A report evaluates the first examples only, so they must be of both classes."""
     imdb(tmp_path)
     targets = TASK.load({"length": 128, "validation_share": 0.8}, tmp_path).validation.targets
     assert len(targets) == 19

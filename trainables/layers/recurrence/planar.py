@@ -86,7 +86,7 @@ def real_part(states: Array, weights: Array) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _matmul(dtype: str, series: Array, weights: Array) -> Array:
-    """Return series (L, M) times weights (M, W) in a type at least as wide as theirs.
+    """Return series (L, M) times weights (M, W) in a type at least as wide as both.
 
     Under `vmap` the gradient by the weights is computed sequence by sequence and then summed. For one product
     over batch and time, XLA for CPU would first transpose the series; without, a small model's training step

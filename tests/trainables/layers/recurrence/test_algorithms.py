@@ -53,7 +53,7 @@ def _reference(decays: Complex, inputs: Complex, cotangents: Complex) -> tuple[C
 
 
 @partial(jax.jit, static_argnames=("algorithm", "reverse"))
-def _found(
+def _results(
     decay: Array, inputs: Array, cotangents: Array, algorithm: str, reverse: bool
 ) -> tuple[Array, tuple[Array, Array]]:
     states, pull = jax.vjp(
@@ -77,7 +77,7 @@ def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     """States and gradients equal those of a float64 loop, in both directions."""
     moduli, tolerance = ((0.1, 0.999), 1e-5) if length < 4096 else ((0.1, 0.9999), 1e-4)
     decay, inputs, cotangents = _problem(length, moduli)
-    states, (of_decay, of_inputs) = _found(decay, inputs, cotangents, algorithm, reverse)
+    states, (of_decay, of_inputs) = _results(decay, inputs, cotangents, algorithm, reverse)
     turn = slice(None, None, -1) if reverse else slice(None)
     expected, of_decays, gradients = _reference(
         np.broadcast_to(_complex(decay), (length, N)), _complex(inputs)[turn], _complex(cotangents)[turn]
@@ -90,7 +90,7 @@ def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
 @pytest.mark.parametrize("algorithm", ["sequential", "associative", "chunked"])
 @pytest.mark.parametrize("length", [1, 100])
 def test_varying(algorithm: str, length: int) -> None:
-    """The same where the decay differs from step to step."""
+    """The same holds if the decay differs from step to step."""
     _, inputs, cotangents = _problem(length)
     decays = _problem(length + 1)[1][:length] * 0.5
     states, pull = jax.vjp(partial(varying_recurrence, algorithm=algorithm), decays, inputs)
@@ -172,7 +172,7 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the Pallas algorithm is six Triton kernels, three each way, and no loop of XLA's."""
     decay, inputs, cotangents = _problem(100)
-    traced = _found.trace(decay, inputs, cotangents, "pallas", False)
+    traced = _results.trace(decay, inputs, cotangents, "pallas", False)
     program = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert program.count("@__gpu$xla.gpu.triton") == 6
     assert "while" not in program
