@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from orchestrator.schedule.engines import Engines
 from tests.attempts import assignment
 
 BEGINNING = """
-import contextlib, os, signal, sys, time
+import contextlib, io, json, os, signal, sys, time, traceback
 import psutil
 from dataclasses import replace
 from pathlib import Path
@@ -68,32 +73,72 @@ def wait(condition):
         time.sleep(0.1)
 
 with cluster.connected(Hardware(cpus=2, gpus=devices), 0.25):
-    engines = Engines(lambda: devices)
+    for line in sys.stdin:
+        names, printed, failure = {**globals(), "engines": Engines(lambda: devices)}, io.StringIO(), None
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(json.loads(line), names)
+        except BaseException:
+            failure = traceback.format_exc()
+        for made in [value for value in names.values() if isinstance(value, Engines)]:
+            for engine in made._actors.values():
+                ray.kill(engine.handle)
+        names.clear()
+        wait(lambda: free() == devices)
+        print(json.dumps([printed.getvalue().splitlines(), failure]), file=sys.__stdout__, flush=True)
 """
 
+Run = Callable[[str], list[str]]
 
-def run(folder: Path, devices: int, body: str) -> list[str]:
-    """Run a program with its own Ray; return the lines that it prints."""
+
+def programs(folder: Path, devices: int) -> Iterator[Run]:
+    """Start a Ray; yield a function that runs a program there and returns the lines that it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
-    done = subprocess.run(
-        [sys.executable, "-c", BEGINNING + indented, str(folder), str(devices)],
-        env={
-            **environment,
-            "RAY_TMPDIR": str(folder),
-            "SWEEP_HOST_DEVICES": str(devices),
-            "SWEEP_TEST_MARK": str(folder),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    with (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", BEGINNING, str(folder), str(devices)],
+            env={
+                **environment,
+                "RAY_TMPDIR": str(folder),
+                "SWEEP_HOST_DEVICES": str(devices),
+                "SWEEP_TEST_MARK": str(folder),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(body: str) -> list[str]:
+            print(json.dumps(body), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            assert answer, (folder / "errors").read_text()
+            lines, failure = json.loads(answer)
+            assert failure is None, failure
+            return list(lines)
+
+        yield run
+        process.communicate(timeout=60)
+        assert process.returncode == 0, (folder / "errors").read_text()
+
+
+@pytest.fixture(scope="module")
+def with_one_device() -> Iterator[Run]:
+    """Give a Ray with one device, which the tests that need one share."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        yield from programs(Path(folder), 1)
+
+
+@pytest.fixture
+def with_two_devices(temporary: Path) -> Iterator[Run]:
+    """Give a Ray with two devices."""
+    yield from programs(temporary, 2)
 
 
 ACCOUNTS = """
-first, worker = engines.seat(shared(1)), Worker.remote()
+first, worker = engines.seat(shared(1, "first")), Worker.remote()
 engines.ensure(first.attempt_id)
 assert report(worker, first).step == 10
 wait(lambda: free() == 0)
@@ -113,9 +158,9 @@ wait(lambda: free() == 1)
 """
 
 
-def test_an_engine_holds_its_whole_device_as_long_as_it_lives(temporary: Path) -> None:
+def test_an_engine_holds_its_whole_device_as_long_as_it_lives(with_one_device: Run) -> None:
     """Ray offers the device to no other sweep while the engine lives; the next sweep waits for all of it."""
-    assert run(temporary, 1, ACCOUNTS) == ["other-engine-0", "10 0"]
+    assert with_one_device(ACCOUNTS) == ["other-engine-0", "10 0"]
 
 
 STOPS = """
@@ -130,8 +175,8 @@ print(report(workers[0], one).interrupted, report(workers[1], two).interrupted)
 """
 
 
-def test_a_stop_of_one_sweep_interrupts_no_other(temporary: Path) -> None:
-    assert run(temporary, 2, STOPS) == ["True False"]
+def test_a_stop_of_one_sweep_interrupts_no_other(with_two_devices: Run) -> None:
+    assert with_two_devices(STOPS) == ["True False"]
 
 
 RENEWED = """
@@ -148,27 +193,25 @@ def lose(seated):
     cause = engines.cause_of(seated.attempt_id, lost.failure)
     engines.release(seated.attempt_id)
     return cause
-for attempt in (1, 2):
-    seated = again(attempt)
-    (pid,) = processes()
-    os.kill(pid, signal.SIGKILL)
-    print(lose(seated))
-for attempt in (3, 4):
-    seated = again(attempt)
-    print(engines.kill(seated.attempt_id), lose(seated))
+seated = again(1)
+(pid,) = processes()
+os.kill(pid, signal.SIGKILL)
+print(lose(seated))
+seated = again(2)
+print(engines.kill(seated.attempt_id), lose(seated))
+again(3)
 """
 
 
-def test_an_engine_is_created_anew_after_each_death(temporary: Path) -> None:
+def test_an_engine_is_created_anew_after_each_death(with_one_device: Run) -> None:
     """Driver and worker reach its replacement, whether the driver or another process killed it."""
-    lost = ["engine crash", "engine crash", "hung engine crash", "hung engine crash"]
-    assert run(temporary, 1, RENEWED) == lost
+    assert with_one_device(RENEWED) == ["engine crash", "hung engine crash"]
 
 
 QUEUED = """
 model = replace(shared(2).settings.model, d_model=16)
-first = engines.seat(shared(1))
-queued = engines.seat(shared(2, settings=replace(first.settings, model=model)))
+first = engines.seat(shared(1, "queue"))
+queued = engines.seat(shared(2, "queue", settings=replace(first.settings, model=model)))
 engines.ensure(first.attempt_id)
 workers = [Worker.remote(), Worker.remote()]
 assert report(workers[0], first).step == 10
@@ -182,9 +225,9 @@ print(outcome.queued, time.monotonic() - published < 2)
 """
 
 
-def test_a_queued_trial_sees_a_stop_request_within_two_seconds(temporary: Path) -> None:
+def test_a_queued_trial_sees_a_stop_request_within_two_seconds(with_one_device: Run) -> None:
     """It needs another program than the trial in the slot; the request needs no shared file."""
-    assert run(temporary, 1, QUEUED) == ["True True"]
+    assert with_one_device(QUEUED) == ["True True"]
 
 
 def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:
