@@ -14,6 +14,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
 from tests import sweeps
+from orchestrator.upkeep.recovery import recover
 
 
 @pytest.fixture(scope="module")
@@ -78,4 +79,13 @@ def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     assert aside.read_bytes() == content
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
+    assert findings(delivered) == []
+
+
+def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) -> None:
+    """Runs are marked with the numbers of leases; those of the rebuilt ledger are higher."""
+    (delivered.root / "sweeps.db").write_bytes(b"")
+    recover(delivered.ledger_url)
+    with closing(Ledger.open(delivered.ledger_url)) as ledger:
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 20.0) == (23, 0)
     assert findings(delivered) == []
