@@ -55,6 +55,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "afpfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.juicefs"}
 )
+SQLITE_PARTS = ("", "-wal", "-shm", "-journal")
+"""What SQLite appends to the name of a database for each of its files."""
+
 RECOVER = "Run `recover` to rebuild the ledger from its backup."
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Engine, insert, update
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
-from orchestrator.ledger.connect import WRITING, connect, database_file, is_file, parse
+from orchestrator.ledger.connect import SQLITE_PARTS, WRITING, connect, database_file, is_file, parse
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
@@ -135,7 +135,7 @@ def _restore_id(engine: Engine, address: URL) -> None:
 def _put_aside(file: Path) -> Path:
     aside = file.with_name(f"{file.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     aside.mkdir(exist_ok=True)
-    for part in PARTS:
+    for part in SQLITE_PARTS:
         path = file.with_name(file.name + part)
         if path.exists():
             path.replace(aside / path.name)
@@ -143,5 +143,5 @@ def _put_aside(file: Path) -> Path:
 
 
 def _remove(file: Path) -> None:
-    for part in PARTS:
+    for part in SQLITE_PARTS:
         file.with_name(file.name + part).unlink(missing_ok=True)
