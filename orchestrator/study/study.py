@@ -76,6 +76,11 @@ class Study:
         for trial in sorted(trials, key=lambda trial: trial.number):
             self._rebuild(trial, curves.get(trial.key, []))
 
+    @property
+    def size(self) -> int | None:
+        """Return how many trials the space has, or None if there is no limit."""
+        return None if self._grid is None else self._grid.points + (self._published is not None)
+
     def ask(self, number: int) -> Proposal | None:
         """Return the assignment of trial `number`, or None if the space is exhausted.
 
