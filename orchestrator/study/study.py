@@ -182,7 +182,7 @@ class Study:
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> Observation:
         curve = {report.step: report.metrics[self._sweep.metric] for report in reports if report.metrics}
-        at_best = {report.step: report.metrics for report in reports}.get(record.best_step or -1, {})
+        at_best = next((report.metrics for report in reports if report.step == record.best_step), {})
         return observe(self._sweep, record.state, record.value, at_best, curve)
 
     def _add(self, observed: Observation, params: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:
