@@ -66,7 +66,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
     def tick(_: Any) -> None:
         shipper.nudge()
-        clock.look(shipper.lag)
+        clock.look()
 
     try:
         with cluster.connected(Hardware(1, 0), 0.0):
@@ -86,15 +86,15 @@ class Clock:
         self._began: tuple[float, int, dict[str, float]] | None = None
         self.figures: dict[str, float] = {}
 
-    def look(self, lag: int) -> None:
+    def look(self) -> None:
         """Take the first or the last sample when it is due."""
         reporting = sum(run.step > 0 for run in self._session.running.values())
         if self._began is None and reporting == self._nodes:
             self._began = (time.perf_counter(), self._reports(), _processor_seconds())
         elif self._began and not self.figures and time.perf_counter() - self._began[0] >= self._seconds:
-            self._end(lag)
+            self._end()
 
-    def _end(self, lag: int) -> None:
+    def _end(self) -> None:
         assert self._began is not None
         took, reports = time.perf_counter() - self._began[0], self._reports() - self._began[1]
         now = _processor_seconds()
@@ -107,7 +107,7 @@ class Clock:
             "writer_ms_a_report": 1000 * used["writer"] / reports,
             "gcs_ms_a_second": 1000 * used["gcs_server"] / took,
             "raylet_ms_a_second": 1000 * used["raylet"] / (took * (self._nodes + 1)),
-            "records_waiting_for_mlflow": lag,
+            "records_waiting_for_mlflow": self._ledger.backlog(self._sweep_id),
         }
         self._session.stop("measured", "INTERRUPTED")
 

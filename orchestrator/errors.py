@@ -9,7 +9,7 @@ Refusal                    where - what must hold - what was found - what would 
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4
-+-- NoStore                the shared checkpoints cannot be reached: the attempt is retried
++-- NoStore                the shared checkpoint store cannot be read or written: the attempt is retried
 +-- NoCluster              Ray does not start or cannot be joined: every committed row is kept, exit code 4
 """
 
@@ -54,7 +54,7 @@ class NoSpace(Refusal):
 
 
 class NoStore(Refusal):
-    """Raised by a worker that cannot copy a checkpoint to the shared store, or from it."""
+    """Raised when the shared checkpoint store cannot be read or written."""
 
 
 class NoCluster(Refusal):

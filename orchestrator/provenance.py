@@ -19,6 +19,7 @@ def git_commit(folder: Path = Path()) -> str:
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return "unknown"
+    commit = commit.strip()
     return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
 
 
@@ -34,7 +35,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
 
 
 def versions() -> dict[str, str]:

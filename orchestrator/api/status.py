@@ -13,7 +13,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.records import DRIVEN_SWEEP, SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.session.board import Progress
 
@@ -114,7 +114,7 @@ def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
 
 def _row(ledger: Ledger, record: SweepRecord) -> dict[str, Any]:
     driver = holder(ledger, record.id)
-    abandoned = driver is None and record.state in ("RUNNING", "WAITING")
+    abandoned = driver is None and record.state in DRIVEN_SWEEP
     return {
         "id": record.id,
         "state": "INTERRUPTED" if abandoned else record.state,

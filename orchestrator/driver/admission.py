@@ -33,17 +33,17 @@ class Observer:
     """
 
     def say(self, line: str) -> None:
-        """Receive one message. Here: log it at level INFO under the name `orchestrator`."""
+        """Receive one message. By default, log it at level INFO under the name `orchestrator`."""
         _LOG.info(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Receive how much of a data set has been prepared. Here: do nothing."""
+        """Receive how much of a data set has been prepared. By default, do nothing."""
 
     def show(self, progress: Progress) -> None:
-        """Receive the progress of the sweep, about twice a second. Here: do nothing."""
+        """Receive the progress of the sweep, about twice a second. By default, do nothing."""
 
     def close(self) -> None:
-        """Called once, when no trial runs any more. Here: do nothing."""
+        """Called once, after the last trial has ended. By default, do nothing."""
 
 
 @dataclass(frozen=True)

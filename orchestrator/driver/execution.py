@@ -5,16 +5,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.errors import Exit
-from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
+from orchestrator.errors import DamagedCheckpoint, Exit
+from orchestrator.ledger.records import (
+    FINISHED_SWEEP,
+    CheckpointRecord,
+    EvaluationRecord,
+    ReportRecord,
+    SweepState,
+    TrialRecord,
+)
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
@@ -102,27 +109,42 @@ def _study(claim: Claim, reports: Sequence[ReportRecord]) -> Study:
 
 
 def evaluate_test(claim: Claim) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row."""
+    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+
+    A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
+    place, as in the report: its weights can be loaded.
+    """
+    while trials := sweep_rows.without_test(claim):
+        for trial, row in trials:
+            try:
+                _evaluate(claim, trial, row)
+            except DamagedCheckpoint as damage:
+                claim.writer.drop_checkpoint(trial.key, Path(row.path))
+                why = f"{damage.where}: {damage.must}, got {damage.got}"
+                claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
+
+
+def _evaluate(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> None:
+    """Evaluate a checkpoint of a trial on test and commit the result."""
     sweep, run = claim.sweep, claim.run
-    for trial, row in sweep_rows.without_test(claim):
-        folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-        url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
-        compilations = str(run.paths.compilations)
-        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
-        answer = claim.departure.interruptible(
-            partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
-            lambda: _heed_stop_request(claim),
-        )
-        claim.lease.check()
-        if url:
-            # The report and the registered model read it on this machine.
-            store.fetch(folder, url, row.digest)
-        metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-        now = time.time()
-        claim.writer.add_evaluation(
-            EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
-            events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
-        )
+    folder = run.paths.at_hand(sweep.id, trial.key, row.path)
+    url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+    compilations = str(run.paths.compilations)
+    request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
+    answer = claim.departure.interruptible(
+        partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
+        lambda: _heed_stop_request(claim),
+    )
+    claim.lease.check()
+    if url:
+        # The report and the registered model read it on this machine.
+        store.fetch(folder, url, row.digest)
+    metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
+    now = claim.ledger.now()
+    claim.writer.add_evaluation(
+        EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
+        events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
+    )
 
 
 def _heed_stop_request(claim: Claim) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +25,9 @@ def conclude(
 ) -> list[Event]:
     """Write the report of a sweep that is about to get its last `state`, and return the events for MLflow."""
     history = read(ledger, sweep_id)
-    now = time.time()
-    ended = replace(history.sweep, state=state, reason=reason, finished_at=now)
-    history = replace(history, sweep=ended)
+    history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
     files = report.write_history(history, paths.report(sweep_id))
-    return publication(history, summarise(history), files.all(), events.milliseconds(now))
+    return publication(history, summarise(history), files.all(), events.milliseconds(ledger.now()))
 
 
 def publication(history: History, summary: Summary, files: Sequence[Path], at_ms: int) -> list[Event]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from orchestrator import provenance
-from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.admission import Claim, differences
 from orchestrator.errors import Exit
 from orchestrator.ledger.integrity import verify
@@ -54,19 +53,23 @@ def enter(claim: Claim, data: TaskData) -> None:
     sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
     known = ledger.sweep(sweep.id)
     if known is None:
-        record = _new_record(sweep, data)
+        record = _new_record(sweep, data, ledger.now())
         ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
+    document = sweep.document()
+    if known.finished_at and (claim.run.reopen or current(known.document)["budget"] != document["budget"]):
+        # Before the changes: after a kill between them, the next driver must not leave the sweep as finished.
+        claim.writer.set_sweep_state("INTERRUPTED", "it is to go on")
     for key in claim.run.reopen:
         claim.writer.reopen_trial(key)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {lost} attempts of a dead driver at their last report.")
-    if changed := differences(known.document, sweep.document()):
+    if changed := differences(known.document, document):
         say(f"Changed: {'; '.join(changed)}.")
-        claim.writer.amend_sweep(sweep.document(), sweep.digest, known.facts)
+        claim.writer.amend_sweep(document, sweep.digest, known.facts)
 
 
-def _new_record(sweep: SweepConfig, data: TaskData) -> SweepRecord:
+def _new_record(sweep: SweepConfig, data: TaskData, now: float) -> SweepRecord:
     """Return the row of a sweep that begins now, with everything needed to repeat it."""
     facts: dict[str, Any] = {
         "git_commit": provenance.git_commit(),
@@ -93,29 +96,29 @@ def _new_record(sweep: SweepConfig, data: TaskData) -> SweepRecord:
         data_source=data.source,
         data_digest=data.digest,
         facts=facts,
-        created_at=time.time(),
+        created_at=now,
     )
 
 
 def is_finished(claim: Claim) -> bool:
-    """Return True if an earlier driver has finished the sweep and its budget has not grown since."""
-    sweep, ledger = claim.sweep, claim.ledger
-    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
-    if record is None or not record.finished_at or len(trials) < sweep.budget.trials + sweep.confirm.seeds:
-        return False
-    unfinished = any(trial.state in UNFINISHED_TRIAL for trial in trials)
-    return not unfinished and not without_test(claim)
+    """Return True if an earlier driver has concluded the sweep and nothing was asked of it since.
+
+    It may have fewer trials than its budget: if its space is exhausted, its hours are spent or every trial
+    has failed.
+    """
+    return record_of(claim).finished_at is not None and not without_test(claim)
 
 
 def resume(claim: Claim) -> None:
-    """Open a sweep that has trials again, in the ledger and in MLflow."""
+    """Open a sweep of an earlier driver again, in the ledger and in MLflow."""
     sweep, ledger = claim.sweep, claim.ledger
-    record, trials = ledger.sweep(sweep.id), ledger.trials(sweep.id)
-    if record is None or not trials:
+    record, trials = record_of(claim), ledger.trials(sweep.id)
+    if not trials and record.state == "RUNNING":
         return
     unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
-    done = len(trials) - len(unfinished)
-    claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
+    if trials:
+        done = len(trials) - len(unfinished)
+        claim.observer.say(f"Resuming {sweep.id}: {done} trials done, {len(unfinished)} to go on.")
     opened = events.trials_resumed(unfinished, events.milliseconds(ledger.now()))
     claim.writer.set_sweep_state("RUNNING", events=[events.sweep_started(record, sweep), *opened])
 

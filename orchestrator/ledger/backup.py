@@ -20,8 +20,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from sqlalchemy import URL
 
@@ -78,7 +79,7 @@ def _id_file(address: URL) -> Path:
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[BinaryIO]:
+def appending(path: Path) -> Iterator[FileIO]:
     """Lock and open the log of a sweep. Hold it from a commit to its line, so that both have one order."""
     with _opened(path) as file:
         # The log itself is locked: a lock file beside it would cost a further open and close at each commit.
@@ -86,19 +87,21 @@ def appending(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> FileIO:
+    # Without a buffer: one would keep the bytes of a failed write, and fail once more when it is closed.
     try:
-        return path.open("ab")
+        return path.open("ab", buffering=0)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab")
+        return path.open("ab", buffering=0)
 
 
-def append(file: BinaryIO, entry: Entry) -> None:
+def append(file: FileIO, entry: Entry) -> None:
     """Write one line. If that fails the log falls behind, and the commit stands."""
     try:
-        file.write(_line(entry))
-        file.flush()
+        rest = memoryview(_line(entry))
+        while rest:
+            rest = rest[file.write(rest) :]
     except OSError as error:
         _log.warning("The ledger's backup %s falls behind: %s", file.name, error)
 

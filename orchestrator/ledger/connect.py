@@ -55,6 +55,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "afpfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.juicefs"}
 )
+SQLITE_PARTS = ("", "-wal", "-shm", "-journal")
+"""What SQLite appends to the name of a database for each of its files."""
+
 RECOVER = "Run `recover` to rebuild the ledger from its backup."
 
 
@@ -240,8 +243,13 @@ def _is_locked(error: DBAPIError) -> bool:
 
 
 def _is_conflict(error: DBAPIError) -> bool:
-    """Return True if another transaction of PostgreSQL wrote the same row or caused a deadlock."""
-    return getattr(error.orig, "sqlstate", None) in {"23505", "40001", "40P01"}
+    """Return True if another transaction of PostgreSQL wrote the same row, or blocked this one."""
+    return getattr(error.orig, "sqlstate", None) == "23505" or _is_blocked(error)
+
+
+def _is_blocked(error: DBAPIError) -> bool:
+    # serialization_failure, deadlock_detected, and lock_not_available after `lock_timeout`.
+    return getattr(error.orig, "sqlstate", None) in {"40001", "40P01", "55P03"}
 
 
 def _is_lost(error: DBAPIError) -> bool:
@@ -274,6 +282,9 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
         got = f"a lock longer than {BUSY_TRIES * BUSY_SECONDS:g} s"
         remedy = "Find the process that holds it (`lsof`), or use PostgreSQL if many processes write."
         return BadInput(where, "must not stay locked", got, remedy)
+    if _is_blocked(error):
+        must = "transactions must not block each other"
+        return BadInput(where, must, _reason(error), "Run the same command again.")
     if _is_full(error):
         remedy = "Free some space, and run the same command again."
         return NoSpace(where, "needs space to write", str(error.orig), remedy)

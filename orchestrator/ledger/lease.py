@@ -65,7 +65,9 @@ class Lease:
         self._backend: LeaseBackend
         if ledger.is_file:
             path = lock_folder(ledger.address) / sweep_id
-            self._backend = FileLease(path, ledger.writer, sweep_id, ledger.reconnect, ledger.system)
+            self._backend = FileLease(
+                path, ledger.reader, ledger.writer, sweep_id, ledger.reconnect, ledger.system
+            )
         else:
             self._backend = RowLease(ledger.writer, sweep_id, on_wait, ledger.system)
         self._lost, self._renewed_at = False, 0.0

@@ -63,6 +63,7 @@ class FileLease:
 
     Args:
         path: of the file.
+        read: opens a connection for reading.
         connect: opens a connection for writing.
         sweep_id: of the sweep.
         reconnect: closes connections to a database that `recover` may have replaced since.
@@ -72,13 +73,14 @@ class FileLease:
     def __init__(
         self,
         path: Path,
+        read: Connect,
         connect: Connect,
         sweep_id: str,
         reconnect: Callable[[], None],
         system: System = System(),
     ) -> None:
-        self._path, self._connect, self._sweep_id, self._reconnect = path, connect, sweep_id, reconnect
-        self._system = system
+        self._path, self._read, self._connect = path, read, connect
+        self._sweep_id, self._reconnect, self._system = sweep_id, reconnect, system
         self._file: TextIO | None = None
         self._recovery: TextIO | None = None
 
@@ -117,7 +119,7 @@ class FileLease:
 
     def renew(self, token: Token) -> bool:
         """Return True if the token is the newest: the kernel keeps the lock, but its file can be deleted."""
-        with self._connect() as connection:
+        with self._read() as connection:
             return holds(connection, token)
 
     def _driver(self, file: TextIO) -> Holder | None:

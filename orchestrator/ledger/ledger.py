@@ -126,7 +126,9 @@ class Ledger:
             _prepare_folder(database_file(address), create)
         ledger = cls(address, connect(address), system, reconnect_seconds=reconnect_seconds, say=say)
         try:
-            with_retries(lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0)
+            with_retries(
+                lambda: migrate(ledger._engine, address), ledger.where, reconnect_seconds=0.0, system=system
+            )
             ledger.id = ledger.retried(lambda: ledger_id(ledger._engine))
         except BaseException:
             ledger.close()

@@ -18,11 +18,12 @@ Role = Literal["search", "confirmation"]
 CheckpointKind = Literal["best", "last", "pinned"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
+DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})
 FINISHED_TRIAL: frozenset[str] = frozenset({"COMPLETE", "PRUNED", "FAILED"})
 UNFINISHED_TRIAL: frozenset[str] = frozenset({"WAITING", "RUNNING", "PREEMPTED"})
 
 STATES: Mapping[str, frozenset[str]] = {
-    "SweepRecord": FINISHED_SWEEP | {"RUNNING", "WAITING", "PAUSED", "INTERRUPTED"},
+    "SweepRecord": FINISHED_SWEEP | DRIVEN_SWEEP | {"INTERRUPTED"},
     "TrialRecord": FINISHED_TRIAL | UNFINISHED_TRIAL,
     "AttemptRecord": frozenset({"RUNNING", "ENDED", "LOST", "FAILED"}),
 }

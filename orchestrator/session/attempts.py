@@ -12,7 +12,14 @@ from typing import Any
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
+from orchestrator.ledger.records import (
+    AttemptState,
+    CheckpointKind,
+    CheckpointRecord,
+    TrialRecord,
+    TrialState,
+)
+from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
@@ -87,6 +94,7 @@ class Attempts:
     ) -> None:
         self._sweep, self._writer, self._study, self._paths, self._data = sweep, writer, study, paths, data
         self._board, self._clock = board, clock
+        self._constraints: Constraints = sweep.document()["constraints"]
         self.running: dict[str, Running] = {}
         self.spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
@@ -135,9 +143,11 @@ class Attempts:
         if outcome.failure is not None:
             return
         best = bool(outcome.metrics) and self._improves(run, outcome)
-        run.step = outcome.step
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
+        run.step = outcome.step
+        if outcome.metrics:
+            self._learn(run, outcome, best=best)
 
     def delete_superseded(self) -> None:
         """Delete the checkpoints that no row refers to any more, after one flush for all of them."""
@@ -162,16 +172,19 @@ class Attempts:
         return self.running.pop(attempt_id)
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
-        """Pass a value on to the study; return True if it is the best of its trial so far."""
+        """Return True if the value of an outcome is the best of its trial so far."""
+        value = outcome.metrics[self._sweep.metric]
+        return run.best is None or self._board.better(value, run.best)
+
+    def _learn(self, run: Running, outcome: Outcome, *, best: bool) -> None:
+        """Pass a committed value on to the study, and to the board if it is the best of its trial so far."""
         value, searching = outcome.metrics[self._sweep.metric], run.trial.role == "search"
         if searching:
             self._study.report(run.trial.number, outcome.step, value)
-        if run.best is not None and not self._board.better(value, run.best):
-            return False
-        run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
-        if searching:
-            self._board.score(run.trial, value)
-        return True
+        if best:
+            run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
+        if best and searching:
+            self._board.score(run.trial, value, total_violation(self._constraints, outcome.metrics))
 
     def silent(self, deadline: float) -> list[str]:
         """Return the started attempts that have reported nothing for `deadline` seconds.
@@ -188,20 +201,18 @@ class Attempts:
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""
+        state: AttemptState
+        trial_state: TrialState
+        state, trial_state = ("LOST", "PREEMPTED") if cause in UNCHARGED else ("FAILED", "WAITING")
+        self._writer.end_attempt(attempt_id, state, cause, trial_state=trial_state)
         key = self.remove(attempt_id).trial.key
         if cause == "node lost":
             self._lost_at.append(self._clock())
-        due = self._clock() + wait
-        if cause in UNCHARGED:
-            self._writer.end_attempt(attempt_id, "LOST", cause, trial_state="PREEMPTED")
-            self._board.retry(key, "PREEMPTED", due)
-        else:
-            self._writer.end_attempt(attempt_id, "FAILED", cause, trial_state="WAITING")
-            self._board.retry(key, "WAITING", due)
+        self._board.retry(key, trial_state, self._clock() + wait)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""
-        run = self.remove(attempt_id)
+        run = self.running[attempt_id]
         trial = run.trial
         value = None if state == "FAILED" else run.best
         now = events.milliseconds(self._writer.ledger.now())
@@ -214,6 +225,7 @@ class Attempts:
             best_step=run.best_step,
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
+        self.remove(attempt_id)
         self._board.states[trial.key] = state
         if trial.role == "search":
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)

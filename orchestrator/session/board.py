@@ -20,7 +20,7 @@ class Progress:
 
     Attributes:
         states: number of trials by state.
-        wanted: number of trials of the budget.
+        wanted: number of trials at the end.
         best_key: key of the best trial so far, or None.
         best_value: its best validation value.
         seconds_left: estimate until the end, or None without data for an estimate.
@@ -78,22 +78,24 @@ class TrialBoard:
     Args:
         trials: of earlier drivers; the unfinished ones are due for another attempt at once.
         maximize: whether more of the objective is better.
-        wanted: trials of the budget, confirmations included.
+        violations: `total_violation` of the trials by key; a trial that is missing is feasible.
 
     Attributes:
         states: by trial key.
         retries: the trials to launch again.
     """
 
-    def __init__(self, trials: Sequence[TrialRecord], *, maximize: bool, wanted: int) -> None:
-        self._maximize, self._wanted = maximize, wanted
-        self._scores: dict[str, tuple[int, float]] = {}
+    def __init__(
+        self, trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
+    ) -> None:
+        self._maximize, broken = maximize, violations or {}
+        self._scores: dict[str, tuple[int, float, float]] = {}
         self.states: dict[str, TrialState] = {}
         for trial in trials:
             self.states[trial.key] = "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state
             if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None:
-                self.score(trial, trial.value)
-        self._settled_before = self._settled
+                self.score(trial, trial.value, broken.get(trial.key, 0.0))
+        self._settled_before = self.settled
         self.retries = RetryQueue(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
 
     def retry(self, key: str, state: TrialState, due: float) -> None:
@@ -105,44 +107,51 @@ class TrialBoard:
         """Return True if one value of the objective is better than another."""
         return value > than if self._maximize else value < than
 
-    def score(self, trial: TrialRecord, value: float) -> None:
-        """Record the best value so far of a trial of the search."""
-        self._scores[trial.key] = trial.number, value
+    def score(self, trial: TrialRecord, value: float, violation: float = 0.0) -> None:
+        """Record the best value so far of a trial of the search, and the `total_violation` at its step."""
+        self._scores[trial.key] = trial.number, value, violation
 
     @property
     def best(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial so far, or None.
 
         Complete and unfinished trials count. Pruned and failed ones do not, so that at the end this is the
-        trial that `ledger.selection.best_trial` names.
+        trial that `ledger.selection.best_of_sweep` names.
         """
         scores = {
             key: score for key, score in self._scores.items() if self.states[key] not in ("PRUNED", "FAILED")
         }
         if not scores:
             return None
-        key = min(scores, key=lambda key: order(scores[key][1], scores[key][0], maximize=self._maximize))
+
+        def rank(key: str) -> tuple[float, float, int]:
+            number, value, violation = scores[key]
+            return order(value, number, maximize=self._maximize, violation=violation)
+
+        key = min(scores, key=rank)
         return key, scores[key][1]
 
     @property
-    def unsettled(self) -> int:
-        """Return how many trials of the budget are not finished."""
-        return self._wanted - self._settled
-
-    @property
-    def _settled(self) -> int:
+    def settled(self) -> int:
+        """Return how many trials are finished."""
         return sum(state in FINISHED_TRIAL for state in self.states.values())
 
-    def progress(self, elapsed: float, waiting: str | None) -> Progress:
+    @property
+    def unfinished(self) -> int:
+        """Return how many trials exist and are not finished."""
+        return len(self.states) - self.settled
+
+    def progress(self, elapsed: float, waiting: str | None, wanted: int) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
             elapsed: seconds since this board was made.
             waiting: why no attempt can start now, or None.
+            wanted: number of trials at the end.
         """
-        left = _seconds_left(self._settled, self._settled_before, self._wanted, elapsed)
+        left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
-        return Progress(dict(Counter(self.states.values())), self._wanted, key, value, left, waiting)
+        return Progress(dict(Counter(self.states.values())), wanted, key, value, left, waiting)
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
@@ -151,7 +160,7 @@ def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float
     Args:
         settled: trials settled now.
         settled_before: trials settled when this driver began.
-        wanted: trials of the budget.
+        wanted: trials at the end.
         elapsed: seconds since this driver began.
     """
     own = settled - settled_before

@@ -39,7 +39,7 @@ class Proposals:
         self._proposed: list[TrialRecord] = []
         self._next_number = _number_after(trials, "search")
         self._confirmations = _number_after(trials, "confirmation")
-        self._exhausted = False
+        self._search_trials = min(sweep.budget.trials, study.size or sweep.budget.trials)
         self._programs: dict[Hashable, int] = {}
         self._program_of: dict[str, int] = {}
 
@@ -54,8 +54,15 @@ class Proposals:
         return self._board.best is not None and self._confirmations < self._sweep.confirm.seeds
 
     @property
+    def wanted(self) -> int:
+        """Return how many trials the sweep has at its end: those that exist and those still to be created."""
+        search = max(self._next_number, self._search_trials)
+        can_confirm = self.searching or self._board.unfinished or self._board.best is not None
+        return search + max(self._confirmations, self._sweep.confirm.seeds if can_confirm else 0)
+
+    @property
     def _asked_all(self) -> bool:
-        return self._exhausted or self._next_number >= self._sweep.budget.trials
+        return self._next_number >= self._search_trials
 
     def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
         """Return the trial of the search to launch next; it shares a program with running trials if one does.
@@ -92,9 +99,7 @@ class Proposals:
         """Create one more trial of the search, to be launched later."""
         number = self._next_number
         proposal = self._study.ask(number)
-        if proposal is None:
-            self._exhausted = True
-            return
+        assert proposal is not None, "no more trials are asked for than the space has"
         self._next_number = number + 1
         seed, attrs = self._sweep.trial_seed(number, proposal.params), proposal.system_attrs
         trial = self._create(number, "search", proposal.params, seed=seed, system_attrs=attrs)

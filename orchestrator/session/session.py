@@ -16,8 +16,8 @@ from typing import Protocol
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
-from orchestrator.ledger.records import SweepState, TrialRecord
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
+from orchestrator.ledger.selection import best_of_sweep, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active
@@ -84,15 +84,19 @@ class Session:
         self.stopped: Stop | None = None
         self._resources, self._node_wait = resources, node_wait
         self._clock, self._began = clock, clock()
-        self._maximize = sweep.direction == "maximize"
-        trials = self.ledger.trials(sweep.id)
-        wanted = sweep.budget.trials + sweep.confirm.seeds
-        self._board = TrialBoard(trials, maximize=self._maximize, wanted=wanted)
+        trials, violations = self.ledger.trials(sweep.id), violations_of(self.ledger, self._record)
+        self._board = TrialBoard(trials, maximize=sweep.direction == "maximize", violations=violations)
         self._attempts = Attempts(sweep, writer, study, paths, data, board=self._board, clock=clock)
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
         self._shortage = Shortage(writer)
         self._outages = Outages(writer, probes or probes_of(paths), clock)
+
+    @property
+    def _record(self) -> SweepRecord:
+        record = self.ledger.sweep(self.sweep.id)
+        assert record is not None, "a driver enters its sweep in the ledger first"
+        return record
 
     # ---------------------------------------------------------------- launching
 
@@ -112,7 +116,7 @@ class Session:
         """Return how many attempts would run at once with unlimited resources."""
         if self.stopped:
             return 0
-        left = self._board.unsettled
+        left = self._proposals.wanted - self._board.settled
         return min(left, self.sweep.resources.concurrent or left)
 
     @property
@@ -145,7 +149,7 @@ class Session:
         searching = any(run.trial.role == "search" for run in self.running.values())
         if searching or self._board.retries or not self._proposals.unconfirmed:
             return None
-        best = best_trial(self.ledger.trials(self.sweep.id, role="search"), maximize=self._maximize)
+        best = best_of_sweep(self.ledger, self._record)
         return self._proposals.confirmation(best) if best else None
 
     def _resume(self, trial: TrialRecord) -> Assignment | None:
@@ -299,4 +303,4 @@ class Session:
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""
         waiting = self._outages.reason or self._shortage.reason
-        return self._board.progress(self._clock() - self._began, waiting)
+        return self._board.progress(self._clock() - self._began, waiting, self._proposals.wanted)

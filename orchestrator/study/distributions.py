@@ -98,6 +98,11 @@ class Grid:
         """Return the number of combinations."""
         return math.prod(map(len, self.values.values()))
 
+    @property
+    def points(self) -> int:
+        """Return the number of combinations without the skipped one."""
+        return self.size - (self.skipped is not None)
+
     def point(self, position: int) -> dict[str, Any] | None:
         """Return the combination at a position in the order, or None after the last one."""
         if self.skipped is not None and position >= self._position(self.skipped):

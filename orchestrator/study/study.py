@@ -76,6 +76,11 @@ class Study:
         for trial in sorted(trials, key=lambda trial: trial.number):
             self._rebuild(trial, curves.get(trial.key, []))
 
+    @property
+    def size(self) -> int | None:
+        """Return how many trials the space has, or None if there is no limit."""
+        return None if self._grid is None else self._grid.points + (self._published is not None)
+
     def ask(self, number: int) -> Proposal | None:
         """Return the assignment of trial `number`, or None if the space is exhausted.
 
@@ -177,7 +182,7 @@ class Study:
 
     def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> Observation:
         curve = {report.step: report.metrics[self._sweep.metric] for report in reports if report.metrics}
-        at_best = {report.step: report.metrics for report in reports}.get(record.best_step or -1, {})
+        at_best = next((report.metrics for report in reports if report.step == record.best_step), {})
         return observe(self._sweep, record.state, record.value, at_best, curve)
 
     def _add(self, observed: Observation, params: Mapping[str, Any], attrs: Mapping[str, Any]) -> None:

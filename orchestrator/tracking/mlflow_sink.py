@@ -123,6 +123,7 @@ class MlflowSink:
         for run, of_run in by_run(events).items():
             if run not in self._runs and (whole := [event for event in of_run if _is_event(event)]):
                 self._create(self._folded(run, whole))
+                self._fresh.add(run)
         return {run: run_id for run, run_id in self._runs.items() if run not in before}
 
     def delete(self, runs: Mapping[str, str]) -> None:
@@ -222,7 +223,6 @@ class MlflowSink:
             self._experiment, start_time=change.started_ms, tags=tags, run_name=change.name or change.run
         )
         self._runs[change.run] = run.info.run_id
-        self._fresh.add(change.run)
         return str(run.info.run_id)
 
     def _parent(self) -> str:
@@ -254,7 +254,8 @@ class MlflowSink:
         own = {"sweep.id": self._to.sweep_id, "sweep.created": self._to.sweep_created}
         for parent in reversed([*self._search(own)]):
             for child in reversed([*self._search({_PARENT: parent.info.run_id})]):
-                yield child.data.tags["trial.key"], child
+                if (key := child.data.tags.get("trial.key")) is not None:  # a person can nest runs too
+                    yield key, child
             yield self._to.sweep_id, parent
 
     def _search(self, tags: dict[str, str]) -> Iterator[Run]:

@@ -49,8 +49,7 @@ _ANSWERS: Mapping[Output, Mapping[str, DataType | Array]] = {
 
 
 def register(client: MlflowClient, experiment: str, run_id: str, payload: Mapping[str, Any]) -> None:
-    """Create the version of a `model` event, unless it exists; make it the champion if it comes before the
-    present one.
+    """Create the version of a `model` event, unless it exists, and update the alias `champion`.
 
     Raises:
         MlflowException: INVALID_PARAMETER_VALUE if the checkpoint is missing or damaged.

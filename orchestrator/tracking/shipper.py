@@ -114,11 +114,6 @@ class Shipper:
             self._news, self._idle = True, False
             self._changed.notify_all()
 
-    @property
-    def lag(self) -> int:
-        """Number of pending events at the last count."""
-        return self._lag
-
     def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
         """Ship pending events for at most `seconds`; return the number that is still pending.
 
@@ -135,7 +130,11 @@ class Shipper:
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
-        return self._lag
+        try:
+            return self._ledger.backlog(self._sweep_id)
+        except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
+            _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
+            return self._lag
 
     def kill(self) -> None:
         """Kill the child, which may be writing: this process ends, or may no longer write."""

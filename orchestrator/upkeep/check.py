@@ -13,6 +13,7 @@ from orchestrator.ledger.keys import attempt_number, trial_key
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
+    DRIVEN_SWEEP,
     FINISHED_TRIAL,
     STATES,
     AttemptRecord,
@@ -111,7 +112,7 @@ def _sweep(facts: Facts) -> Iterator[Finding]:
     sweep = facts.sweep
     if sweep.state not in STATES["SweepRecord"]:
         yield Finding(sweep.id, f"its state must be a known one, got {sweep.state}")
-    if sweep.state in ("RUNNING", "WAITING") and not facts.driven:
+    if sweep.state in DRIVEN_SWEEP and not facts.driven:
         yield Finding(sweep.id, f"a sweep is {sweep.state} only while a driver runs it, and none does")
     unfinished = [trial.key for trial in facts.trials if trial.state not in FINISHED_TRIAL]
     # A sweep that ends because its hours are spent has a reason, and leaves trials for `--extend`.
@@ -169,7 +170,7 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     if numbers != sorted(numbers):
         yield Finding(trial.key, "a later step is reported by the same attempt or a later one")
     metric = str(facts.sweep.facts.get("metric"))
-    best = {report.step: report.metrics for report in reports}.get(trial.best_step or -1)
+    best = next((report.metrics for report in reports if report.step == trial.best_step), None)
     if trial.state == "COMPLETE" and best is not None and metric in best and best[metric] != trial.value:
         yield Finding(
             trial.key, f"its value is the one it reported at its best step, {best[metric]}, got {trial.value}"

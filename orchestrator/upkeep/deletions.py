@@ -1,7 +1,7 @@
 """Deletes superseded checkpoints in the store, in one thread of a driver.
 
-The commit that supersedes a checkpoint also notes that it is to be deleted: a deletion that fails, or whose
-driver dies, is not forgotten: it is tried again, by this driver or the next one.
+The commit that supersedes a checkpoint also notes that it is to be deleted, so this driver or the next one
+tries a failed deletion again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iterator[Callable[[], None]]:
-    """Delete what the ledger notes, in a thread; yield a function that tells it that there may be more.
+    """Delete what the ledger notes, in a thread; yield a function that wakes the thread.
 
     Args:
         lease: of the sweep.
@@ -52,6 +52,7 @@ def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iter
                 return  # another driver has the sweep, and its deletions
             except Refusal as refusal:
                 _log.warning("Superseded checkpoints stay in the store for now: %s", refusal)
+                closed.wait(RETRY_SECONDS)  # although it is woken twice a second
 
     thread = system.thread(work, "deletions")
     thread.start()
@@ -68,8 +69,10 @@ def delete_batch(lease: Lease, delete: Callable[[str], None]) -> int:
 
     Raises:
         Busy: another process has taken the lease.
+        NoStore: the store is out, so the others would only wait for its timeouts.
     """
-    sweep_id, done, failed = lease.token.sweep_id, [], []
+    sweep_id = lease.token.sweep_id
+    done: list[str] = []
     targets = lease.writer.ledger.deletions(sweep_id, BATCH)
     if targets:
         lease.writer.ledger.flush()  # after a power failure no row may refer to what was deleted
@@ -78,10 +81,9 @@ def delete_batch(lease: Lease, delete: Callable[[str], None]) -> int:
         try:
             delete(target)
             done.append(target)
-        except NoStore as lost:
-            _log.warning("%s stays in the store for now: %s", target, lost)
-            failed.append(target)
-            break  # the store is out: the others would only wait for its timeouts
-    if done or failed:
-        lease.writer.end_deletions(done, failed)
+        except NoStore:
+            lease.writer.end_deletions(done, [target])
+            raise
+    if done:
+        lease.writer.end_deletions(done, [])
     return len(done)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from orchestrator.ledger.connect import SQLITE_PARTS
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import UNFINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord, by_trial
@@ -35,20 +36,27 @@ def disagreements(ledger: Ledger, sweep: SweepRecord, database: Path) -> list[Fi
         sweep: its record.
         database: SQLite file of MLflow.
     """
+    # A driver may go on meanwhile: what is read before an empty outbox is counted has been delivered.
+    driven = holder(ledger, sweep.id) is not None
+    trials, reports = ledger.trials(sweep.id), by_trial(ledger.reports(sweep.id))
     if ledger.backlog(sweep.id):
         return []
-    driven = holder(ledger, sweep.id) is not None
     try:
-        with stored_runs(database) as runs:
-            return [*_compared(ledger, sweep, runs, driven)]
+        with stored_runs(database) as stored:
+            return [*_compared(sweep, trials, reports, stored, driven)]
     except sqlite3.Error as error:
         return [Finding(str(database), f"must be MLflow's database, got {error}; {REMEDY}")]
 
 
-def _compared(ledger: Ledger, sweep: SweepRecord, stored: StoredRuns, driven: bool) -> Iterator[Finding]:
+def _compared(
+    sweep: SweepRecord,
+    trials: Iterable[TrialRecord],
+    reports: Mapping[str, Sequence[ReportRecord]],
+    stored: StoredRuns,
+    driven: bool,
+) -> Iterator[Finding]:
     runs = stored.of_sweep(sweep.id, repr(sweep.created_at))
-    reports = by_trial(ledger.reports(sweep.id))
-    for trial in ledger.trials(sweep.id):
+    for trial in trials:
         of_trial = runs.get(trial.key, [])
         if len(of_trial) != 1:
             yield Finding(trial.key, f"MLflow has one run of a trial, got {len(of_trial)}; {REMEDY}")
@@ -85,9 +93,6 @@ def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator
         yield Finding(key, f"MLflow has every point once, got {len(repeated)} of them more often")
 
 
-PARTS = ("", "-wal", "-shm")
-
-
 def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
     """Deliver every event of a sweep once more; return how many there are, and how many are still pending.
 
@@ -101,12 +106,12 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
         Busy: a driver runs the sweep, and delivers its events itself.
     """
     with Lease(ledger, sweep_id) as lease:
-        events = lease.writer.redeliver()
+        count = lease.writer.redeliver()
         shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
         shipper.start()
         pending = shipper.drain(seconds)
         shipper.close()
-    return events, pending
+    return count, pending
 
 
 def set_aside(paths: Paths) -> Path | None:
@@ -118,7 +123,7 @@ def set_aside(paths: Paths) -> Path | None:
     local = sqlite_path(paths.tracking_uri)
     if local is None or _is_intact(file := Path(local)):
         return None
-    parts = [file.with_name(file.name + part) for part in PARTS]
+    parts = [file.with_name(file.name + part) for part in SQLITE_PARTS]
     aside = file.with_name(f"{file.name}.damaged")
     for part in parts:
         if part.exists():

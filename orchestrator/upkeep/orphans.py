@@ -115,6 +115,7 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
         _refuse_unknown_checkpoints(ledger, sweep_id, folder)
         return []
     deleted = orphans_of(ledger, sweep_id, folder)
+    ledger.flush()  # after a power failure no row may refer to what was deleted
     for path in deleted:
         delete(path)
     return deleted
@@ -123,8 +124,13 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
 def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
     """Delete the files that a worker left in its trial's folder when it died in the middle of a save."""
     known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
+    ledger.flush()  # after a power failure no row may refer to what was deleted
     for path in _unknown(folder, known):
-        delete(path)
+        # A worker that was cut off and not killed still writes here; the next driver deletes what is left.
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def collect(garbage: Garbage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from sqlalchemy import URL, Engine, insert, update
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
-from orchestrator.ledger.connect import WRITING, connect, database_file, is_file, parse
+from orchestrator.ledger.connect import SQLITE_PARTS, WRITING, connect, database_file, is_file, parse
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
@@ -26,9 +26,7 @@ from orchestrator.ledger.schema import (
     lock_folder,
     migration_lock,
 )
-from orchestrator.ledger.tables import IDENTITY, METADATA, TALLY
-
-PARTS = ("", "-wal", "-shm", "-journal")
+from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, TALLY
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,19 @@ def _replay(engine: Engine, log: Path) -> tuple[int, int]:
             connection.execute(insert(METADATA.tables[name]), row)
         summed = tally(commits, rows.values())
         connection.execute(insert(TALLY), {"sweep_id": log.stem, **asdict(summed)})
+        lease = {"number": _lease_number(rows), "holder": "", "expires_at": 0.0}
+        connection.execute(insert(LEASE), {"sweep_id": log.stem, **lease})
     return commits, max(commits, backup.newest(log))
+
+
+def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> int:
+    """Return a number above every token of the damaged ledger: MLflow's runs are marked with these tokens.
+
+    The backup holds only the tokens that recorded a run. Tokens count up from 1, or from the time of an
+    earlier recovery, and no sweep is driven more than once a second, so no token exceeds the present time.
+    """
+    recorded = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
+    return max([int(time.time()), *recorded])
 
 
 def _restore_id(engine: Engine, address: URL) -> None:
@@ -125,7 +135,7 @@ def _restore_id(engine: Engine, address: URL) -> None:
 def _put_aside(file: Path) -> Path:
     aside = file.with_name(f"{file.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     aside.mkdir(exist_ok=True)
-    for part in PARTS:
+    for part in SQLITE_PARTS:
         path = file.with_name(file.name + part)
         if path.exists():
             path.replace(aside / path.name)
@@ -133,5 +143,5 @@ def _put_aside(file: Path) -> Path:
 
 
 def _remove(file: Path) -> None:
-    for part in PARTS:
+    for part in SQLITE_PARTS:
         file.with_name(file.name + part).unlink(missing_ok=True)

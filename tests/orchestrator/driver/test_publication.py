@@ -13,6 +13,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.summary import summarise
 from orchestrator.storage.paths import Paths
 from tests import sweeps
+from tests.orchestrator.ledger.examples import SetClock
 
 
 @pytest.fixture
@@ -83,6 +84,12 @@ def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledg
         event.payload["tags"] for event in published if "mlflow.note.content" in event.payload.get("tags", {})
     ]
     assert note["mlflow.note.content"].startswith("Trial 7 reaches **0.6469** val/accuracy")
+
+
+def test_the_end_of_a_sweep_has_the_time_of_the_ledgers_clock(paths: Paths) -> None:
+    with closing(Ledger.open(paths.ledger_url, system=SetClock(1_790_000_500.25))) as ledger:
+        published = conclude(ledger, sweeps.SWEEP_ID, paths, "COMPLETE")
+    assert {event.at_ms for event in published} == {1_790_000_500_250}
 
 
 def test_an_interrupted_sweep_is_killed_in_mlflow(ledger: Ledger, paths: Paths) -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
-from orchestrator.driver.sweep_rows import exit_code, is_finished, is_stopped, without_test
+from orchestrator.driver.sweep_rows import (
+    enter,
+    exit_code,
+    interrupt,
+    is_finished,
+    is_stopped,
+    resume,
+    without_test,
+)
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.records import EvaluationRecord
@@ -17,6 +26,7 @@ from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
+from trainables.data.task import TaskData
 
 
 @pytest.fixture
@@ -118,3 +128,59 @@ def test_a_stopped_sweep_stays_stopped_until_a_person_starts_it(sessions: Sessio
         assert is_stopped(restarted)
         assert not is_stopped(by_a_person)
         assert not is_stopped(restarted)
+
+
+def concluded(sessions: Sessions) -> Claim:
+    """Return a sweep of two trials that ended after its only trial had failed, without a confirmation."""
+    session = sessions.open(sessions.sweep(2, "confirm: {seeds: 1}\n"))
+    session.failed(launch(session).attempt_id, "non-finite")
+    session.writer.set_sweep_state("FAILED", "its hours were spent")
+    return claim(sessions, session)
+
+
+def test_a_sweep_that_was_concluded_with_fewer_trials_than_its_budget_is_finished(sessions: Sessions) -> None:
+    """A second run would conclude it a second time, with a second point in MLflow."""
+    before = concluded(sessions)
+    with before.lease:
+        enter(before, cast("TaskData", None))
+        assert is_finished(before)
+
+
+def test_a_concluded_sweep_goes_on_with_another_budget_and_not_with_other_resources(
+    sessions: Sessions,
+) -> None:
+    before = concluded(sessions)
+    budget, resources = before.sweep.budget, before.sweep.resources
+    with before.lease:
+        other = replace(before.sweep, resources=resources.model_copy(update={"cpu": 2.0}))
+        enter(replace(before, sweep=other), cast("TaskData", None))
+        assert is_finished(before)
+        more = replace(before.sweep, budget=budget.model_copy(update={"trials": 3}))
+        enter(replace(before, sweep=more), cast("TaskData", None))
+        assert not is_finished(before)
+
+
+def test_a_concluded_sweep_goes_on_with_a_failed_trial(sessions: Sessions) -> None:
+    before = concluded(sessions)
+    again = replace(before.run, reopen=(f"{before.sweep.id}-0",))
+    with before.lease:
+        enter(replace(before, run=again), cast("TaskData", None))
+        assert not is_finished(before)
+    assert sessions.ledger.trial(f"{before.sweep.id}-0").state == "WAITING"
+
+
+def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the ledger and in MLflow."""
+    held = claim(sessions, sessions.open(sessions.sweep(1)))
+    with held.lease, caplog.at_level("INFO", "orchestrator"):
+        resume(held)
+        assert sessions.ledger.backlog(held.sweep.id) == 0, "the run of a new sweep is open"
+        interrupt(held, "stopped by SIGTERM")
+        resume(held)
+    record = sessions.ledger.sweep(held.sweep.id)
+    assert record is not None
+    assert (record.state, record.reason) == ("RUNNING", None)
+    assert [row.event.kind for row in sessions.ledger.pending(held.sweep.id, 9)][-1] == "start"
+    assert "Resuming" not in caplog.text, "no trial goes on"

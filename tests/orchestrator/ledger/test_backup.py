@@ -45,6 +45,13 @@ def test_a_line_after_a_damaged_one_counts(log: Path) -> None:
     assert (backup.newest(log), backup.complete_until(log)) == (5, 0)
 
 
+def test_a_line_that_the_disk_has_no_space_for_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither when it is written nor when the log is closed: the commit before it stands."""
+    with backup.appending(Path("/dev/full")) as file:
+        backup.append(file, Entry(1, []))
+    assert "The ledger's backup /dev/full falls behind" in caplog.text
+
+
 def test_a_missing_line_is_detected(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:1] + lines[2:]))

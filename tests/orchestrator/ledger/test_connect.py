@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from orchestrator.errors import BadInput, NoSpace
 from orchestrator.ledger import connect
+from orchestrator.ledger import ledger as ledger_module
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.system import System
@@ -22,6 +23,18 @@ from tests.orchestrator.ledger.processes import ROOT
 from tests.postgres import Server
 
 SECRET = "correct-horse"
+
+
+class Unhurried(System):
+    """A system in which waiting takes no time."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.mark.parametrize(
@@ -101,6 +114,39 @@ def test_a_server_may_be_away_for_any_time() -> None:
     assert "here has not answered since" in lines[0]
     assert "connection refused" in lines[0]
     assert lines[1].startswith("here answers again, after 60")
+
+
+@pytest.mark.parametrize(("sqlstate", "name"), [("40P01", "a deadlock"), ("55P03", "a lock timeout")])
+def test_a_server_whose_transactions_block_each_other_answers(sqlstate: str, name: str) -> None:
+    """A blocked transaction is tried again a few times; the server is not reported as lost."""
+    tries: list[str] = []
+
+    def attempt() -> None:
+        tries.append(name)
+        blocked = Exception(name)
+        blocked.sqlstate = sqlstate  # type: ignore[attr-defined]
+        raise OperationalError("UPDATE", {}, blocked)
+
+    with pytest.raises(BadInput, match=f"here: transactions must not block each other, got {name}"):
+        connect.with_retries(attempt, "here", system=Unhurried())
+    assert len(tries) == connect.BUSY_TRIES
+
+
+def test_a_migration_waits_by_the_clock_of_its_system(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, migrate = Unhurried(), ledger_module.migrate
+
+    def locked(engine: Any, address: Any) -> None:
+        if not system.now:
+            blocked = Exception("locked")
+            blocked.sqlite_errorname = "SQLITE_BUSY"  # type: ignore[attr-defined]
+            raise OperationalError("BEGIN IMMEDIATE", {}, blocked)
+        migrate(engine, address)
+
+    monkeypatch.setattr(ledger_module, "migrate", locked)
+    Ledger.open(sqlite_url, system=system).close()
+    assert system.now > 0.0
 
 
 def test_every_connection_to_a_server_has_timeouts(postgres_url: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy
+from orchestrator.ledger import connect
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS
@@ -74,6 +75,19 @@ def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
     assert holder(ledger, SWEEP_ID) is None
     with Lease(ledger, SWEEP_ID):
         pass
+
+
+def test_a_lease_is_renewed_while_another_process_writes(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is read, so the renewal does not wait for the write lock of SQLite."""
+    monkeypatch.setattr(connect, "BUSY_SECONDS", 0.1)
+    held = Ledger.open(sqlite_url)
+    with Lease(held, SWEEP_ID, renew_seconds=60.0) as lease:
+        with held.writer() as connection, connection.begin():
+            lease._renew()
+        assert not lease.lost
+    held.close()
 
 
 def test_a_dead_driver_is_replaced_at_once(ledger: Ledger, url: str) -> None:

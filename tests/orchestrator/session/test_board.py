@@ -16,8 +16,8 @@ def trials(*values: tuple[TrialState, float | None]) -> list[TrialRecord]:
     return [sweeps.trial(number, state, value=value) for number, (state, value) in enumerate(values)]
 
 
-def board(records: list[TrialRecord], *, maximize: bool = True, wanted: int = 6) -> TrialBoard:
-    return TrialBoard(records, maximize=maximize, wanted=wanted)
+def board(records: list[TrialRecord], *, maximize: bool = True) -> TrialBoard:
+    return TrialBoard(records, maximize=maximize)
 
 
 def test_unfinished_trials_of_an_earlier_driver_are_due() -> None:
@@ -25,7 +25,7 @@ def test_unfinished_trials_of_an_earlier_driver_are_due() -> None:
     resumed = board(records)
     assert list(resumed.states.values()) == ["COMPLETE", "WAITING", "WAITING", "FAILED"]
     assert resumed.retries.in_order() == [records[1].key, records[2].key]
-    assert resumed.unsettled == 4
+    assert (resumed.settled, resumed.unfinished) == (2, 2)
 
 
 def test_the_best_trial_is_a_complete_one_of_the_search() -> None:
@@ -39,7 +39,17 @@ def test_the_best_trial_is_a_complete_one_of_the_search() -> None:
 @pytest.mark.parametrize(("maximize", "best"), [(True, 0.7), (False, 0.5)])
 def test_the_objective_decides_which_value_is_better(maximize: bool, best: float) -> None:
     records = trials(("COMPLETE", 0.7), ("COMPLETE", 0.5), ("COMPLETE", 0.6))
-    assert board(records, maximize=maximize).progress(1.0, None).best_value == best
+    assert board(records, maximize=maximize).progress(1.0, None, wanted=3).best_value == best
+
+
+def test_a_feasible_trial_is_better_than_any_other() -> None:
+    first, second, third = trials(("COMPLETE", 0.9), ("COMPLETE", 0.5), ("RUNNING", None))
+    live = TrialBoard([first, second, third], maximize=True, violations={first.key: 0.1})
+    assert live.best == (second.key, 0.5)
+    live.score(third, 0.95, violation=0.01)
+    assert live.best == (second.key, 0.5)
+    live.score(third, 0.7)
+    assert live.best == (third.key, 0.7)
 
 
 @pytest.mark.parametrize("maximize", [True, False])
@@ -72,10 +82,10 @@ def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
 
 def test_the_time_left_is_estimated_from_the_trials_that_this_driver_settled() -> None:
     records = trials(("COMPLETE", 0.5), ("RUNNING", None))
-    live = board(records, wanted=5)
-    assert live.progress(30.0, None).seconds_left is None
+    live = board(records)
+    assert live.progress(30.0, None, wanted=5).seconds_left is None
     live.states[records[1].key] = "PRUNED"
-    assert live.progress(30.0, None).seconds_left == 90.0
+    assert live.progress(30.0, None, wanted=5).seconds_left == 90.0
 
 
 def test_retries_of_an_earlier_driver_are_due_first_and_the_others_at_their_time() -> None:

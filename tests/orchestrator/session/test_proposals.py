@@ -30,6 +30,24 @@ def test_the_best_trial_is_confirmed_with_fresh_seeds(sessions: Sessions) -> Non
     assert session.progress().best_value == 0.9
 
 
+def test_the_best_feasible_trial_is_confirmed(sessions: Sessions) -> None:
+    """A trial that breaks a constraint is not the best one, whatever its value."""
+    text = sessions.sweep(2, CONFIRM).source_text.replace("random:", "tpe:")
+    file = sessions.folder / "constrained.yaml"
+    file.write_text(f"{text}constraints: {{val/loss: {{at_most: 0.5}}}}\n")
+    session = sessions.open(load(file, profile=None, gpus=0))
+    infeasible, feasible = launch(session), launch(session)
+    for assignment, value, loss in ((infeasible, 0.9, 0.6), (feasible, 0.7, 0.4)):
+        metrics = {"val/accuracy": value, "val/loss": loss}
+        for step in (10, 20, 30):
+            session.reported(assignment.attempt_id, outcome(assignment, step, value, metrics=metrics))
+        session.completed(assignment.attempt_id)
+    best = sessions.ledger.trial(feasible.trial_key)
+    assert session.progress().best_key == best.key
+    assert sessions.ledger.trial(launch(session).trial_key).params == best.params
+    assert sessions.open(session.sweep).progress().best_key == best.key
+
+
 def test_the_next_driver_continues_the_confirmations(sessions: Sessions) -> None:
     sweep = sessions.sweep(1, CONFIRM)
     session = sessions.open(sweep)
@@ -92,6 +110,31 @@ def test_a_sweep_is_finished_if_every_trial_failed_although_confirmations_are_wa
     assert sessions.ledger.trial(assignment.trial_key).state == "FAILED"
     assert session.next_assignment() is None
     assert session.finished
+
+
+def test_a_grid_smaller_than_the_budget_ends_the_sweep(sessions: Sessions) -> None:
+    """The service asks for resources for the trials that the space has, and estimates the time of those."""
+    sweep = sessions.sweep(5)
+    text = sweep.source_text.replace("log_uniform: [1e-4, 1e-2]", "choice: [1e-4, 1e-3, 1e-2]")
+    text = text.replace("log_uniform: [1e-5, 1e-2]", "choice: [1e-3]").replace(
+        "{random: {seed: 3}}", "{grid: {}}"
+    )
+    file = sessions.folder / "grid.yaml"
+    file.write_text(text)
+    session = sessions.open(load(file, profile=None, gpus=0))
+    assert (session.demand, session.progress().wanted) == (3, 3)
+    for left in (2, 1, 0):
+        train(session, launch(session))
+        assert session.demand == left
+    assert session.next_assignment() is None
+    assert session.finished
+
+
+def test_no_confirmation_is_wanted_once_every_trial_has_failed(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(1, CONFIRM))
+    assert (session.demand, session.progress().wanted) == (3, 3)
+    session.failed(launch(session).attempt_id, "non-finite")
+    assert (session.demand, session.progress().wanted) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Outcome
+from orchestrator.errors import NoSpace
 from orchestrator.session.attempts import DEAD_NODE_SECONDS
 from orchestrator.storage.paths import checkpoint_stem
 from tests.orchestrator.session.sessions import (
@@ -67,6 +68,31 @@ def test_superseded_checkpoints_are_deleted_and_the_best_is_kept(sessions: Sessi
     on_disk = {folder.name for folder in Path(assignment.checkpoints).iterdir()}
     assert on_disk == kept
     assert {step_of(name) for name in on_disk} >= {10, 30}
+
+
+@pytest.mark.parametrize("change", ["record_report", "end_attempt"])
+def test_nothing_is_learnt_from_a_value_that_is_not_committed(
+    sessions: Sessions, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study, the board and the running attempt change after the commit."""
+    session = sessions.open(sessions.sweep(1))
+    assignment = launch(session)
+    study = session._attempts._study
+    session.reported(assignment.attempt_id, outcome(assignment, 20, 0.5))
+
+    def full(*_: object, **__: object) -> None:
+        raise NoSpace("disk", "needs space", "none", "Free some.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.writer, change, full)
+        with pytest.raises(NoSpace):
+            train(session, assignment, value=0.9)
+    (trial,) = study.trials()
+    values = {20: 0.5} if change == "record_report" else dict.fromkeys((10, 20, 30), 0.9)
+    assert trial.intermediate_values == values
+    assert not trial.state.is_finished()
+    assert session.progress().best_value == max(values.values())
+    assert list(session.running) == [assignment.attempt_id]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -166,6 +166,29 @@ def test_a_run_whose_recording_was_refused_is_deleted_by_its_creator(
     assert runs_of(destination) == {}
 
 
+def test_a_parent_that_a_trial_needed_first_gets_its_tags_later(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    """MLflow has lost the sweep's run, and the next events are those of a trial."""
+    batch = whole_sweep()
+    deliver(destination, batch[1:3], sink)
+    deliver(destination, batch[:1], sink)
+    parent = runs_of(destination)[sweeps.SWEEP_ID]
+    assert parent.data.tags["sweep.digest"] == sweeps.sweep_record().digest
+
+
+def test_a_run_that_a_person_nests_under_the_sweep_is_left_alone(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    batch = whole_sweep()
+    deliver(destination, batch, sink)
+    parent = runs_of(destination)[sweeps.SWEEP_ID].info
+    own = {"mlflow.parentRunId": parent.run_id}
+    MlflowClient(destination.uri).create_run(parent.experiment_id, tags=own, run_name="my own")
+    assert deliver(destination, batch) == []
+    assert "my own" in runs_of(destination)
+
+
 def test_the_runs_of_an_earlier_version_are_adopted(sink: MlflowSink, destination: Destination) -> None:
     """Its ledger had no record of runs, and its runs no token."""
     batch = whole_sweep()

@@ -53,19 +53,25 @@ def server(
 
 
 @pytest.fixture
-def shipper(tmp_path: Path, proxy: Proxy) -> Iterator[Shipper]:
-    url = f"sqlite:///{tmp_path / 'sweeps.db'}"
-    ledger = Ledger.open(url)
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """Return a ledger whose outbox holds a sweep of three trials."""
+    ledger = Ledger.open(f"sqlite:///{tmp_path / 'sweeps.db'}")
     sweeps.fill(ledger, tmp_path / "checkpoints", [sweeps.trial(number) for number in range(3)])
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def shipper(ledger: Ledger, proxy: Proxy) -> Iterator[Shipper]:
     with Lease(ledger, sweeps.SWEEP_ID) as lease:
         shipper = Shipper(lease, f"http://127.0.0.1:{proxy.port}", None, pace=PACE, batch=4)
         yield shipper
         shipper.close()
-    ledger.close()
 
 
 def test_a_server_that_is_gone_or_refuses_gets_everything_once(
     shipper: Shipper,
+    ledger: Ledger,
     server: Callable[[], subprocess.Popen[bytes]],
     proxy: Proxy,
     tmp_path: Path,
@@ -78,7 +84,7 @@ def test_a_server_that_is_gone_or_refuses_gets_everything_once(
     assert shipper.drain(0.1) == 23
     _wait_for(proxy.target)
     proxy.mode = "pass"
-    _until(lambda: 0 < shipper.lag < 23)
+    _until(lambda: 0 < ledger.backlog(sweeps.SWEEP_ID) < 23)
     caplog.clear()
     proxy.mode = "hang up"
     _until(lambda: "MLflow cannot be reached" in caplog.text)
@@ -91,6 +97,7 @@ def test_a_server_that_is_gone_or_refuses_gets_everything_once(
 @pytest.mark.slow
 def test_a_server_that_dies_or_does_not_answer_gets_everything_later(
     shipper: Shipper,
+    ledger: Ledger,
     server: Callable[[], subprocess.Popen[bytes]],
     proxy: Proxy,
     tmp_path: Path,
@@ -100,7 +107,7 @@ def test_a_server_that_dies_or_does_not_answer_gets_everything_later(
     _wait_for(proxy.target)
     proxy.mode = "pass"
     shipper.start()
-    _until(lambda: 0 < shipper.lag < 23)
+    _until(lambda: 0 < ledger.backlog(sweeps.SWEEP_ID) < 23)
     running.kill()
     ui.stop(running)
     server()

@@ -170,5 +170,16 @@ def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Pat
 
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
     shipper.nudge()
-    assert shipper.lag == 0
     shipper.close()
+
+
+def test_events_that_are_written_after_the_last_look_are_counted(
+    shipper: Shipper, lease: Lease, tmp_path: Path
+) -> None:
+    """A caller that waits no longer gets the number in the ledger, not that of the shipper's last look."""
+    shipper.start()
+    assert shipper.drain(60) == 0
+    (child_process,) = _children()
+    child_process.suspend()
+    sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
+    assert shipper.drain(60, until=lambda: True) == lease.writer.ledger.backlog(sweeps.SWEEP_ID) > 0

@@ -14,10 +14,11 @@ from sqlalchemy import text
 from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord
+from orchestrator.ledger.records import CheckpointRecord, SweepState
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check
-from orchestrator.upkeep.orphans import clear
+from orchestrator.upkeep.orphans import clear, clear_trial
 from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record, writer
 from trainables import checkpoint
 
@@ -236,6 +237,55 @@ def test_orphans_are_deleted(site: Site) -> None:
     assert deleted == [site.folder / f"{SWEEP_ID}-0" / "step-5", site.folder / "orphan"]
     assert set(site.folder.glob("*/*")) == kept
     assert site.problems() == []
+
+
+@pytest.mark.parametrize("how", ["sweep", "trial"])
+def test_orphans_are_deleted_after_a_flush(site: Site, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power failure may undo commits that are not flushed, and their rows may refer to such a folder."""
+    key = f"{SWEEP_ID}-0"
+    orphan = site.folder / key / "step-5"
+    orphan.mkdir()
+    present_at_flush: list[bool] = []
+    monkeypatch.setattr(site.ledger, "flush", lambda: present_at_flush.append(orphan.exists()))
+    if how == "sweep":
+        clear(site.ledger, SWEEP_ID, site.folder)
+    else:
+        clear_trial(site.ledger, key, site.folder / key)
+    assert present_at_flush == [True]
+    assert not orphan.exists()
+
+
+def test_a_file_that_a_worker_moves_meanwhile_is_no_error(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that was cut off and not killed still saves: a staged folder gets its name, a file is gone."""
+    folder = site.folder / f"{SWEEP_ID}-0"
+    (folder / "left").mkdir()
+    monkeypatch.setattr(orphans, "_unknown", lambda *_: [folder / ".staged", folder / "left"])
+    clear_trial(site.ledger, f"{SWEEP_ID}-0", folder)
+    assert not (folder / "left").exists()
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "WAITING", "PAUSED"])
+def test_a_state_that_needs_a_driver_is_a_finding_without_one(site: Site, state: SweepState) -> None:
+    site.writer.set_sweep_state(state)
+    assert site.problems() == [f"{SWEEP_ID}: a sweep is {state} only while a driver runs it, and none does"]
+
+
+def test_the_value_of_a_trial_is_compared_with_its_report_of_step_0(site: Site) -> None:
+    site.writer.set_sweep_state("RUNNING")
+    site.writer.amend_sweep({}, "d", {"metric": "val/accuracy"})
+    key = trial_record(3).key
+    site.writer.add_trial(trial_record(3))
+    attempt = site.writer.start_attempt(key)
+    for step, kind in ((0, "best"), (STEPS, "last")):
+        kept = [site.save(key, step, kind)]
+        site.writer.record_report(attempt.id, step, {"val/accuracy": 0.5}, kept)
+    site.writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, 0)
+    site.writer.set_sweep_state("COMPLETE")
+    assert [problem.partition(": ")[2] for problem in site.problems()] == [
+        "its value is the one it reported at its best step, 0.5, got 0.9"
+    ]
 
 
 def test_an_unknown_sweep_is_reported(site: Site) -> None:

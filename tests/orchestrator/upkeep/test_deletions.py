@@ -57,7 +57,9 @@ def test_what_was_deleted_is_forgotten_and_what_failed_is_tried_again(lease: Lea
             raise NoStore(url, "must answer", "a timeout", "Wait.")
         deleted.append(url)
 
-    assert delete_batch(lease, delete) == 2
+    with pytest.raises(NoStore):
+        delete_batch(lease, delete)
+    assert len(deleted) == 2
     assert pending(lease)[-1] == "3"
     assert delete_batch(lease, delete) == 6
     assert pending(lease) == []
@@ -83,6 +85,23 @@ def test_a_thread_deletes_until_nothing_is_left_whatever_fails(
         while pending(lease) and time.monotonic() < deadline:
             time.sleep(0.02)
     assert pending(lease) == []
+
+
+def test_a_deletion_that_failed_is_not_tried_again_at_each_nudge(lease: Lease) -> None:
+    """A driver nudges twice a second; a store that is out gets one call in `RETRY_SECONDS`."""
+    calls: list[str] = []
+
+    def delete(url: str) -> None:
+        calls.append(url)
+        raise NoStore(url, "must answer", "a timeout", "Wait.")
+
+    with deleting(lease, delete) as nudge:
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            nudge()
+            time.sleep(0.02)
+        assert len(calls) == 1
+    assert len(calls) == 2, "the last try of the driver"
 
 
 def test_a_driver_that_lost_its_lease_deletes_nothing(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:

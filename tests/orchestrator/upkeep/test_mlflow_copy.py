@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
+from orchestrator.upkeep.recovery import recover
 from tests import sweeps
 
 
@@ -68,6 +70,25 @@ def test_each_difference_is_reported(delivered: Paths, name: str) -> None:
     assert any(expected in problem for problem in findings(delivered))
 
 
+def test_a_driver_that_goes_on_meanwhile_is_no_finding(
+    delivered: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that begins while its sweep is compared has no run in MLflow yet."""
+    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        backlog = ledger.backlog
+
+        def counted(sweep_id: str) -> int:
+            count = backlog(sweep_id)
+            sweeps.run_trial(lease.writer, sweeps.trial(3), delivered.checkpoints(sweep_id))
+            return count
+
+        monkeypatch.setattr(ledger, "backlog", counted)
+        record = ledger.sweep(sweeps.SWEEP_ID)
+        assert record is not None
+        assert disagreements(ledger, record, delivered.root / "mlflow.db") == []
+        assert len(ledger.trials(sweeps.SWEEP_ID)) == 4
+
+
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     content = b"no database" * 1000
     for part in delivered.root.glob("mlflow.db*"):
@@ -78,4 +99,13 @@ def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     assert aside.read_bytes() == content
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
+    assert findings(delivered) == []
+
+
+def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) -> None:
+    """Runs are marked with the numbers of leases; those of the rebuilt ledger are higher."""
+    (delivered.root / "sweeps.db").write_bytes(b"")
+    recover(delivered.ledger_url)
+    with closing(Ledger.open(delivered.ledger_url)) as ledger:
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 20.0) == (23, 0)
     assert findings(delivered) == []
