@@ -26,6 +26,7 @@ from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
+    CurvePoint,
     EvaluationRecord,
     Event,
     OutboxRow,
@@ -44,6 +45,8 @@ from orchestrator.ledger.rows import (
     TRIALS,
     Codec,
     Record,
+    checked,
+    curve_points,
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
@@ -196,6 +199,12 @@ class Ledger:
         query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
         return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
 
+    def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
+        """Return the named metrics of all reports of a sweep, by trial and step."""
+        query = select(*REPORT.columns).where(_owned_by(sweep_id, REPORT.c.trial_key))
+        rows = self._read(query.order_by(REPORT.c.trial_key, REPORT.c.step))
+        return list(curve_points(checked(REPORT, rows), metrics))
+
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
         """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
         query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
@@ -255,7 +264,7 @@ class Ledger:
         return next(iter(self._all(codec, query)), None)
 
     def _all(self, codec: Codec[Record], query: Select[Any]) -> list[Record]:
-        return [codec.decode(row) for row in self._read(query)]
+        return list(codec.decoded(self._read(query)))
 
     def _read(self, query: Select[Any]) -> Sequence[Any]:
         def attempt() -> Sequence[Any]:

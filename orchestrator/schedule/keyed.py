@@ -6,15 +6,16 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.ledger.keys import is_confirmation, trial_key_of
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.ledger.records import CurvePoint, ReportRecord
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ NO_CONTROLLER: Any = _NoController()
 """Argument of a stopping rule in place of Tune's controller."""
 
 
-@dataclass(frozen=True)
-class TrialReports:
+class TrialReports(NamedTuple):
     """Consecutive reports of one trial, from the ledger.
 
     Attributes:
@@ -49,13 +49,11 @@ class TrialReports:
     results: tuple[Mapping[str, Any], ...]
 
 
-def histories(reports: Iterable[ReportRecord]) -> list[TrialReports]:
-    """Return the search's reports in the order of arrival, on which the decisions of a rule depend."""
-    return [
-        TrialReports(report.trial_key, ({"step": report.step, **report.metrics},))
-        for report in sorted(reports, key=lambda report: report.at)
-        if not is_confirmation(report.trial_key)
-    ]
+def histories(reports: Iterable[ReportRecord | CurvePoint]) -> Iterator[TrialReports]:
+    """Yield the search's reports in the order of arrival, on which the decisions of a rule depend."""
+    for report in sorted(reports, key=attrgetter("at")):
+        if not is_confirmation(report.trial_key):
+            yield TrialReports(report.trial_key, ({"step": report.step, **report.metrics},))
 
 
 class KeyedScheduler(TrialScheduler):
@@ -72,7 +70,7 @@ class KeyedScheduler(TrialScheduler):
     def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReports] = ()) -> None:
         super().__init__()
         self._rule = rule
-        self._seen: set[str] = set()
+        self._trials: dict[str, Any] = {}
         self.stopped: set[str] = set()
         for history in histories:
             self._replay(history)
@@ -84,11 +82,10 @@ class KeyedScheduler(TrialScheduler):
             (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(history.key)
 
     def _keyed(self, key: str) -> Any:
-        trial: Any = KeyedTrial(key)
-        if key not in self._seen:
-            self._seen.add(key)
-            self._rule.on_trial_add(NO_CONTROLLER, trial)
-        return trial
+        if key not in self._trials:
+            self._trials[key] = KeyedTrial(key)
+            self._rule.on_trial_add(NO_CONTROLLER, self._trials[key])
+        return self._trials[key]
 
     @property
     def metric(self) -> str | None:

@@ -21,6 +21,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, TrialReports
 from orchestrator.session.population import Population
+from orchestrator.system import without_garbage_collection
 
 
 class SchedulerAdapter(ABC):
@@ -164,6 +165,7 @@ class PopulationBasedTraining(SchedulerAdapter):
         return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
 
 
+@without_garbage_collection()
 def build(sweep: SweepConfig, histories: Iterable[TrialReports]) -> KeyedScheduler:
     """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
