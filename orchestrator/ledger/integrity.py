@@ -214,9 +214,8 @@ def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, Iterat
     """Yield every table with its rows of a sweep, verified; a row comes after the rows that it refers to."""
     for table, query in _queries(sweep_id):
         result = connection.execute(query)
-        # The cursor of SQLite yields plain tuples, which cost less than rows; it does not know booleans.
-        rows = result if table is OUTBOX else result.cursor
-        yield table, checked(table, cast(Iterable[Sequence[Any]], rows))
+        # The cursor of SQLite yields plain tuples, which cost less than rows.
+        yield table, checked(table, cast(Iterable[Sequence[Any]], result.cursor))
         result.close()
 
 

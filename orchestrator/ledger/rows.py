@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Float, Table
+from sqlalchemy import Boolean, Float, Table
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.connect import RECOVER
@@ -154,8 +154,10 @@ def checked(table: Table, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[An
         Damaged: a row does not match its digest.
     """
     layout = _layout(table)
-    content, digested, later = layout.content, layout.at, layout.later_at
+    content, digested, later, booleans = layout.content, layout.at, layout.later_at, layout.booleans_at
     for row in rows:
+        if booleans:  # which SQLite returns as 0 or 1
+            row = tuple(bool(value) if index in booleans else value for index, value in enumerate(row))
         text = content % digested(row)
         if later:
             text += "".join(f", {(name, row[index])!r}" for name, index in later if row[index] is not None)
@@ -197,7 +199,10 @@ def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:
 
 def to_json(value: Mapping[str, Any]) -> str:
     """Return one canonical line of ASCII JSON; non-finite numbers are written as Python writes them."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 @cache
@@ -220,12 +225,14 @@ class _Layout:
         named: returns these columns of a row by name.
         at: returns these columns of a row by position.
         later_at: name and position of each column that rows of an earlier version lack.
+        booleans_at: positions of the boolean columns.
     """
 
     content: str
     named: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     at: Callable[[Sequence[Any]], tuple[Any, ...]]
     later_at: tuple[tuple[str, int], ...]
+    booleans_at: frozenset[int]
 
 
 @cache
@@ -240,6 +247,7 @@ def _layout(table: Table) -> _Layout:
         itemgetter(*names),
         itemgetter(*(columns.index(name) for name in names)),
         tuple((name, columns.index(name)) for name in later),
+        frozenset(columns.index(column.name) for column in table.columns if isinstance(column.type, Boolean)),
     )
 
 
