@@ -122,11 +122,8 @@ def evaluate_test(claim: Claim) -> None:
             # The report and the registered model read it on this machine.
             store.fetch(folder, url, row.digest)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-        now = time.time()
-        claim.writer.add_evaluation(
-            EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
-            events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
-        )
+        evaluation = EvaluationRecord(trial.key, answer["step"], "test", metrics, at=time.time())
+        claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
 
 
 def _heed_stop_request(claim: Claim) -> None:

@@ -19,6 +19,7 @@ from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
+    POINTS,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
@@ -302,15 +303,22 @@ def record_mlflow_runs(tx: Transaction, sweep_id: str, runs: Mapping[str, str], 
 
 
 def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
-    """Mark events of one sweep as delivered."""
+    """Mark events of one sweep as delivered, and remove the points among them."""
     rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
     if rows:
         tx.sweep_id = rows[0].sweep_id
-        tx.mark(rows, delivered=True)
+        tx.forget([row for row in rows if row.kind == POINTS])
+        tx.mark([row for row in rows if row.kind != POINTS], delivered=True)
+
+
+def add_events(tx: Transaction, sweep_id: str, events: Sequence[Event]) -> None:
+    """Put events in the outbox of a sweep that belong to no other change."""
+    tx.sweep_id = sweep_id
+    tx.emit(events)
 
 
 def redeliver(tx: Transaction, sweep_id: str) -> int:
-    """Mark every event of a sweep as not delivered; return how many there are."""
+    """Mark every delivered event that is kept as not delivered; return how many there are."""
     tx.sweep_id = sweep_id
     rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.sweep_id == sweep_id, OUTBOX.c.delivered)).all()
     tx.mark(rows, delivered=False)

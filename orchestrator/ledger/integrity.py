@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from sqlalchemy import Connection, Select, Table, select, text
@@ -191,7 +192,7 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
         must = "must hold as many rows as were written, each as it was last written"
         raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", RECOVER)
-    return _Stored(actual, curves, SAMPLED * float(sum(lengths)))
+    return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 
 
 def _counted(

@@ -231,6 +231,11 @@ class Ledger:
             for row in rows
         ]
 
+    def kept_points(self, sweep_id: str) -> list[Event]:
+        """Return the points in the outbox; those that an earlier version has delivered are among them."""
+        rows = [opened(OUTBOX, row) for row in self._read(queries.KEPT_POINTS, sweep_id=sweep_id)]
+        return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
+
     def backlog(self, sweep_id: str) -> int:
         """Return the number of events that are not delivered yet."""
         [(count,)] = self._read(queries.BACKLOG, sweep_id=sweep_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, func, or_, select
 
+from orchestrator.ledger.records import POINTS
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
@@ -75,3 +76,4 @@ DELETIONS = (
 _UNDELIVERED = (OUTBOX.c.sweep_id == _OF_SWEEP) & ~OUTBOX.c.delivered
 PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).limit(bindparam("limit"))
 BACKLOG = select(func.count()).where(_UNDELIVERED)
+KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

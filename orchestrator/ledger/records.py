@@ -196,6 +196,10 @@ class MlflowRunRecord:
     number: int
 
 
+POINTS = "metrics"
+"""The kind of an event that repeats the metrics of a report or an evaluation, and can be made from it."""
+
+
 @dataclass(frozen=True)
 class Event:
     """A message for the tracker, to be applied exactly once; `run` is a sweep id or a trial key."""

@@ -123,6 +123,15 @@ class Transaction:
             rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
+    def forget(self, rows: Sequence[Row[Any]]) -> None:
+        """Remove selected rows of the outbox."""
+        olds = [verified(OUTBOX, row) for row in rows]
+        if olds:
+            of_rows = OUTBOX.c.seq.in_([old["seq"] for old in olds])
+            self.connection.execute(delete(OUTBOX).where(of_rows))
+        for old in olds:
+            self._record(OUTBOX, old, None, -1, -old["row_digest"])
+
     def mark(self, rows: Sequence[Row[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or as not delivered."""
         olds = [verified(OUTBOX, row) for row in rows]

@@ -12,7 +12,13 @@ from typing import Any
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
-from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord, TrialState
+from orchestrator.ledger.records import (
+    CheckpointKind,
+    CheckpointRecord,
+    ReportRecord,
+    TrialRecord,
+    TrialState,
+)
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
@@ -308,15 +314,18 @@ def _commit(
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(writer.ledger.now())
+    at = writer.next_report_at()
+    # The event has the report's time, so that the same one can be made from the report.
+    points = [events.points(ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at))]
     return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
+        events=points if outcome.metrics else [],
         node=outcome.node,
         stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
+        at=at,
     )
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,15 @@ from sqlalchemy import select
 
 from orchestrator.ledger import integrity
 from orchestrator.ledger.connect import database_file
-from orchestrator.ledger.integrity import verify
+from orchestrator.ledger.integrity import examine, verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import EvaluationRecord, Segment
+from orchestrator.ledger.records import EvaluationRecord, ReportRecord, Segment
+from orchestrator.ledger.rows import REPORTS
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.ledger.tables import TRIAL
+from orchestrator.ledger.transaction import Transaction
+from orchestrator.ledger.writer import SweepWriter
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,
@@ -145,15 +151,15 @@ def test_a_restart_reads_one_report_of_each_lost_attempt(ledger: Ledger) -> None
     )
 
 
-def test_500_deliveries_are_marked_by_few_statements(ledger: Ledger) -> None:
+def test_500_delivered_points_are_removed_by_few_statements(ledger: Ledger) -> None:
     write = writer(ledger)
     write.add_trial(trial_record(), [event(trial_record().key, n) for n in range(500)])
     seqs = [row.seq for row in ledger.pending(SWEEP_ID, 500)]
     recorder = Recorder(ledger)
     write.delivered(seqs)
     assert recorder.count <= 6
-    assert ledger.backlog(SWEEP_ID) == 0
-    verify(ledger, SWEEP_ID)
+    assert (ledger.backlog(SWEEP_ID), ledger.kept_points(SWEEP_ID)) == (0, [])
+    assert verify(ledger, SWEEP_ID) == []
 
 
 def test_other_writers_do_not_wait_for_a_verification(
@@ -182,3 +188,40 @@ def test_other_writers_do_not_wait_for_a_verification(
     thread.start()
     assert verify(ledger, SWEEP_ID) == []
     thread.join()
+
+
+def test_reading_the_reports_of_a_resumed_sweep_costs_little_more_than_selecting_them(ledger: Ledger) -> None:
+    """In CPU time of this thread, the least of several tries: other load does not count."""
+    write, trial = writer(ledger), trial_record(0, total_steps=10**9)
+    write.add_trial(trial)
+    write.start_attempt(trial.key)
+    add_reports(write, trial.key, range(4000))
+    with closing(sqlite3.connect(database_file(ledger.address))) as connection:
+        selected = least(lambda: deque(connection.execute("SELECT * FROM report"), maxlen=0))
+    examined = least(lambda: examine(ledger, SWEEP_ID, ["val/accuracy"]))
+    assert len(examine(ledger, SWEEP_ID, ["val/accuracy"]).curves) == 4000
+    assert examined < 25 * selected
+    add_reports(write, trial.key, range(4000, 16000))
+    assert least(lambda: examine(ledger, SWEEP_ID, ["val/accuracy"])) < 6 * examined, "not in proportion"
+
+
+def add_reports(write: SweepWriter, key: str, steps: range) -> None:
+    """Add reports in one commit."""
+    metrics = {f"layer_{n}/norm": 1 + n / 7 for n in range(8)} | {"val/accuracy": 0.5}
+    reports = [ReportRecord(key, step, f"{key}.1", metrics, float(step)) for step in steps]
+
+    def add(tx: Transaction) -> None:
+        tx.sweep_id = SWEEP_ID
+        tx.insert(REPORTS, *reports)
+
+    write._write(add)
+
+
+def least(call: Callable[[], object]) -> float:
+    """Return the least CPU time of several calls, in seconds."""
+    seconds = []
+    for _ in range(5):
+        began = time.thread_time()
+        call()
+        seconds.append(time.thread_time() - began)
+    return min(seconds)
