@@ -1,10 +1,15 @@
 """Cost of the ledger and the session, and its growth with the number of reports and running attempts.
 
-    python -m benchmarks.ledger                        # a minute
-    python -m benchmarks.ledger --reports 1000000      # resume a sweep with this many reports
+    python -m benchmarks.ledger                          # a minute
+    python -m benchmarks.ledger --resume 1000000         # resume a sweep with this many reports
 
 No trial trains, and neither Ray nor MLflow runs: each number is the CPU time of one call in one process, with
 a SQLite ledger in a temporary folder, or with the empty PostgreSQL database of `--ledger`.
+
+`--resume` takes the way of a driver from its lease to its first launch, without the import and the start of
+Ray and without loading the data: the integrity check, the end of the lost attempts, the study, the scheduler,
+the session. The sweep of `--running` trials has a backup of one line a report, as a driver that was killed
+leaves it; the second resume has the backup that the first one has rewritten.
 """
 
 from __future__ import annotations
@@ -14,35 +19,39 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event, insert, update
+from sqlalchemy import event, insert, select, update
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
-from orchestrator.ledger.integrity import verify
+from orchestrator.driver import sweep_rows
+from orchestrator.driver.admission import Claim, Observer, Run
+from orchestrator.driver.departure import Departure
+from orchestrator.ledger.backup import Change, Entry, append, appending, backup_file
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import ReportRecord, SweepRecord
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
 from orchestrator.ledger.tables import REPORT, TALLY
+from orchestrator.schedule import schedulers
+from orchestrator.schedule.keyed import histories
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 
 FILE = """
 task: retrieval
-model: {layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}
-training: {steps: 1000000, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}
-search: {learning_rate: {log_uniform: [1e-4, 1e-2]}, depth: {choice: [1, 2]}}
-objective: {maximize: val/accuracy}
-sampler: {random: {seed: 3}}
-scheduler: {none: {}}
-budget: {trials: 4000, hours: 1000}
-resources: {cpu: 1}
+model: {{layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}}
+training: {{steps: {steps}, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}}
+search: {{learning_rate: {{log_uniform: [1e-4, 1e-2]}}, depth: {{choice: [1, 2]}}}}
+objective: {{maximize: val/accuracy}}
+sampler: {{random: {{seed: 3}}}}
+scheduler: {{{scheduler}: {{}}}}
+budget: {{trials: 4000, hours: 1000}}
+resources: {{cpu: 1}}
 """
 METRICS = {f"hidden_norm/layer_{n}": 1.0 + n / 7 for n in range(6)} | {"val/loss": 0.7, "train/loss": 0.6}
 
@@ -74,10 +83,12 @@ class Statements:
 
 
 @contextmanager
-def opened(folder: Path, url: str | None, attempts: int) -> Iterator[tuple[Session, Lease, Statements]]:
+def opened(
+    folder: Path, url: str | None, attempts: int, steps: int = 10**6, scheduler: str = "none"
+) -> Iterator[tuple[Session, Lease, Statements]]:
     """Begin a sweep in a new folder, with resources for the given number of attempts."""
     file = folder / "space.yaml"
-    file.write_text(FILE)
+    file.write_text(FILE.format(steps=steps, scheduler=scheduler))
     sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns", database=url)
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
@@ -108,7 +119,7 @@ def timed(call: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def measure(folder: Path, url: str | None, running: int, reports: int) -> Iterator[tuple[str, float, float]]:
+def measure(folder: Path, url: str | None, running: int) -> Iterator[tuple[str, float, float]]:
     """Yield the name of each measurement, its milliseconds, and its number of SQL statements."""
     with opened(folder, url, running + 1) as (session, lease, statements):
 
@@ -132,35 +143,110 @@ def measure(folder: Path, url: str | None, running: int, reports: int) -> Iterat
         yield f"a launch, {running} running", *costs(session.next_assignment, 1)
         yield f"a look around, {running} running", *costs(session.check_limits, 20)
         yield f"the progress, {running} running", *costs(session.progress, 20)
-        yield from resumed(session, lease, reports, costs)
 
 
-def resumed(
-    session: Session, lease: Lease, reports: int, costs: Callable[..., tuple[float, float]]
+def resumes(
+    folder: Path, url: str | None, trials: int, reports: int, scheduler: str
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the measurements of resuming the sweep with the given number of reports."""
-    ledger = lease.writer.ledger
-    fill(ledger, [run.trial.key for run in session.running.values()], reports)
-    yield f"lose_attempts, {reports} reports", *costs(lease.writer.lose_attempts, 1)
-    yield f"read the reports, {reports}", *costs(lambda: ledger.reports(session.sweep.id), 1)
-    if ledger.is_file:
-        verify(ledger, session.sweep.id)  # the first call writes the backup of the reports
-        yield f"verify, {reports} reports", *costs(lambda: verify(ledger, session.sweep.id), 1)
+    """Yield the measurements of resuming a sweep twice: name, milliseconds, number of SQL statements."""
+    each = reports // trials
+    with opened(folder, url, trials, steps=20 * each, scheduler=scheduler) as (session, lease, statements):
+        keys = []
+        while (assignment := session.next_assignment()) is not None:
+            session.started(assignment.attempt_id)
+            keys.append(assignment.trial_key)
+        ledger = lease.writer.ledger
+        fill(ledger, session.sweep.id, keys, each)
+        for title in ("first", "second"):
+            total = 0.0
+            for what, call in way_to_the_first_launch(session, lease):
+                before = statements.count
+                milliseconds = 1e3 * timed(call)
+                total += milliseconds
+                yield f"{title} resume: {what}", milliseconds, statements.count - before
+            yield f"{title} resume, {reports} reports", total, 0
 
 
-def fill(ledger: Ledger, keys: list[str], reports: int) -> None:
-    """Insert reports in one transaction that bypasses the ledger's writer, so they have no backup yet."""
-    metrics = {**METRICS, "val/accuracy": 0.5}
-    reports_per_trial = max(1, reports // len(keys))
-    template = ReportRecord(keys[0], 0, f"{keys[0]}.1", metrics, 1.8e9)
-    with ledger.writer() as connection, connection.begin():
-        for key in keys:
-            own = replace(template, trial_key=key, attempt_id=f"{key}.1")
-            rows = [REPORTS.encode(replace(own, step=10**7 + n)) for n in range(reports_per_trial)]
-            connection.execute(insert(REPORT), rows)
-            total = TALLY.c.total + sum(row["row_digest"] for row in rows) % DIGEST_MODULUS
-            added = {"rows": TALLY.c.rows + len(rows), "total": total % DIGEST_MODULUS}
-            connection.execute(update(TALLY).values(**added))
+def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the steps of a driver that resumes a sweep, in order, each with a name."""
+    ledger, sweep = lease.writer.ledger, old.sweep
+    run = Run(old.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
+    with Departure() as departure:
+        claim = Claim(sweep, run, ledger, lease, Silent(), departure)
+        made: dict[str, Any] = {}
+
+        def remember(name: str, call: Callable[[], object]) -> tuple[str, Callable[[], object]]:
+            return name, lambda: made.update({name: call()})
+
+        yield remember("integrity check", lambda: sweep_rows.check_integrity(claim))
+        curves = made["integrity check"]
+        yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
+        yield "reopen the runs", lambda: sweep_rows.resume(claim)
+        yield remember("study", lambda: Study(sweep, ledger.trials(sweep.id, role="search"), curves))
+        yield remember("scheduler", lambda: schedulers.build(sweep, histories(curves)))
+
+        def launch() -> None:
+            resources = Unlimited(len(old.running))
+            session = Session(
+                sweep,
+                lease.writer,
+                made["study"],
+                old.paths,
+                old.paths.root,
+                resources=resources,
+                node_wait=10.0,
+            )
+            session.settle_stopped(made["scheduler"].stopped)
+            assert session.next_assignment() is not None
+
+        yield "session and first launch", launch
+
+
+class Silent(Observer):
+    """Shows nothing."""
+
+
+def fill(ledger: Ledger, sweep_id: str, keys: list[str], reports: int) -> None:
+    """Insert reports of all trials in turn, and their lines in the backup, without the ledger's writer."""
+    log = backup_file(ledger.address, sweep_id)
+    with ledger.writer() as connection:
+        tally = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
+        commits, rows, total = (tally.commits, tally.rows, tally.total) if tally else (0, 0, 0)
+        with appending(log) if ledger.is_file else nullcontext() as lines:
+            for index in range(reports):
+                at, values = 1.8e9 + index, METRICS | {"val/accuracy": index / reports}
+                records = [
+                    ReportRecord(key, 10 * (index + 1), f"{key}.1", values, at + place / len(keys))
+                    for place, key in enumerate(keys)
+                ]
+                added = [REPORTS.encode(record) for record in records]
+                connection.execute(insert(REPORT), added)
+                rows, total = rows + len(added), total + sum(row["row_digest"] for row in added)
+                if lines is not None:
+                    for row in added:
+                        commits += 1
+                        append(lines, Entry(commits, line_of(row)))
+        if tally:
+            sums = {"commits": commits, "rows": rows, "total": total % DIGEST_MODULUS}
+            connection.execute(update(TALLY).values(**sums))
+        connection.commit()
+
+
+def line_of(row: dict[str, Any]) -> list[Change]:
+    """Return changes as long as those of a report: its row, its trial, an event, and two checkpoints."""
+    key, step = row["trial_key"], row["step"]
+    place = {"trial_key": key, "kind": "last", "step": step}
+    saved = {"path": f"{key}/step-{step:09d}-1-0123456789ab", "digest": "0" * 64, "bytes": 1000}
+    checkpoint = {**place, **saved, "metrics": row["metrics"], "row_digest": row["row_digest"]}
+    event = {"seq": step, "kind": "metrics", "run": key, "payload": row["metrics"], "at_ms": step}
+    return [
+        ("report", {"trial_key": key, "step": step}, row),
+        ("trial", {"key": key}, {"step": step, "row_digest": row["row_digest"]}),
+        ("outbox", {"seq": step}, event),
+        ("checkpoint", place, checkpoint),
+        ("checkpoint", {**place, "kind": "best"}, {**checkpoint, "kind": "best"}),
+        ("checkpoint", {**place, "step": step - 10}, None),
+    ]
 
 
 def main() -> None:
@@ -169,14 +255,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--running", type=int, default=1800, help="number of running attempts")
-    parser.add_argument("--reports", type=int, default=20_000, help="number of reports of the resumed sweep")
+    parser.add_argument("--resume", type=int, metavar="REPORTS", help="resume a sweep with so many reports")
+    parser.add_argument("--scheduler", default="asha", help="of the resumed sweep")
     parser.add_argument("--ledger", help="address of an empty PostgreSQL database")
     options = parser.parse_args()
     print("| what | ms | statements |\n|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for what, milliseconds, count in measure(
-            Path(folder), options.ledger, options.running, options.reports
-        ):
+    with tempfile.TemporaryDirectory() as name:
+        folder, url, running = Path(name), options.ledger, options.running
+        table = (
+            resumes(folder, url, running, options.resume, options.scheduler)
+            if options.resume
+            else measure(folder, url, running)
+        )
+        for what, milliseconds, count in table:
             print(f"| {what} | {milliseconds:.2f} | {count:.0f} |", flush=True)
 
 

@@ -5,14 +5,15 @@ Code that takes a `System` can run in a simulation, which passes its own.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,21 @@ _ENDED = frozenset("ZXx")
 """States of a process that has ended and whose parent has not noticed yet."""
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Suspend the search for unreachable cycles, which the creation of many objects starts again and again.
+
+    It takes a third of the time in which a million reports are read.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

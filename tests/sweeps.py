@@ -249,8 +249,7 @@ def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
     attempt = writer.start_attempt(waiting.key)
     for row in reports(done):
         saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
-        point = events.metrics(done.key, row.step, row.metrics, events.milliseconds(row.at))
-        writer.record_report(attempt.id, row.step, row.metrics, saved, events=[point])
+        writer.record_report(attempt.id, row.step, row.metrics, saved, events=[events.points(row)], at=row.at)
     at = events.milliseconds(done.finished_at or 0.0)
     ended = events.trial_ended(done.key, done.state, done.cause, done.step, done.value, at)
     writer.end_attempt(

@@ -161,6 +161,12 @@ class SweepConfig:
         """Return which way of the metric is better."""
         return self.objective.direction
 
+    @property
+    def observed_metrics(self) -> tuple[str, ...]:
+        """Return the metrics that decide about trials: the objectives, then the constrained ones."""
+        names = [objective.metric for objective in self.objectives]
+        return tuple(dict.fromkeys([*names, *(constraint.metric for constraint in self.constraints)]))
+
     @cached_property
     def digest(self) -> str:
         """Return the identity of the document."""

@@ -17,8 +17,8 @@ from orchestrator.errors import DamagedCheckpoint, Exit
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     CheckpointRecord,
+    CurvePoint,
     EvaluationRecord,
-    ReportRecord,
     SweepState,
     TrialRecord,
 )
@@ -30,6 +30,7 @@ from orchestrator.session.limits import Stop
 from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
+from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
 
@@ -61,21 +62,23 @@ def with_slots(claim: Claim) -> SweepConfig:
     return slotted
 
 
-def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -> Stop | None:
+def run_session(
+    claim: Claim, slotted: SweepConfig, curves: Sequence[CurvePoint], nudge: Callable[[], None]
+) -> Stop | None:
     """Run trials until none is left or the sweep stops; return why it stopped, or None.
 
     Args:
         claim: of the sweep.
         slotted: the sweep with its number of slots fixed.
+        curves: the objectives and constrained metrics in the reports of earlier runs.
         nudge: called twice a second, when there may be news in the ledger's outbox.
     """
-    run, ledger, observer = claim.run, claim.ledger, claim.observer
+    run, observer = claim.run, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
-    reports = ledger.reports(slotted.id)
     session = Session(
         slotted,
         claim.writer,
-        _study(claim, reports),
+        _study(claim, curves),
         run.paths,
         run.data.absolute(),
         resources=resources,
@@ -94,18 +97,19 @@ def run_session(claim: Claim, slotted: SweepConfig, nudge: Callable[[], None]) -
 
     observer.show(session.progress())
     with deleting(claim.lease) as delete:
-        tuner.run(session, resources, reports, deadline=run.deadline, tick=tick)
+        tuner.run(session, resources, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
     observer.show(session.progress())
     return session.stopped
 
 
-def _study(claim: Claim, reports: Sequence[ReportRecord]) -> Study:
+@without_garbage_collection()
+def _study(claim: Claim, curves: Sequence[CurvePoint]) -> Study:
     """Rebuild the study from the search's trials of the sweep and of those that it learns from."""
     sweep, ledger = claim.sweep, claim.ledger
     earlier = [trial for name in sweep.warm_start for trial in ledger.trials(name, role="search")]
-    others = [report for name in sweep.warm_start for report in ledger.reports(name)]
-    return Study(sweep, ledger.trials(sweep.id, role="search"), [*reports, *others], earlier)
+    others = [point for name in sweep.warm_start for point in ledger.curves(name, sweep.observed_metrics)]
+    return Study(sweep, ledger.trials(sweep.id, role="search"), [*curves, *others], earlier)
 
 
 def evaluate_test(claim: Claim) -> None:
@@ -140,11 +144,8 @@ def _evaluate(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> None:
         # The report and the registered model read it on this machine.
         store.fetch(folder, url, row.digest)
     metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-    now = claim.ledger.now()
-    claim.writer.add_evaluation(
-        EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
-        events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
-    )
+    evaluation = EvaluationRecord(trial.key, answer["step"], "test", metrics, at=claim.ledger.now())
+    claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
 
 
 def _heed_stop_request(claim: Claim) -> None:

@@ -58,7 +58,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE
-        sweep_rows.check_integrity(claim)
+        curves = sweep_rows.check_integrity(claim)
         sweep_rows.enter(claim, _load_data(claim))
         departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
@@ -73,7 +73,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
 
             with execution.connected(claim):
                 slotted = execution.with_slots(claim)
-                stopped = execution.run_session(claim, slotted, shipper.nudge)
+                stopped = execution.run_session(claim, slotted, curves, shipper.nudge)
                 if stopped is None or stopped.state == "COMPLETE":
                     execution.evaluate_test(claim)
             return claim.sweep.id, execution.conclude(claim, stopped)

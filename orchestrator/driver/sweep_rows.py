@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.admission import Claim, differences
 from orchestrator.errors import Exit
-from orchestrator.ledger.integrity import verify
+from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
     CheckpointRecord,
+    CurvePoint,
     SweepRecord,
     TrialRecord,
     by_trial,
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.orphans import clear
 from trainables.data.task import TaskData
 
 
-def check_integrity(claim: Claim) -> None:
+@without_garbage_collection()
+def check_integrity(claim: Claim) -> Sequence[CurvePoint]:
     """Verify the ledger's rows of a sweep, and delete the checkpoints to which none of them refers.
+
+    Returns:
+        What the study and the scheduler need of the reports of earlier runs, which are read only once.
 
     Raises:
         Damaged: if a row is not what was written.
     """
     sweep_id, ledger, say = claim.sweep.id, claim.ledger, claim.observer.say
-    for note in verify(ledger, sweep_id):
-        say(note)
+    examined = examine(ledger, sweep_id, claim.sweep.observed_metrics)
+    for fault in examined.faults:
+        say(fault)
     for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
         say(f"Deleted orphaned checkpoint {path}.")
+    return examined.curves
 
 
 def is_stopped(claim: Claim) -> bool:

@@ -6,6 +6,9 @@ commit. Each commit is therefore also appended to a log, as one line with its ow
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
     <sweeps>.backup/ledger.id           the id of the ledger
 
+A log that has been rewritten starts with the whole state of the sweep instead, in one or more lines with the
+number of its last commit: `[number, [...], lines of the state that follow]`.
+
 A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
 has lost commits. Lines are not flushed to disk one by one, because the database is: after a power failure the
 log may be behind, and is then rewritten.
@@ -17,12 +20,13 @@ import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import URL
 
@@ -39,10 +43,24 @@ Change = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 
 @dataclass(frozen=True)
 class Entry:
-    """One commit of a sweep; `number` counts from 1. An entry with the whole state has its last commit's."""
+    """One commit of a sweep, or a part of its whole state.
+
+    Attributes:
+        number: of the commit, counted from 1; of a state, that of its last commit.
+        changes: the rows that were written.
+        following: number of entries with further parts of the same state.
+    """
 
     number: int
     changes: Sequence[Change]
+    following: int = 0
+
+
+class Place(NamedTuple):
+    """The place of a line in a log: number and number of following parts of its entry."""
+
+    number: int
+    following: int
 
 
 def backup_folder(address: URL) -> Path:
@@ -108,13 +126,13 @@ def append(file: FileIO, entry: Entry) -> None:
 
 def entries(path: Path) -> Iterator[Entry]:
     """Yield the entries from the start, up to the first line that is damaged, torn or out of sequence."""
-    last: int | None = None
+    last: Place | None = None
     for line in _lines(path):
-        entry = _entry(line)
-        if entry is None or (last is not None and entry.number != last + 1):
+        place = _place(line)
+        if place is None or not _follows(place, last):
             return
-        last = entry.number
-        yield entry
+        last = place
+        yield _entry(line)
 
 
 def newest(path: Path) -> int:
@@ -130,8 +148,8 @@ def newest(path: Path) -> int:
             file.seek(size - window)
             lines = file.read().splitlines(keepends=True)
         for line in reversed(lines if window == size else lines[1:]):
-            if (number := _number(line)) is not None:
-                return number
+            if (place := _place(line)) is not None:
+                return place.number
         window = min(4 * window, size) if window < size else 0
     return 0
 
@@ -141,13 +159,13 @@ def complete_until(path: Path) -> int:
 
     The changes of the lines are not parsed: their digests say that they are as they were written.
     """
-    last: int | None = None
+    last: Place | None = None
     for line in _lines(path):
-        number = _number(line)
-        if number is None or (last is not None and number != last + 1):
+        place = _place(line)
+        if place is None or not _follows(place, last):
             return 0
-        last = number
-    return last or 0
+        last = place
+    return last.number if last is not None and not last.following else 0
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -158,22 +176,34 @@ def _lines(path: Path) -> Iterator[bytes]:
         return
 
 
+def _follows(place: Place, before: Place | None) -> bool:
+    """Return True if a line is the next commit, or the next part of a state."""
+    if before is None:
+        return True
+    if before.following:
+        return place == Place(before.number, before.following - 1)
+    return place == Place(before.number + 1, 0)
+
+
 def _line(entry: Entry) -> bytes:
-    text = json.dumps([entry.number, entry.changes], separators=(",", ":")).encode()
+    following = [entry.following] if entry.following else []
+    text = json.dumps([entry.number, entry.changes, *following], separators=(",", ":")).encode()
     return hashlib.blake2b(text, digest_size=8).hexdigest().encode() + b" " + text + b"\n"
 
 
-def _entry(line: bytes) -> Entry | None:
+def _entry(line: bytes) -> Entry:
+    """Return the entry of an intact line."""
+    number, changes, *following = json.loads(line.partition(b" ")[2])
+    return Entry(number, [tuple(change) for change in changes], *following)
+
+
+def _place(line: bytes) -> Place | None:
+    """Return the place of a line without parsing its changes, or None if it is damaged or torn."""
     text = _text(line)
     if text is None:
         return None
-    number, changes = json.loads(text)
-    return Entry(number, [tuple(change) for change in changes])
-
-
-def _number(line: bytes) -> int | None:
-    text = _text(line)
-    return None if text is None else int(text[1 : text.index(b",")])
+    following = 0 if text.endswith(b"]]") else int(text[text.rindex(b",") + 1 : -1])
+    return Place(int(text[1 : text.index(b",")]), following)
 
 
 def _text(line: bytes) -> bytes | None:
@@ -183,13 +213,25 @@ def _text(line: bytes) -> bytes | None:
     return text if whole else None
 
 
-def replace(path: Path, entry: Entry) -> None:
-    """Rewrite the log as one entry with the whole state. Call it while holding the database's write lock.
+def write(path: Path, entries: Iterable[Entry]) -> Path:
+    """Write a log under another name beside its place at `path`; return the file, flushed to disk.
 
     Raises:
-        OSError: the disk is full; the old log remains.
+        OSError: the disk is full.
+    """
+    fresh = path.with_suffix(".new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with fresh.open("wb") as file:
+        file.writelines(map(_line, entries))
+        file.flush()
+        os.fsync(file.fileno())
+    return fresh
+
+
+def replace(path: Path, fresh: Path) -> None:
+    """Put a log that `write` has written in the place of another one.
+
+    Call it while holding the database's write lock, with no commit since that of the log.
     """
     with appending(path):
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(_line(entry))
         fresh.replace(path)

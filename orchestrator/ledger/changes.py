@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from orchestrator.ledger.keys import attempt_id
+from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
+    POINTS,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
@@ -197,26 +200,28 @@ def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRe
         return ()
     before = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
     after = before | {(row.kind, row.step): row for row in new}
-    superseded = _superseded(after.values())
-    kept = [row for row in after.values() if row not in superseded]
-    for row in before.values():
-        if row not in kept:
+    kept = {place: after[place] for place in after.keys() - _superseded(after)}
+    for place, row in before.items():
+        if kept.get(place) != row:
             tx.delete(CHECKPOINTS, row)
-    tx.insert(CHECKPOINTS, *(row for row in kept if row not in before.values()))
-    paths = {row.path for row in (*before.values(), *new)} - {row.path for row in kept}
+    tx.insert(
+        CHECKPOINTS, *(row for place, row in after.items() if place in kept and row != before.get(place))
+    )
+    paths = {row.path for row in (*before.values(), *new)} - {row.path for row in kept.values()}
     return tuple(Path(path) for path in sorted(paths))
 
 
 def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
     """Return the checkpoints of a trial, the newest first."""
-    rows = tx.connection.execute(_CHECKPOINTS, {"trial_key": trial_key})
+    rows = execute(tx.connection, _CHECKPOINTS, {"trial_key": trial_key})
     return [tx.read(CHECKPOINTS, row) for row in rows]
 
 
-def _superseded(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
-    newest_first = sorted(records, key=lambda record: -record.step)
-    of_kind = {kind: [r for r in newest_first if r.kind == kind] for kind in ("best", "last")}
-    return [record for kept in of_kind.values() for record in kept[GENERATIONS:]]
+def _superseded(places: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Return all but the newest generations of each kind, by kind and step."""
+    newest_first = sorted(places, key=itemgetter(1), reverse=True)
+    of_kind = [[place for place in newest_first if place[0] == kind] for kind in ("best", "last")]
+    return {place for generations in of_kind for place in generations[GENERATIONS:]}
 
 
 def forget_checkpoint(tx: Transaction, trial_key: str, path: str) -> None:
@@ -298,15 +303,22 @@ def record_mlflow_runs(tx: Transaction, sweep_id: str, runs: Mapping[str, str], 
 
 
 def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
-    """Mark events of one sweep as delivered."""
+    """Mark events of one sweep as delivered, and remove the points among them."""
     rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
     if rows:
         tx.sweep_id = rows[0].sweep_id
-        tx.mark(rows, delivered=True)
+        tx.forget([row for row in rows if row.kind == POINTS])
+        tx.mark([row for row in rows if row.kind != POINTS], delivered=True)
+
+
+def add_events(tx: Transaction, sweep_id: str, events: Sequence[Event]) -> None:
+    """Put events in the outbox of a sweep that belong to no other change."""
+    tx.sweep_id = sweep_id
+    tx.emit(events)
 
 
 def redeliver(tx: Transaction, sweep_id: str) -> int:
-    """Mark every event of a sweep as not delivered; return how many there are."""
+    """Mark every delivered event that is kept as not delivered; return how many there are."""
     tx.sweep_id = sweep_id
     rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.sweep_id == sweep_id, OUTBOX.c.delivered)).all()
     tx.mark(rows, delivered=False)

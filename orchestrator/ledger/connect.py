@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoSpace
+from orchestrator.ledger.prepared import command
 from orchestrator.system import System
 from trainables.errors import Refusal
 
@@ -189,7 +190,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for a lock; IMMEDIATE takes it at once.
     writing = connection.get_execution_options().get(WRITING, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    command(connection, "BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
 def with_retries(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, cast
 
 from sqlalchemy import Connection, Select, Table, select, text
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
-from orchestrator.ledger.backup import Entry
+from orchestrator.ledger.backup import Change, Entry
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.rows import DIGEST_MODULUS, later_columns, verified
+from orchestrator.ledger.records import CurvePoint
+from orchestrator.ledger.rows import DIGEST_MODULUS, checked, curve_points, later_columns
 from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
@@ -28,6 +33,19 @@ from orchestrator.ledger.tables import (
     TALLY,
     TRIAL,
 )
+
+ROWS_A_PART = 1000
+"""Rows in a line of a backup that has been rewritten: a million reports would fill the memory."""
+
+
+SHORT_LOG = 1 << 20
+"""Bytes up to which a backup is never rewritten for its length."""
+
+LONG_LOG = 4.0
+"""A longer backup than this, as a multiple of the rows that it leads to, is rewritten."""
+
+SAMPLED = 64
+"""The length of one row in this many is measured."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +63,21 @@ class Tally:
     total: int
 
 
+@dataclass(frozen=True)
+class Examination:
+    """What a comparison of a sweep has found.
+
+    Attributes:
+        faults: one sentence for each fault of the backup.
+        curves: the chosen metrics of every report, by trial and step.
+    """
+
+    faults: list[str]
+    curves: list[CurvePoint]
+
+
 def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list[str]:
     """Compare everything that the ledger holds of a sweep with its digests, tally and backup.
-
-    The driver calls this under its lease, before it resumes a sweep.
 
     Args:
         ledger: holds the sweep. In PostgreSQL, which has checksums and backups of its own, nothing is
@@ -62,37 +91,69 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
     """
+    return examine(ledger, sweep_id, (), repair_backup=repair_backup).faults if ledger.is_file else []
+
+
+def examine(
+    ledger: Ledger, sweep_id: str, metrics: Sequence[str], *, repair_backup: bool = True
+) -> Examination:
+    """Verify a sweep, and return the named metrics of its reports, which are read only once.
+
+    The driver calls this under its lease, before it resumes a sweep. PostgreSQL compares nothing.
+
+    Raises:
+        Damaged: a row, a page or the tail of the write-ahead log is not what was written.
+    """
     if not ledger.is_file:
-        return []
+        return Examination([], ledger.curves(sweep_id, metrics))
     if repair_backup:
         backup.keep_id(ledger.address, ledger.id)
-    return ledger.retried(lambda: _verify(ledger, sweep_id, repair_backup))
+    return ledger.retried(lambda: _examine(ledger, sweep_id, metrics, repair_backup))
 
 
-def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
+def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backup: bool) -> Examination:
     file, log = database_file(ledger.address), backup.backup_file(ledger.address, sweep_id)
     # A line of the backup is written after its commit, so read first it is not ahead of an intact database.
     newest = backup.newest(log)
     # A snapshot delays no writer. Under the lease of the sweep its rows do not change meanwhile.
     with ledger.reader() as connection:
         _check_pages(connection, file)
-        stored = _checked(connection, sweep_id, file)
-        if newest > stored.commits:
-            must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
+        stored = _checked(connection, sweep_id, file, metrics)
+        commits = stored.tally.commits
+        if newest > commits:
+            must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
-        if stored.commits == 0 or _is_complete(log, stored.commits):
-            return []
+        if commits == 0:
+            return Examination([], stored.curves)
+        # A log that is about to be rewritten from verified rows need not be compared with them.
+        is_long = repair_backup and newest == commits and _is_long(log, stored.bytes)
+        if not is_long and _is_complete(log, commits):
+            return Examination([], stored.curves)
     if repair_backup:
         _rewrite(ledger, sweep_id, log)
+    if is_long:
+        return Examination([], stored.curves)
     repaired = " and has been rewritten" if repair_backup else ""
-    return [f"The backup {log} was damaged or behind{repaired}."]
+    return Examination([f"The backup {log} was damaged or behind{repaired}."], stored.curves)
 
 
 def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
-    """Rewrite the backup of a sweep; the write lock keeps its lines in the order of the commits."""
-    with ledger.writer() as connection:
-        commits = connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one()
-        backup.replace(log, _whole_state(connection, sweep_id, commits))
+    """Replace the backup of a sweep by its whole state.
+
+    The state is written from a snapshot, which delays no writer. The write lock is held while the new log
+    takes the place of the old one. If the sweep has changed meanwhile, its state is written once more.
+    """
+    while True:
+        with ledger.reader() as connection:
+            commits = _commits(connection, sweep_id)
+            fresh = backup.write(log, _whole_state(connection, sweep_id, commits))
+        with ledger.writer() as connection:
+            if _commits(connection, sweep_id) == commits:
+                return backup.replace(log, fresh)
+
+
+def _commits(connection: Connection, sweep_id: str) -> int:
+    return int(connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one())
 
 
 def _check_pages(connection: Connection, file: Path) -> None:
@@ -102,29 +163,61 @@ def _check_pages(connection: Connection, file: Path) -> None:
         raise Damaged(f"ledger {file}", "must be an intact SQLite database", got, RECOVER)
 
 
-def _checked(connection: Connection, sweep_id: str, file: Path) -> Tally:
-    """Verify every row of a sweep, and return their tally, which must equal the stored one."""
+@dataclass(frozen=True)
+class _Stored:
+    """The verified rows of a sweep.
+
+    Attributes:
+        bytes: about as many as the rows take in a backup.
+    """
+
+    tally: Tally
+    curves: list[CurvePoint]
+    bytes: float
+
+
+def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequence[str]) -> _Stored:
+    """Verify every row of a sweep, and their tally, which must equal the stored one."""
     kept = connection.execute(select(TALLY).where(TALLY.c.sweep_id == sweep_id)).one_or_none()
-    actual = tally(0 if kept is None else kept.commits, (row for _, row in _rows(connection, sweep_id)))
+    digests: list[int] = []
+    lengths: list[int] = []
+    curves: list[CurvePoint] = []
+    for table, rows in _rows(connection, sweep_id):
+        counted = _counted(rows, digests, lengths)
+        if table is REPORT and metrics:
+            curves.extend(curve_points(counted, metrics))
+        else:
+            deque(counted, maxlen=0)
+    actual = tally(0 if kept is None else kept.commits, digests)
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
         must = "must hold as many rows as were written, each as it was last written"
         raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older ones", RECOVER)
-    return actual
+    return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 
 
-def tally(commits: int, rows: Iterable[Mapping[str, Any]]) -> Tally:
-    """Return the tally of rows."""
-    count = total = 0
+def _counted(
+    rows: Iterable[Sequence[Any]], digests: list[int], lengths: list[int]
+) -> Iterator[Sequence[Any]]:
+    """Yield rows; append the digest of each, and the length of one in `SAMPLED` of them."""
     for row in rows:
-        count, total = count + 1, (total + row["row_digest"]) % DIGEST_MODULUS
-    return Tally(commits, count, total)
+        if not len(digests) % SAMPLED:
+            lengths.append(len(repr(row)))
+        digests.append(row[-1])
+        yield row
 
 
-def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, dict[str, Any]]]:
-    """Yield every row of a sweep, verified; a row comes after the rows that it refers to."""
+def tally(commits: int, digests: Collection[int]) -> Tally:
+    """Return the tally of rows with these digests."""
+    return Tally(commits, len(digests), sum(digests) % DIGEST_MODULUS)
+
+
+def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, Iterator[Sequence[Any]]]]:
+    """Yield every table with its rows of a sweep, verified; a row comes after the rows that it refers to."""
     for table, query in _queries(sweep_id):
-        for row in connection.execute(query):
-            yield table, verified(table, row)
+        result = connection.execute(query)
+        # The cursor of SQLite yields plain tuples, which cost less than rows.
+        yield table, checked(table, cast(Iterable[Sequence[Any]], result.cursor))
+        result.close()
 
 
 def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
@@ -137,14 +230,27 @@ def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
     yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
 
 
-def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Entry:
-    return Entry(
-        commits,
-        [
-            (table.name, {column.name: row[column.name] for column in table.primary_key}, row)
-            for table, row in _rows(connection, sweep_id)
-        ],
-    )
+def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Iterator[Entry]:
+    """Yield the rows of a sweep, with its own row first, in parts that fit in memory."""
+    of_sweep = select(TALLY.c.rows).where(TALLY.c.sweep_id == sweep_id)
+    parts = math.ceil(connection.execute(of_sweep).scalar_one() / ROWS_A_PART)
+    changes = _changes(connection, sweep_id)
+    for following in reversed(range(parts)):
+        yield Entry(commits, list(islice(changes, ROWS_A_PART)), following)
+
+
+def _changes(connection: Connection, sweep_id: str) -> Iterator[Change]:
+    for table, rows in _rows(connection, sweep_id):
+        names, key = table.columns.keys(), table.primary_key.columns.keys()
+        for row in rows:
+            columns = dict(zip(names, row, strict=True))
+            yield table.name, {name: columns[name] for name in key}, columns
+
+
+def _is_long(log: Path, state: float) -> bool:
+    """Return True if a log is worth rewriting, given the bytes of the state that it leads to."""
+    size = log.stat().st_size if log.exists() else 0
+    return size > SHORT_LOG and size > LONG_LOG * state
 
 
 def _is_complete(log: Path, commits: int) -> bool:

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Float, Row, bindparam, func, insert, select, 
 from sqlalchemy.dialects import postgresql
 
 from orchestrator.ledger.holder import Holder, Token, busy
+from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.schema import RECOVERY_LOCK
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
@@ -245,8 +246,8 @@ def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Ho
 
 def holds(connection: Connection, token: Token) -> bool:
     """Return True if a token is the newest of its sweep, and keep it so until the transaction ends."""
-    newest = connection.execute(_NEWEST, {"sweep_id": token.sweep_id}).scalar_one_or_none()
-    return bool(newest == token.number)
+    newest = execute(connection, _NEWEST, {"sweep_id": token.sweep_id})
+    return [number for (number,) in newest] == [token.number]
 
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:

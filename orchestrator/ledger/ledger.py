@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, Select, func, or_, select
+from sqlalchemy import URL, Connection, Engine, Select
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import changes
+from orchestrator.ledger import changes, queries
 from orchestrator.ledger.backup import Entry, append, appending, backup_file
 from orchestrator.ledger.connect import (
     RECONNECT_SECONDS,
@@ -23,9 +23,11 @@ from orchestrator.ledger.connect import (
 )
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import holds
+from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
+    CurvePoint,
     EvaluationRecord,
     Event,
     OutboxRow,
@@ -44,19 +46,14 @@ from orchestrator.ledger.rows import (
     TRIALS,
     Codec,
     Record,
+    checked,
+    curve_points,
     opened,
 )
 from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.tables import (
-    ATTEMPT,
-    CHECKPOINT,
-    DELETION,
-    EVALUATION,
-    MLFLOW_RUN,
     OUTBOX,
     REPORT,
-    SWEEP,
-    TRIAL,
 )
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
@@ -156,11 +153,11 @@ class Ledger:
 
     def sweep(self, sweep_id: str) -> SweepRecord | None:
         """Return a sweep, or None."""
-        return self._one(SWEEPS, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id))
+        return self._one(SWEEPS, queries.ONE_SWEEP, id=sweep_id)
 
     def sweeps(self) -> list[SweepRecord]:
         """Return every sweep, the oldest first."""
-        return self._all(SWEEPS, select(*SWEEP.columns).order_by(SWEEP.c.created_at, SWEEP.c.id))
+        return self._all(SWEEPS, queries.SWEEPS)
 
     def trial(self, key: str) -> TrialRecord:
         """Return a trial.
@@ -168,79 +165,67 @@ class Ledger:
         Raises:
             KeyError: the ledger has no trial of that key.
         """
-        trial = self._one(TRIALS, select(*TRIAL.columns).where(TRIAL.c.key == key))
+        trial = self._one(TRIALS, queries.ONE_TRIAL, key=key)
         if trial is None:
             raise KeyError(f"no trial {key!r} in the ledger")
         return trial
 
     def trials(self, sweep_id: str, role: Role | None = None) -> list[TrialRecord]:
         """Return the trials of a sweep in one role, or in all, by number; the search comes first."""
-        query = select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id)
-        query = query.where(TRIAL.c.role == role) if role else query
-        return self._all(TRIALS, query.order_by(TRIAL.c.role.desc(), TRIAL.c.number))
+        if role is None:
+            return self._all(TRIALS, queries.TRIALS, sweep_id=sweep_id)
+        return self._all(TRIALS, queries.TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
-        query = (
-            select(TRIAL.c.state, func.count().label("trials"))
-            .where(TRIAL.c.sweep_id == sweep_id, TRIAL.c.role == "search")
-            .group_by(TRIAL.c.state)
-        )
-        return {row.state: row.trials for row in self._read(query)}
+        return dict(cast(list[tuple[str, int]], self._read(queries.STATES, sweep_id=sweep_id)))
 
     def attempts(self, owner: str) -> list[AttemptRecord]:
         """Return the attempts of a sweep, or of one trial, by trial and number."""
-        query = select(*ATTEMPT.columns).where(_owned_by(owner, ATTEMPT.c.trial_key))
-        return self._all(ATTEMPTS, query.order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number))
+        return self._all(ATTEMPTS, queries.ATTEMPTS, owner=owner)
 
     def reports(self, owner: str) -> list[ReportRecord]:
         """Return the reports of a sweep, or of one trial, by trial and step."""
-        query = select(*REPORT.columns).where(_owned_by(owner, REPORT.c.trial_key))
-        return self._all(REPORTS, query.order_by(REPORT.c.trial_key, REPORT.c.step))
+        return self._all(REPORTS, queries.REPORTS, owner=owner)
+
+    def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
+        """Return the named metrics of all reports of a sweep, by trial and step."""
+        return list(curve_points(checked(REPORT, self._read(queries.REPORTS, owner=sweep_id)), metrics))
 
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
         """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
-        query = select(DELETION.c.target).where(DELETION.c.sweep_id == sweep_id)
-        order = (DELETION.c.tries, DELETION.c.since)
-        return [row.target for row in self._read(query.order_by(*order).limit(limit))]
+        return [target for (target,) in self._read(queries.DELETIONS, sweep_id=sweep_id, limit=limit)]
 
     def reporters(self, trial_key: str) -> frozenset[str]:
         """Return the ids of the attempts of a trial that were the first to report some step."""
-        query = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == trial_key).distinct()
-        return frozenset(row.attempt_id for row in self._read(query))
+        return frozenset(attempt_id for (attempt_id,) in self._read(queries.REPORTERS, trial_key=trial_key))
 
     def last_report_at(self, sweep_id: str) -> float:
         """Return the time of the latest report of a sweep; 0 without reports."""
-        of_sweep = REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id))
-        latest = self._read(select(func.max(REPORT.c.at)).where(of_sweep))[0][0]
+        [(latest,)] = self._read(queries.LAST_REPORT_AT, sweep_id=sweep_id)
         return float(latest or 0.0)
 
     def best_metrics(self, sweep_id: str) -> dict[str, Mapping[str, float]]:
         """Return the metrics that each trial of a sweep reported at its best step, by trial key."""
-        at_best = (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step)
-        query = select(*REPORT.columns).join(TRIAL, at_best).where(TRIAL.c.sweep_id == sweep_id)
-        return {row.trial_key: row.metrics for row in self._all(REPORTS, query)}
+        return {
+            row.trial_key: row.metrics for row in self._all(REPORTS, queries.BEST_REPORTS, sweep_id=sweep_id)
+        }
 
     def checkpoints(self, owner: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, or of a sweep, the newest of a trial first."""
-        query = select(*CHECKPOINT.columns).where(_owned_by(owner, CHECKPOINT.c.trial_key))
-        order = (CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
-        return self._all(CHECKPOINTS, query.order_by(*order))
+        return self._all(CHECKPOINTS, queries.CHECKPOINTS, owner=owner)
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
-        query = select(*EVALUATION.columns).where(_owned_by(sweep_id, EVALUATION.c.trial_key))
-        return self._all(EVALUATIONS, query.order_by(EVALUATION.c.at))
+        return self._all(EVALUATIONS, queries.EVALUATIONS, owner=sweep_id)
 
     def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
         """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
-        rows = self._all(MLFLOW_RUNS, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id))
-        return {row.run: row.run_id for row in rows}
+        return {row.run: row.run_id for row in self._all(MLFLOW_RUNS, queries.MLFLOW_RUNS, sweep_id=sweep_id)}
 
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
         """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
-        query = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
-        rows = [opened(OUTBOX, row) for row in self._read(query.order_by(OUTBOX.c.seq).limit(limit))]
+        rows = [opened(OUTBOX, row) for row in self._read(queries.PENDING, sweep_id=sweep_id, limit=limit)]
         if rows:
             self.flush()
         return [
@@ -248,21 +233,26 @@ class Ledger:
             for row in rows
         ]
 
+    def kept_points(self, sweep_id: str) -> list[Event]:
+        """Return the points in the outbox; those that an earlier version has delivered are among them."""
+        rows = [opened(OUTBOX, row) for row in self._read(queries.KEPT_POINTS, sweep_id=sweep_id)]
+        return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
+
     def backlog(self, sweep_id: str) -> int:
         """Return the number of events that are not delivered yet."""
-        query = select(func.count()).where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
-        return int(self._read(query)[0][0])
+        [(count,)] = self._read(queries.BACKLOG, sweep_id=sweep_id)
+        return int(count)
 
-    def _one(self, codec: Codec[Record], query: Select[Any]) -> Record | None:
-        return next(iter(self._all(codec, query)), None)
+    def _one(self, codec: Codec[Record], query: Select[Any], **values: Any) -> Record | None:
+        return next(iter(self._all(codec, query, **values)), None)
 
-    def _all(self, codec: Codec[Record], query: Select[Any]) -> list[Record]:
-        return [codec.decode(row) for row in self._read(query)]
+    def _all(self, codec: Codec[Record], query: Select[Any], **values: Any) -> list[Record]:
+        return list(codec.decoded(self._read(query, **values)))
 
-    def _read(self, query: Select[Any]) -> Sequence[Any]:
-        def attempt() -> Sequence[Any]:
+    def _read(self, query: Select[Any], **values: Any) -> list[Sequence[Any]]:
+        def attempt() -> list[Sequence[Any]]:
             with self.reader() as connection:
-                return connection.execute(query).all()
+                return execute(connection, query, values)
 
         return self.retried(attempt)
 
@@ -343,8 +333,3 @@ def _prepare_folder(file: Path, create: bool) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     elif not file.exists():
         raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")
-
-
-def _owned_by(owner: str, column: Any) -> Any:
-    # A trial's key is its sweep's id with a suffix, so no trial's key equals a sweep's id.
-    return or_(column == owner, column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == owner)))

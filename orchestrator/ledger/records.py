@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 SweepState = Literal["RUNNING", "WAITING", "PAUSED", "INTERRUPTED", "COMPLETE", "FAILED"]
 TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED"]
@@ -128,6 +128,20 @@ class ReportRecord:
     at: float
 
 
+class CurvePoint(NamedTuple):
+    """Some of the metrics of a trial at a step. It costs less than a `ReportRecord`: a sweep has many.
+
+    Attributes:
+        metrics: the chosen ones that the report has.
+        at: time of the report.
+    """
+
+    trial_key: str
+    step: int
+    metrics: Mapping[str, float]
+    at: float
+
+
 @dataclass(frozen=True)
 class CheckpointRecord:
     """A verified checkpoint folder on disk; one of kind `pinned` is never superseded."""
@@ -183,6 +197,10 @@ class MlflowRunRecord:
     number: int
 
 
+POINTS = "metrics"
+"""The kind of an event that repeats the metrics of a report or an evaluation, and can be made from it."""
+
+
 @dataclass(frozen=True)
 class Event:
     """A message for the tracker, to be applied exactly once; `run` is a sweep id or a trial key."""
@@ -201,7 +219,12 @@ class OutboxRow:
     event: Event
 
 
-OfTrial = TypeVar("OfTrial", AttemptRecord, ReportRecord, CheckpointRecord, EvaluationRecord)
+class _OfTrial(Protocol):
+    @property
+    def trial_key(self) -> str: ...
+
+
+OfTrial = TypeVar("OfTrial", bound=_OfTrial)
 
 
 def by_trial(records: Iterable[OfTrial]) -> dict[str, list[OfTrial]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Float, Table
+from sqlalchemy import Boolean, Float, Table
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.connect import RECOVER
@@ -22,6 +22,7 @@ from orchestrator.ledger.records import (
     STATES,
     AttemptRecord,
     CheckpointRecord,
+    CurvePoint,
     EvaluationRecord,
     MlflowRunRecord,
     ReportRecord,
@@ -73,13 +74,48 @@ class Codec(Generic[Record]):
         Raises:
             Damaged: the row does not match its digest.
         """
-        values = opened(self.table, row)
-        return self.record(**values)
+        (record,) = self.decoded([row])
+        return record
+
+    def decoded(self, rows: Iterable[Sequence[Any]]) -> Iterator[Record]:
+        """Yield the records of rows, each of which must hold all columns of the table in order.
+
+        Raises:
+            Damaged: a row does not match its digest.
+        """
+        build, (fields_at, json_at) = self.record, self._fields_at
+        for row in checked(self.table, rows):
+            values = list(fields_at(row))
+            for index in json_at:
+                values[index] = json.loads(values[index])
+            yield build(*values)
+
+    @cached_property
+    def _fields_at(self) -> tuple[Callable[[Sequence[Any]], tuple[Any, ...]], list[int]]:
+        """What picks the fields of a record, in order, from a row; and which of the fields are JSON."""
+        names = [field.name for field in fields(self.record)]  # type: ignore[arg-type]
+        json_at = [index for index, name in enumerate(names) if name in JSON_COLUMNS]
+        return itemgetter(*(self.columns.index(name) for name in names)), json_at
 
     def _check_state(self, record: Record) -> None:
         legal = STATES.get(self.record.__name__)
         if legal is not None and record.state not in legal:  # type: ignore[attr-defined]
             raise ValueError(f"{record} must have one of the states {sorted(legal)}")
+
+
+def curve_points(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[CurvePoint]:
+    """Yield the named metrics of rows of reports that were compared with their digests."""
+    keys = [(name, f"{json.dumps(name)}:") for name in names]
+    for trial_key, step, _, text, at, _ in rows:
+        numbers = {}
+        for name, key in keys:
+            before, found, after = text.partition(key)
+            # In a longer name that ends like this one, a backslash precedes the quotation mark.
+            while found and before[-1] not in "{,":
+                before, found, after = after.partition(key)
+            if found:
+                numbers[name] = float(after.partition(",")[0].rstrip("}"))
+        yield CurvePoint(trial_key, step, numbers, at)
 
 
 def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,18 +143,41 @@ def verified(table: Table, row: Sequence[Any]) -> dict[str, Any]:
     Raises:
         Damaged: the row does not match its digest.
     """
-    columns = dict(zip(_columns(table), row, strict=True))
-    if row_digest(table, columns) != columns["row_digest"]:
-        raise damaged_row(table, columns)
-    return columns
+    (same,) = checked(table, [row])
+    return dict(zip(_columns(table), same, strict=True))
+
+
+def checked(table: Table, rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield selected rows of `table`, each as it is stored, once it has been compared with its digest.
+
+    Raises:
+        Damaged: a row does not match its digest.
+    """
+    layout = _layout(table)
+    content, digested, later, booleans = layout.content, layout.at, layout.later_at, layout.booleans_at
+    for row in rows:
+        if booleans:  # which SQLite returns as 0 or 1
+            row = tuple(bool(value) if index in booleans else value for index, value in enumerate(row))
+        text = content % digested(row)
+        if later:
+            text += "".join(f", {(name, row[index])!r}" for name, index in later if row[index] is not None)
+        if _digest(text + "])") != row[-1]:
+            raise damaged_row(table, dict(zip(_columns(table), row, strict=True)))
+        yield row
 
 
 def row_digest(table: Table, row: Mapping[str, Any]) -> int:
     """Return the digest of a row's columns, below `DIGEST_MODULUS`."""
-    name, digested, later = _digest_parts(table)
-    columns = list(digested(row))
-    columns += [(column, row[column]) for column in later if row[column] is not None]
-    content = repr((name, columns)).encode("utf-8", "backslashreplace")
+    layout = _layout(table)
+    text = layout.content % layout.named(row)
+    if layout.later_at:
+        later = [(name, row[name]) for name, _ in layout.later_at if row[name] is not None]
+        text += "".join(f", {column!r}" for column in later)
+    return _digest(text + "])")
+
+
+def _digest(text: str) -> int:
+    content = text.encode("utf-8", "backslashreplace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) % DIGEST_MODULUS
 
 
@@ -140,7 +199,10 @@ def _with_digest(table: Table, row: dict[str, Any]) -> dict[str, Any]:
 
 def to_json(value: Mapping[str, Any]) -> str:
     """Return one canonical line of ASCII JSON; non-finite numbers are written as Python writes them."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 @cache
@@ -154,14 +216,39 @@ def later_columns(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns if column.info.get("later"))
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Where a row of a table has what its digest and its record consist of; the digest is the last column.
+
+    Attributes:
+        content: format of the digested text without its end: a list of all columns but later ones.
+        named: returns these columns of a row by name.
+        at: returns these columns of a row by position.
+        later_at: name and position of each column that rows of an earlier version lack.
+        booleans_at: positions of the boolean columns.
+    """
+
+    content: str
+    named: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    at: Callable[[Sequence[Any]], tuple[Any, ...]]
+    later_at: tuple[tuple[str, int], ...]
+    booleans_at: frozenset[int]
+
+
 @cache
-def _digest_parts(
-    table: Table,
-) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]], tuple[str, ...]]:
-    """Return what a row digest consists of: a name, the columns of a row, and names of later columns."""
-    later = later_columns(table)
-    names = [name for name in _columns(table) if name not in {*UNDIGESTED, *later}]
-    return table.info.get("digested_as", table.name), itemgetter(*names), later
+def _layout(table: Table) -> _Layout:
+    columns, later = _columns(table), later_columns(table)
+    assert columns[-1] == "row_digest", f"the digest is the last column of {table.name}"
+    names = [name for name in columns if name not in {*UNDIGESTED, *later}]
+    # The text is `repr((table, [column, ...]))`, for which a format with all columns is faster than a list.
+    digested_as = table.info.get("digested_as", table.name)
+    return _Layout(
+        f"({digested_as!r}, [{', '.join(['%r'] * len(names))}",
+        itemgetter(*names),
+        itemgetter(*(columns.index(name) for name in names)),
+        tuple((name, columns.index(name)) for name in later),
+        frozenset(columns.index(column.name) for column in table.columns if isinstance(column.type, Boolean)),
+    )
 
 
 @cache

@@ -6,10 +6,13 @@ starts anew obeys it.
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.tables import STOP_REQUEST
+
+_ASKER = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == bindparam("sweep_id"))
 
 
 def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
@@ -29,8 +32,7 @@ def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
 
     def look() -> str | None:
         with ledger.reader() as connection:
-            return connection.execute(
-                select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
-            ).scalar_one_or_none()
+            askers = execute(connection, _ASKER, {"sweep_id": sweep_id})
+        return str(askers[0][0]) if askers else None
 
     return ledger.retried(look)

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
+from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.records import Event
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
 from orchestrator.ledger.tables import OUTBOX, TALLY
@@ -71,11 +72,9 @@ class Transaction:
 
     def find(self, codec: Codec[Record], *key: Any) -> Record | None:
         """Return the record with this primary key, or None."""
-        names = [f"key_{column.name}" for column in codec.table.primary_key]
-        row = self.connection.execute(
-            statements(codec.table).find, dict(zip(names, key, strict=True))
-        ).one_or_none()
-        return None if row is None else self.read(codec, row)
+        values = dict(zip(_key_names(codec.table), key, strict=True))
+        rows = execute(self.connection, statements(codec.table).find, _bound(values))
+        return self.read(codec, rows[0]) if rows else None
 
     def read(self, codec: Codec[Record], row: Sequence[Any]) -> Record:
         """Return the record of a selected row; it can then be changed or deleted in this transaction."""
@@ -99,7 +98,7 @@ class Transaction:
     def delete(self, codec: Codec[Record], record: Record) -> None:
         """Remove a record that was read in this transaction."""
         row = self._known.pop(self._identity(codec.table, vars(record)))
-        self.connection.execute(statements(codec.table).delete, _bound(_key(codec.table, row)))
+        execute(self.connection, statements(codec.table).delete, _bound(_key(codec.table, row)))
         self._record(codec.table, row, None, -1, -row["row_digest"])
 
     def emit(self, events: Sequence[Event]) -> None:
@@ -120,9 +119,18 @@ class Transaction:
         ]
         if self._is_file and rows:
             # Assign the numbers here, under the write lock, so that the backup contains them.
-            last = self.connection.execute(_LAST_EVENT).scalar_one()
+            [(last,)] = execute(self.connection, _LAST_EVENT, {})
             rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
+
+    def forget(self, rows: Sequence[Row[Any]]) -> None:
+        """Remove selected rows of the outbox."""
+        olds = [verified(OUTBOX, row) for row in rows]
+        if olds:
+            of_rows = OUTBOX.c.seq.in_([old["seq"] for old in olds])
+            self.connection.execute(delete(OUTBOX).where(of_rows))
+        for old in olds:
+            self._record(OUTBOX, old, None, -1, -old["row_digest"])
 
     def mark(self, rows: Sequence[Row[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or as not delivered."""
@@ -131,7 +139,9 @@ class Transaction:
         news = [{"delivered": delivered, "row_digest": digest} for digest in digests]
         if olds:
             changed = list(zip(news, olds, strict=True))
-            self.connection.execute(_MARK, [columns | _bound(_key(OUTBOX, old)) for columns, old in changed])
+            execute(
+                self.connection, _MARK, *(columns | _bound(_key(OUTBOX, old)) for columns, old in changed)
+            )
             for columns, old in changed:
                 self._record(OUTBOX, old, columns, 0, columns["row_digest"] - old["row_digest"])
 
@@ -144,24 +154,25 @@ class Transaction:
             return None
         assert self.sweep_id is not None, "a transaction that writes must name its sweep"
         added = {"sweep_id": self.sweep_id, "rows": self._rows, "total": self._total}
-        return int(self.connection.execute(_COUNT, added).scalar_one())
+        [(number,)] = execute(self.connection, _COUNT, added)
+        return int(number)
 
     def _insert(self, table: Table, rows: list[dict[str, Any]]) -> None:
         if rows:
-            self.connection.execute(statements(table).insert, rows)
+            execute(self.connection, statements(table).insert, *rows)
         for row in rows:
             self._record(table, row, row, 1, row["row_digest"])
 
     def _update(self, table: Table, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in new.items() if value != old[name]}
         if changed:
-            self.connection.execute(statements(table).update, changed | _bound(_key(table, old)))
+            execute(self.connection, statements(table).update, changed | _bound(_key(table, old)))
             self._record(table, old, changed, 0, new["row_digest"] - old["row_digest"])
         self._known[self._identity(table, old)] = {**old, **changed}
 
     @staticmethod
     def _identity(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (table.name, *(row[column.name] for column in table.primary_key))
+        return (table.name, *(row[name] for name in _key_names(table)))
 
     def _record(
         self, table: Table, row: Mapping[str, Any], columns: Mapping[str, Any] | None, rows: int, total: int
@@ -173,7 +184,12 @@ class Transaction:
 
 
 def _key(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {column.name: row[column.name] for column in table.primary_key}
+    return {name: row[name] for name in _key_names(table)}
+
+
+@cache
+def _key_names(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.primary_key)
 
 
 def _bound(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class SweepWriter:
         events: Sequence[Event] = (),
         node: str | None = None,
         stored: Callable[[Path], str] | None = None,
+        at: float | None = None,
     ) -> tuple[Path, ...]:
         """Add the first report of a step, and any checkpoints; ignore an attempt that is not the current one.
 
@@ -116,12 +117,14 @@ class SweepWriter:
             node: name of the machine that the attempt runs on.
             stored: returns the URL of a folder in the store, or None without a store. The same commit notes
                 that the returned folders are to be deleted there.
+            at: of the report, from `next_report_at`; None for the next time.
 
         Returns:
             The checkpoint folders that no row refers to since this commit: safe to delete once the ledger has
             been flushed, not before.
         """
-        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, self._time_of_report())
+        time = self.next_report_at() if at is None else at
+        report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, time)
         return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored))
 
     def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
@@ -197,14 +200,21 @@ class SweepWriter:
         self._write(lambda tx: changes.record_mlflow_runs(tx, sweep_id, runs, number))
 
     def delivered(self, seqs: Sequence[int]) -> None:
-        """Mark events of the outbox as delivered."""
+        """Mark events of the outbox as delivered.
+
+        A delivered point is removed: a long sweep has millions, and each repeats a report or an evaluation.
+        """
         self._write(lambda tx: changes.deliver(tx, seqs))
 
+    def add_events(self, events: Sequence[Event]) -> None:
+        """Put events in the outbox again that were removed from it."""
+        self._write(lambda tx: changes.add_events(tx, self.token.sweep_id, events))
+
     def redeliver(self) -> int:
-        """Mark every delivered event of a sweep as not delivered; return how many there were."""
+        """Mark the delivered events that the outbox has kept as not delivered; return how many there were."""
         return self._write(lambda tx: changes.redeliver(tx, self.token.sweep_id))
 
-    def _time_of_report(self) -> float:
+    def next_report_at(self) -> float:
         """Return a time after every report of the sweep, even if the clock has been set back.
 
         Stopping rules see the reports of earlier drivers in the order of their times.

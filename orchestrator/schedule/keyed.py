@@ -6,15 +6,16 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.ledger.keys import is_confirmation, trial_key_of
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.ledger.records import CurvePoint, ReportRecord
 
 
 @dataclass(frozen=True)
@@ -36,26 +37,23 @@ NO_CONTROLLER: Any = _NoController()
 """Argument of a stopping rule in place of Tune's controller."""
 
 
-@dataclass(frozen=True)
-class TrialReports:
-    """Consecutive reports of one trial, from the ledger.
+class TrialReport(NamedTuple):
+    """A report of a trial, from the ledger.
 
     Attributes:
         key: of the trial.
-        results: flat results in the order of arrival, each with `step` and the objective.
+        result: flat, with `step` and the objective.
     """
 
     key: str
-    results: tuple[Mapping[str, Any], ...]
+    result: dict[str, Any]
 
 
-def histories(reports: Iterable[ReportRecord]) -> list[TrialReports]:
-    """Return the search's reports in the order of arrival, on which the decisions of a rule depend."""
-    return [
-        TrialReports(report.trial_key, ({"step": report.step, **report.metrics},))
-        for report in sorted(reports, key=lambda report: report.at)
-        if not is_confirmation(report.trial_key)
-    ]
+def histories(reports: Iterable[ReportRecord | CurvePoint]) -> Iterator[TrialReport]:
+    """Yield the search's reports in the order of arrival, on which the decisions of a rule depend."""
+    for report in sorted(reports, key=attrgetter("at")):
+        if not is_confirmation(report.trial_key):
+            yield TrialReport(report.trial_key, {"step": report.step, **report.metrics})
 
 
 class KeyedScheduler(TrialScheduler):
@@ -69,26 +67,20 @@ class KeyedScheduler(TrialScheduler):
         stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
-    def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReports] = ()) -> None:
+    def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReport] = ()) -> None:
         super().__init__()
         self._rule = rule
-        self._seen: set[str] = set()
-        self.stopped: set[str] = set()
-        for history in histories:
-            self._replay(history)
-
-    def _replay(self, history: TrialReports) -> None:
-        trial = self._keyed(history.key)
-        for result in history.results:
-            decision = self._rule.on_trial_result(NO_CONTROLLER, trial, dict(result))
-            (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(history.key)
+        self._trials: dict[str, Any] = {}
+        decisions: dict[str, str] = {}
+        for key, result in histories:
+            decisions[key] = rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result)
+        self.stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
 
     def _keyed(self, key: str) -> Any:
-        trial: Any = KeyedTrial(key)
-        if key not in self._seen:
-            self._seen.add(key)
-            self._rule.on_trial_add(NO_CONTROLLER, trial)
-        return trial
+        if key not in self._trials:
+            self._trials[key] = KeyedTrial(key)
+            self._rule.on_trial_add(NO_CONTROLLER, self._trials[key])
+        return self._trials[key]
 
     @property
     def metric(self) -> str | None:

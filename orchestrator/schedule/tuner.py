@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ray import tune
 from ray.tune import TuneError
 
-from orchestrator.ledger.records import ReportRecord
+from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
 from orchestrator.schedule.engines import Engines
@@ -22,7 +22,7 @@ from trainables.errors import Refusal
 def run(
     session: Session,
     resources: AvailableResources,
-    reports: Sequence[ReportRecord],
+    curves: Sequence[CurvePoint],
     *,
     deadline: float,
     tick: Callable[[Session], None],
@@ -33,7 +33,7 @@ def run(
     Args:
         session: decides what is launched and receives every outcome.
         resources: of the joined cluster.
-        reports: of earlier runs of this sweep.
+        curves: the first objective in the reports of earlier runs of this sweep.
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second.
         trainable: trains; benchmarks of the service pass one that trains nothing.
@@ -52,7 +52,7 @@ def run(
             ray_private.publish_stop(sweep_id)
 
     ray_private.withdraw_stop(sweep_id)
-    scheduler = schedulers.build(session.sweep, histories(reports))
+    scheduler = schedulers.build(session.sweep, histories(curves))
     session.settle_stopped(scheduler.stopped)
     try:
         with registered(session, Engines(resources.devices), tick_and_publish):

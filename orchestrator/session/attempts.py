@@ -16,6 +16,7 @@ from orchestrator.ledger.records import (
     AttemptState,
     CheckpointKind,
     CheckpointRecord,
+    ReportRecord,
     TrialRecord,
     TrialState,
 )
@@ -320,15 +321,18 @@ def _commit(
     """
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
-    now = events.milliseconds(writer.ledger.now())
+    at = writer.next_report_at()
+    # The event has the report's time, so that the same one can be made from the report.
+    points = [events.points(ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at))]
     return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.metrics(key, outcome.step, outcome.metrics, now)] if outcome.metrics else [],
+        events=points if outcome.metrics else [],
         node=outcome.node,
         stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
+        at=at,
     )
 
 

@@ -163,8 +163,7 @@ class Session:
     def settle_stopped(self, keys: Collection[str]) -> None:
         """Settle the unfinished trials among `keys`: the scheduler stopped them before their driver died."""
         for key in self._board.retries.in_order():
-            trial = self.ledger.trial(key)
-            if key in keys and trial.step < trial.total_steps:
+            if key in keys and (trial := self.ledger.trial(key)).step < trial.total_steps:
                 self._board.retries.remove(key)
                 self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
 

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
-from orchestrator.ledger.records import ReportRecord, TrialRecord, by_trial
+from orchestrator.ledger.records import CurvePoint, ReportRecord, TrialRecord, by_trial
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank
@@ -43,7 +43,7 @@ class Study:
     Args:
         sweep: the specification.
         trials: the search trials of the ledger, numbered from 0 without a gap.
-        reports: of `trials` and of `earlier`.
+        reports: of `trials` and of `earlier`, with all objectives and constrained metrics.
         earlier: trials of other sweeps to learn from; those of another space are left out.
     """
 
@@ -51,7 +51,7 @@ class Study:
         self,
         sweep: SweepConfig,
         trials: Sequence[TrialRecord] = (),
-        reports: Iterable[ReportRecord] = (),
+        reports: Iterable[ReportRecord | CurvePoint] = (),
         earlier: Sequence[TrialRecord] = (),
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -168,19 +168,19 @@ class Study:
         self._add(UNFINISHED, params, {})
         return Proposal(params, {})
 
-    def _rebuild(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> None:
+    def _rebuild(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> None:
         assert record.number == len(self._proposals), f"{record.key} follows a gap in the ledger"
         self._stored.set_study_attributes(record.system_attrs.get("study", {}))
         attrs = from_plain(record.system_attrs.get("trial", {}))
         self._add(self._observed(record, reports), record.params, attrs)
         self._proposals.append(Proposal(record.params, record.system_attrs))
 
-    def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> None:
+    def _learn(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> None:
         if record.state == "COMPLETE" and space.fits(self._sweep.search, record.params):
             self._add(self._observed(record, reports), record.params, {})
             self._earlier += 1
 
-    def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord]) -> Observation:
+    def _observed(self, record: TrialRecord, reports: Sequence[ReportRecord | CurvePoint]) -> Observation:
         curve = {report.step: report.metrics[self._sweep.metric] for report in reports if report.metrics}
         at_best = next((report.metrics for report in reports if report.step == record.best_step), {})
         return observe(self._sweep, record.state, record.value, at_best, curve)

@@ -4,7 +4,7 @@ A payload is plain JSON and complete in itself: delivering an event takes no oth
 same a week later. An event has one of six kinds:
 
     start      a run starts, or is resumed: name, parameters, tags
-    metrics    one point on each of several curves, at one step
+    metrics    one point on each of several curves, at one step, which repeats a report or an evaluation
     tags       texts about a run; a later value replaces an earlier one
     artifact   a file, a folder or a text to keep with the run
     model      a checkpoint of the run becomes a version of a registered model
@@ -21,7 +21,16 @@ from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import redacted
-from orchestrator.ledger.records import UNFINISHED_TRIAL, CheckpointRecord, Event, SweepRecord, TrialRecord
+from orchestrator.ledger.records import (
+    POINTS,
+    UNFINISHED_TRIAL,
+    CheckpointRecord,
+    EvaluationRecord,
+    Event,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
 
 OBJECTIVE = "objective"
 """Name of the metric that holds a trial's value: the best one of its validation curve."""
@@ -115,7 +124,12 @@ def _resumed(trial: TrialRecord, at_ms: int) -> Event:
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
     """Add one point to each of a run's curves; `at_ms` makes a point sent twice the same point."""
-    return Event("metrics", run, {"step": int(step), "values": curves(values)}, at_ms)
+    return Event(POINTS, run, {"step": int(step), "values": curves(values)}, at_ms)
+
+
+def points(row: ReportRecord | EvaluationRecord) -> Event:
+    """Add the points of a report or an evaluation; the same row always gives the same event."""
+    return metrics(row.trial_key, row.step, row.metrics, milliseconds(row.at))
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:

@@ -16,11 +16,19 @@ from urllib.parse import quote
 from orchestrator.ledger.connect import SQLITE_PARTS
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import UNFINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord, by_trial
+from orchestrator.ledger.records import (
+    UNFINISHED_TRIAL,
+    EvaluationRecord,
+    Event,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+    by_trial,
+)
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.fold import is_number, legal_name
+from orchestrator.tracking.fold import chunks, is_number, legal_name
 from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.check import Finding
@@ -93,6 +101,10 @@ def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator
         yield Finding(key, f"MLflow has every point once, got {len(repeated)} of them more often")
 
 
+POINTS_A_COMMIT = 500
+"""Points that are put in the outbox again by one commit."""
+
+
 def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
     """Deliver every event of a sweep once more; return how many there are, and how many are still pending.
 
@@ -107,11 +119,28 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
     """
     with Lease(ledger, sweep_id) as lease:
         count = lease.writer.redeliver()
+        for some in chunks(removed_points(ledger, sweep_id), POINTS_A_COMMIT):
+            lease.writer.add_events(some)
+            count += len(some)
         shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
         shipper.start()
         pending = shipper.drain(seconds)
         shipper.close()
     return count, pending
+
+
+def removed_points(ledger: Ledger, sweep_id: str) -> Iterator[Event]:
+    """Yield the points of a sweep that the outbox does not hold, made again from the rows they repeat."""
+    kept = {_place(event) for event in ledger.kept_points(sweep_id)}
+    rows: list[ReportRecord | EvaluationRecord] = [*ledger.reports(sweep_id), *ledger.evaluations(sweep_id)]
+    for row in rows:
+        if _place(event := events.points(row)) not in kept:
+            yield event
+
+
+def _place(event: Event) -> tuple[str, int, tuple[str, ...]]:
+    """Return the run, the step and the curves of an event; an evaluation has the step of a report."""
+    return event.run, event.payload["step"], tuple(sorted(event.payload["values"]))
 
 
 def set_aside(paths: Paths) -> Path | None:

@@ -96,18 +96,19 @@ def _replay(engine: Engine, log: Path) -> tuple[int, int]:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     commits = 0
     for entry in backup.entries(log):
-        if commits == 0 and not starts_whole(entry):
+        if not rows and not starts_whole(entry):
             break
         replay(entry, rows)
-        commits = entry.number
-    if not rows:
+        # The first parts of a state are no state that the sweep ever had.
+        commits = 0 if entry.following else entry.number
+    if commits == 0:
         remedy = "Remove the log, to recover the ledger without its sweep."
-        raise Damaged(str(log), "must start with its sweep", "a damaged first line", remedy)
+        raise Damaged(str(log), "must start with its sweep", "a damaged start", remedy)
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for (name, *_), row in rows.items():
             opened(METADATA.tables[name], [row[column.name] for column in METADATA.tables[name].columns])
             connection.execute(insert(METADATA.tables[name]), row)
-        summed = tally(commits, rows.values())
+        summed = tally(commits, [row["row_digest"] for row in rows.values()])
         connection.execute(insert(TALLY), {"sweep_id": log.stem, **asdict(summed)})
         lease = {"number": _lease_number(rows), "holder": "", "expires_at": 0.0}
         connection.execute(insert(LEASE), {"sweep_id": log.stem, **lease})

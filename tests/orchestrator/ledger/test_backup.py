@@ -56,3 +56,34 @@ def test_a_missing_line_is_detected(log: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:1] + lines[2:]))
     assert (backup.newest(log), backup.complete_until(log)) == (5, 0)
+
+
+@pytest.fixture
+def rewritten(tmp_path: Path) -> Path:
+    """Write a whole state in three parts, and two commits after it."""
+    path = tmp_path / "sweep.log"
+    state = [Entry(7, [("sweep", {"id": "s"}, {"document": str(left)})], left) for left in (2, 1, 0)]
+    backup.replace(path, backup.write(path, state))
+    with backup.appending(path) as file:
+        for number in (8, 9):
+            backup.append(file, Entry(number, []))
+    return path
+
+
+def test_a_state_in_parts_comes_before_the_commits_after_it(rewritten: Path) -> None:
+    entries = [(entry.number, entry.following) for entry in backup.entries(rewritten)]
+    assert entries == [(7, 2), (7, 1), (7, 0), (8, 0), (9, 0)]
+    assert (backup.newest(rewritten), backup.complete_until(rewritten)) == (9, 9)
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_missing_part_is_noticed(rewritten: Path, missing: int) -> None:
+    lines = rewritten.read_bytes().splitlines(keepends=True)
+    rewritten.write_bytes(b"".join(lines[:missing] + lines[missing + 1 :]))
+    assert (backup.newest(rewritten), backup.complete_until(rewritten)) == (9, 0)
+
+
+def test_a_state_without_its_last_part_is_no_commit(rewritten: Path) -> None:
+    lines = rewritten.read_bytes().splitlines(keepends=True)
+    rewritten.write_bytes(b"".join(lines[:2]))
+    assert backup.complete_until(rewritten) == 0

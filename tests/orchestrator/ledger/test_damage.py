@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from orchestrator.errors import Busy, Damaged
+from orchestrator.ledger import integrity
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
@@ -209,6 +210,89 @@ def test_a_backup_that_is_behind_is_rewritten(held: Ledger, sqlite_url: str, tmp
     held.close()
     os.truncate(tmp_path / "sweeps.db", 5000)
     recover(sqlite_url)
+    assert everything(Ledger.open(sqlite_url)) == says
+
+
+@pytest.fixture
+def long_backup(held: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """Return a ledger whose backup is longer than the state that it leads to, by low limits."""
+    monkeypatch.setattr(integrity, "SHORT_LOG", 1000)
+    monkeypatch.setattr(integrity, "LONG_LOG", 0.1)
+    monkeypatch.setattr(integrity, "ROWS_A_PART", 5)
+    return held
+
+
+def test_a_long_backup_is_rewritten_in_parts(long_backup: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    """It then holds the state, and leads to the same ledger."""
+    log = tmp_path / LOG
+    before, says = log.stat().st_size, everything(long_backup)
+    assert verify(long_backup, SWEEP_ID, repair_backup=False) == []
+    assert log.stat().st_size == before, "a check changes nothing"
+    assert verify(long_backup, SWEEP_ID) == []
+    assert log.stat().st_size < before
+    assert len(log.read_bytes().splitlines()) > 2
+    complete(long_backup, 2)
+    assert verify(long_backup, SWEEP_ID, repair_backup=False) == []
+    says = everything(long_backup)
+    long_backup.close()
+    os.truncate(tmp_path / "sweeps.db", 5000)
+    assert not recover(sqlite_url).lost
+    assert everything(Ledger.open(sqlite_url)) == says
+
+
+def test_a_short_backup_is_kept(held: Ledger, tmp_path: Path) -> None:
+    before = (tmp_path / LOG).read_bytes()
+    assert verify(held, SWEEP_ID) == []
+    assert (tmp_path / LOG).read_bytes() == before
+
+
+def test_a_state_with_a_damaged_part_is_not_recovered(
+    long_backup: Ledger, sqlite_url: str, tmp_path: Path
+) -> None:
+    """Its first parts alone are no state that the sweep ever had."""
+    verify(long_backup, SWEEP_ID)
+    log = tmp_path / LOG
+    first, second, *others = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, b"x" + second, *others]))
+    long_backup.close()
+    os.truncate(tmp_path / "sweeps.db", 5000)
+    with pytest.raises(Damaged, match="must start with its sweep"):
+        recover(sqlite_url)
+
+
+REWRITE = """
+import os, sys
+from orchestrator.ledger import backup, integrity
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.examples import SWEEP_ID
+integrity.SHORT_LOG, integrity.LONG_LOG, integrity.ROWS_A_PART = 1000, 0.1, 5
+steps = {"write": backup._line, "flush": os.fsync, "rename": backup.Path.replace, "end": backup.replace}
+def die_before(*arguments):
+    os.kill(os.getpid(), 9)
+def die_after(*arguments):
+    steps["end"](*arguments)
+    os.kill(os.getpid(), 9)
+match sys.argv[2]:
+    case "write": backup._line = die_before
+    case "flush": os.fsync = die_before
+    case "rename": backup.Path.replace = die_before
+    case "end": backup.replace = die_after
+integrity.verify(Ledger.open(sys.argv[1]), SWEEP_ID)
+"""
+
+
+@pytest.mark.parametrize("step", ["write", "flush", "rename", "end"])
+def test_a_process_can_be_killed_while_it_rewrites_a_backup(
+    held: Ledger, sqlite_url: str, tmp_path: Path, step: str
+) -> None:
+    process = start(REWRITE, sqlite_url, step)
+    process.communicate()
+    assert process.returncode == -9
+    assert verify(held, SWEEP_ID, repair_backup=False) == []
+    says = everything(held)
+    held.close()
+    os.truncate(tmp_path / "sweeps.db", 5000)
+    assert not recover(sqlite_url).lost
     assert everything(Ledger.open(sqlite_url)) == says
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger import stop_requests
+from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, EvaluationRecord, ReportRecord
+from orchestrator.ledger.records import AttemptRecord, CurvePoint, EvaluationRecord, Event, ReportRecord
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     SetClock,
@@ -282,18 +283,22 @@ def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
 
 
 def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
-    """Events of a sweep are pending in the order in which they happened, until they are delivered."""
-    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), event(SWEEP_ID, 2)])
+    """Events of a sweep are pending in the order in which they happened, until they are delivered.
+
+    A delivered point is removed: it repeats a report. Another event is kept to be delivered again.
+    """
+    started = Event("start", SWEEP_ID, {"name": SWEEP_ID}, 2)
+    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), started])
     ledger.create_sweep(sweep_record(id="other"), [event("other", 3)])
     writer(ledger).add_trial(trial_record(), [event(KEY, 4)])
     rows = ledger.pending(SWEEP_ID, 2)
-    assert [row.event for row in rows] == [event(SWEEP_ID, 1), event(SWEEP_ID, 2)]
+    assert [row.event for row in rows] == [event(SWEEP_ID, 1), started]
     writer(ledger).delivered([row.seq for row in rows])
     writer(ledger).delivered([row.seq for row in rows])
     assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [4]
     assert (ledger.backlog(SWEEP_ID), ledger.backlog("other")) == (1, 1)
-    assert writer(ledger).redeliver() == 2
-    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 4]
+    assert writer(ledger).redeliver() == 1
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [2, 4]
 
 
 def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
@@ -341,3 +346,32 @@ def test_reports_keep_their_order_when_the_clock_is_set_back(url: str) -> None:
     times = [report.at for report in ledger.reports(SWEEP_ID)]
     ledger.close()
     assert times == sorted(set(times))
+
+
+ODD = {
+    'a "loss"': 1.0,
+    "loss": 0.1 + 0.2,
+    'loss":1,"loss': 2.0,
+    "train,{loss": -1e-300,
+    "val/accuracy": math.nan,
+    "val/loss": -math.inf,
+    "ü": 5e-324,
+}
+
+
+@pytest.mark.parametrize("names", [["val/accuracy"], ["val/loss", "loss", "absent"], list(ODD)])
+def test_curves_hold_the_named_metrics_of_all_reports(
+    begun: tuple[Ledger, AttemptRecord], names: list[str]
+) -> None:
+    """Whatever the names are: the metrics are searched for them, not parsed."""
+    ledger, attempt = begun
+    write = writer(ledger)
+    write.record_report(attempt.id, 10, ODD)
+    write.record_report(attempt.id, 20, {"loss": 3.0})
+    expected = [
+        CurvePoint(row.trial_key, row.step, {n: row.metrics[n] for n in names if n in row.metrics}, row.at)
+        for row in ledger.reports(SWEEP_ID)
+    ]
+    assert len(expected) == 2
+    assert repr(ledger.curves(SWEEP_ID, names)) == repr(expected), "compared as text: NaN is not equal to NaN"
+    assert repr(examine(ledger, SWEEP_ID, names).curves) == repr(expected)

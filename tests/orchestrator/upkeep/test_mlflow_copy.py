@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
-from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
+from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, removed_points, set_aside
 from orchestrator.upkeep.recovery import recover
 from tests import sweeps
 
@@ -109,3 +110,22 @@ def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) 
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 20.0) == (23, 0)
     assert findings(delivered) == []
+
+
+def test_only_what_is_missing_is_added_to_a_database_that_has_lost_points(delivered: Paths) -> None:
+    """The outbox holds no points any more: they are made again, each at the time that it had."""
+    damage, _ = DAMAGE["a point lost"]
+    damage(delivered.root / "mlflow.db")
+    with closing(Ledger.open(delivered.ledger_url)) as ledger:
+        assert ledger.kept_points(sweeps.SWEEP_ID) == []
+        assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
+        assert ledger.kept_points(sweeps.SWEEP_ID) == []
+    assert findings(delivered) == []
+
+
+def test_a_point_that_the_outbox_holds_is_not_made_again(delivered: Paths) -> None:
+    """An earlier version kept delivered points, whose times are not those of the reports."""
+    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        first, *others = removed_points(ledger, sweeps.SWEEP_ID)
+        lease.writer.add_events([replace(first, at_ms=first.at_ms + 3)])
+        assert list(removed_points(ledger, sweeps.SWEEP_ID)) == others
