@@ -9,22 +9,36 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any, TypeVar
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.errors import Exit
-from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
+from orchestrator.errors import Exit, redacted
+from orchestrator.ledger.records import (
+    FINISHED_SWEEP,
+    CheckpointRecord,
+    EvaluationRecord,
+    ReportRecord,
+    SweepState,
+    TrialRecord,
+)
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop
+from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+
+Result = TypeVar("Result")
+
+_POLL_SECONDS = 0.5
+"""How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
 
 
 @contextmanager
@@ -102,27 +116,59 @@ def _study(claim: Claim, reports: Sequence[ReportRecord]) -> Study:
 
 
 def evaluate_test(claim: Claim) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row."""
-    sweep, run = claim.sweep, claim.run
+    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+
+    An outage of the checkpoint store, or a full disk, pauses the sweep as it does during the search.
+    """
+    outages = Outages(claim.writer, probes_of(claim.run.paths), time.monotonic)
     for trial, row in sweep_rows.without_test(claim):
-        folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-        url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
-        compilations = str(run.paths.compilations)
-        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
-        answer = claim.departure.interruptible(
-            partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
-            lambda: _heed_stop_request(claim),
-        )
-        claim.lease.check()
-        if url:
-            # The report and the registered model read it on this machine.
-            store.fetch(folder, url, row.digest)
+        answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row))
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
         now = time.time()
         claim.writer.add_evaluation(
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
         )
+
+
+def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[str, Any]:
+    """Return the step and the scores of a checkpoint on the test split."""
+    sweep, run = claim.sweep, claim.run
+    folder = run.paths.at_hand(sweep.id, trial.key, row.path)
+    url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+    request = cluster.EvaluationRequest(
+        str(folder), row.digest, data, "test", str(run.paths.compilations), url
+    )
+    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+    claim.lease.check()
+    if url:
+        # The report and the registered model read it on this machine.
+        store.fetch(folder, url, row.digest)
+    return answer
+
+
+def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Result:
+    """Return what `work` returns; after an outage of the store or a disk, call it again.
+
+    Raises:
+        KeyboardInterrupt: the driver is to leave.
+    """
+    heed = partial(_heed_stop_request, claim)
+    while True:
+        try:
+            return claim.departure.interruptible(work, heed)
+        except Exception as error:
+            cause = store.outage_of(error)
+            if cause is None:
+                raise
+            outages.begin(cause, redacted(str(error)))
+        claim.observer.say(f"The sweep is paused: {outages.reason}.")
+        while outages.reason:
+            heed()
+            claim.departure.check()
+            time.sleep(_POLL_SECONDS)
+            outages.poll()
+        claim.observer.say("The sweep continues.")
 
 
 def _heed_stop_request(claim: Claim) -> None:
