@@ -7,8 +7,8 @@ commit. Each commit is therefore also appended to a log, as one line with its ow
     <sweeps>.backup/ledger.id           the id of the ledger
 
 A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
-has lost commits. Lines are not flushed to disk one by one, because the database is: after a power failure the
-log may be behind, and is then rewritten.
+has lost commits. Lines are not flushed to disk one by one, but whenever the database is. After a power
+failure either may be behind: the ledger is rebuilt if the log leads further, else the log is rewritten.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +27,7 @@ from typing import Any, BinaryIO
 from sqlalchemy import URL
 
 from orchestrator.ledger.connect import database_file
+from trainables.durable import make_folder, replace_file
 
 BLOCK = 1 << 16
 """Bytes that are read at a time from the end of a log."""
@@ -67,10 +69,8 @@ def keep_id(address: URL, ledger_id: str) -> None:
     if kept_id(address) == ledger_id:
         return
     file = _id_file(address)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    fresh.write_text(ledger_id)
-    fresh.replace(file)
+    make_folder(file.parent)
+    replace_file(file, ledger_id.encode())
 
 
 def _id_file(address: URL) -> Path:
@@ -90,7 +90,7 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("ab")
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         return path.open("ab")
 
 
@@ -101,6 +101,12 @@ def append(file: BinaryIO, entry: Entry) -> None:
         file.flush()
     except OSError as error:
         _log.warning("The ledger's backup %s falls behind: %s", file.name, error)
+
+
+def flush(path: Path) -> None:
+    """Make every line of a log so far survive a power failure, unless the log was removed."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def entries(path: Path) -> Iterator[Entry]:
@@ -187,6 +193,4 @@ def replace(path: Path, entry: Entry) -> None:
         OSError: the disk is full; the old log remains.
     """
     with appending(path):
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(_line(entry))
-        fresh.replace(path)
+        replace_file(path, _line(entry))

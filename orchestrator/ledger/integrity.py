@@ -57,7 +57,7 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
         repair_backup: whether to rewrite a backup that is damaged or behind.
 
     Returns:
-        One sentence for each fault of the backup.
+        One sentence for each fault of the backup, with the number of commits that it alone had in part.
 
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
@@ -77,7 +77,8 @@ def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
     with ledger.reader() as connection:
         _check_pages(connection, file)
         stored = _checked(connection, sweep_id, file)
-        if newest > stored.commits:
+        # If neither file reaches the newest commit, as after a power failure, the further one counts.
+        if newest > stored.commits and (not stored.commits or _rebuildable(log) > stored.commits):
             must, got = "must hold every commit that was made", f"{stored.commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
         if stored.commits == 0 or _is_complete(log, stored.commits):
@@ -85,7 +86,8 @@ def _verify(ledger: Ledger, sweep_id: str, repair_backup: bool) -> list[str]:
     if repair_backup:
         _rewrite(ledger, sweep_id, log)
     repaired = " and has been rewritten" if repair_backup else ""
-    return [f"The backup {log} was damaged or behind{repaired}."]
+    lost = f" Lost with it: {newest - stored.commits} newer commits." if newest > stored.commits else ""
+    return [f"The backup {log} was damaged or behind{repaired}.{lost}"]
 
 
 def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
@@ -145,6 +147,16 @@ def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Entry:
             for table, row in _rows(connection, sweep_id)
         ],
     )
+
+
+def _rebuildable(log: Path) -> int:
+    """Return the number of the last commit that a backup can rebuild; lines behind a damaged one are lost."""
+    number = 0
+    for entry in backup.entries(log):
+        if not number and not starts_whole(entry):
+            break
+        number = entry.number
+    return number
 
 
 def _is_complete(log: Path, commits: int) -> bool:
