@@ -21,6 +21,8 @@ from tests.orchestrator.driver.moments import LEFT_SECONDS, PHASES, Left, Moment
 
 MUST = "code 4, or 0 if the sweep was complete, within 10 s; nothing lost; the next run completes"
 COMPLETE, RESUMABLE = 0, 4
+PATIENTLY = ("--tracking-patience", "600")
+"""Options with which a driver delivers everything to MLflow, even on a busy machine."""
 
 
 def moments(dose: Dose) -> list[Row]:
@@ -69,7 +71,7 @@ def _of_commands(dose: Dose) -> Row:
     code, output = undisturbed.finished()
     lasting, wanted = time.monotonic() - began, undisturbed.outcome()
     tally.expect(code == COMPLETE, f"the undisturbed sweep exited with {code}: {output[-300:]}")
-    codes, seconds, sweeps = Counter[int](), [0.0], 0
+    codes, seconds, sweeps = Counter[int](), list[float](), 0
     while sum(codes.values()) < dose.commands:
         sweeps += 1
         site = _small(dose, f"moments-{sweeps}")
@@ -82,7 +84,9 @@ def _of_commands(dose: Dose) -> Row:
                 break
         _completed(site, wanted, tally)
     tally.expect(set(codes) <= {COMPLETE, RESUMABLE}, "other exit codes")
-    tally.expect(max(seconds) < LEFT_SECONDS, "left too late")
+    tally.expect(
+        max(seconds) < LEFT_SECONDS, f"{sum(each >= LEFT_SECONDS for each in seconds)} left too late"
+    )
     seen = f"exit codes {dict(sorted(codes.items()))} over {sweeps} sweeps of {lasting:.0f} s; "
     seen += f"left after {sorted(seconds)[len(seconds) // 2]:.1f} s (median; at most {max(seconds):.1f})"
     must = f"{MUST} with the undisturbed curves; `check` is clean, no process is left"
@@ -96,15 +100,16 @@ def _small(dose: Dose, name: str) -> Site:
 def _signalled(site: Site, name: str, moment: float, tally: Tally) -> tuple[int, float]:
     """Run the command until a moment after it handles signals; return its exit code and how long it took."""
     before = site.settled() if _has_sweep(site) else {}
-    driver = site.drive()
+    driver = site.drive(*PATIENTLY)
     until(lambda: _catches(driver.pid), driver)
     deadline = time.monotonic() + moment
     until(lambda: time.monotonic() > deadline, driver)
     began = time.monotonic()
     if driver.poll() is None:
         os.kill(driver.pid, signal.Signals[name])
-    code, output = finish(driver, PATIENCE)
+    until(lambda: driver.poll() is not None)
     took = time.monotonic() - began
+    code, output = finish(driver, PATIENCE)
     left = site.left_running()
     what = f"{name} after {moment:.1f} s"
     tally.expect(left == 0, f"{what}: {left} processes still running")
@@ -133,7 +138,7 @@ def _has_sweep(site: Site) -> bool:
 
 def _completed(site: Site, wanted: dict[str, Any], tally: Tally) -> None:
     """Run a sweep to its end, and compare it with the undisturbed one."""
-    code, output = site.finished()
+    code, output = site.finished(*PATIENTLY)
     tally.expect(code == COMPLETE, f"the next run exited with {code}: {output[-300:]}")
     tally.expect(site.outcome() == wanted, "curves or values differ from the undisturbed sweep")
     tally.expect(not (problems := site.check()), problems)
