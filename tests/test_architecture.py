@@ -44,6 +44,7 @@ WITHOUT_JAX = (
     "trainables/trial.py",
     "trainables/errors.py",
     "trainables/checkpoint.py",
+    "trainables/durable.py",
     "trainables/data/",
     "trainables/tasks/",
 )

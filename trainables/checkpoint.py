@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from trainables.durable import flush_folder, make_folder
 from trainables.errors import DamagedCheckpoint
 
 ARRAYS, MANIFEST = "arrays.npz", "manifest.json"
@@ -77,7 +78,7 @@ def copy(source: Path, stem: Path, digest: str) -> Path:
     with stage_beside(stem) as stage:
         for name, content in contents.items():
             _write_flushed(stage / name, content)
-        _flush_folder(stage)
+        flush_folder(stage)
         folder = named(stem, digest)
         publish(stage, folder, digest)
     return folder
@@ -115,7 +116,7 @@ def is_whole(folder: Path, digest: str) -> bool:
 @contextmanager
 def stage_beside(folder: Path) -> Iterator[Path]:
     """Create a hidden folder beside another, on the same file system; delete it on exit."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     stage = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
     stage.mkdir()
     try:
@@ -135,7 +136,7 @@ def publish(stage: Path, folder: Path, digest: str) -> None:
     if not is_whole(folder, digest):
         shutil.rmtree(folder, ignore_errors=True)
         stage.replace(folder)
-    _flush_folder(folder.parent)
+    flush_folder(folder.parent)
 
 
 def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> tuple[str, int]:
@@ -147,7 +148,7 @@ def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, An
     claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, indent=1, sort_keys=True).encode()
     _write_flushed(stage / MANIFEST, text)
-    _flush_folder(stage)
+    flush_folder(stage)
     return hashlib.sha256(text).hexdigest(), len(content) + len(text)
 
 
@@ -156,15 +157,6 @@ def _write_flushed(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a folder's entries durable: `os.replace` alone survives a dead process, not a dead machine."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _verified_files(folder: Path, digest: str) -> tuple[dict[str, Any], dict[str, bytes]]:

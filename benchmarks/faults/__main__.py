@@ -28,7 +28,10 @@ SCENARIOS = {
     "damage": "damage:damaged_files",
     "damaged-resume": "damage:damaged_and_resumed",
     "writes": "writes:failing_writes",
+    "power": "power:power_failures",
     "signals": "endings:signals",
+    "moments": "moments:moments",
+    "pauses": "pauses:pauses",
     "impossible": "endings:impossible_resources",
     "clock": "endings:moved_clock",
     "five": "kills:five_drivers",
@@ -36,6 +39,9 @@ SCENARIOS = {
     "soak": "soak:soak",
 }
 """Module and function of each scenario, by name; `Dose` sets how much of each is run."""
+
+SIZES = tuple(name for name in Dose.__dataclass_fields__ if name != "folder")
+"""Options of the command line, which are fields of `Dose`."""
 
 
 def main() -> int:
@@ -54,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"scenarios to run (default: all): {', '.join(SCENARIOS)}"
     )
-    for name in ("kills", "cases", "writes", "outage", "soak"):
+    for name in SIZES:
         default = Dose.__dataclass_fields__[name].default
         parser.add_argument(
             f"--{name}", type=type(default), default=default, help=f"size of the fault (default: {default})"
@@ -66,8 +72,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _dose(folder: Path, arguments: argparse.Namespace) -> Dose:
-    doses = {name: getattr(arguments, name) for name in ("kills", "cases", "writes", "outage", "soak")}
-    return replace(Dose(folder), **doses)
+    return replace(Dose(folder), **{name: getattr(arguments, name) for name in SIZES})
 
 
 def _run(name: str, dose: Dose) -> list[Row]:

@@ -1,17 +1,18 @@
-"""Build `failing.c`, a library that makes system calls fail and shifts the clock."""
+"""Build the libraries that are preloaded: one makes system calls fail, one records them."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("failing.c")
+FAILING = Path(__file__).with_name("failing.c")
+RECORDING = Path(__file__).with_name("recording.c")
 
 
-def library(folder: Path) -> Path:
-    """Return the path of the library, for LD_PRELOAD; compile it if necessary."""
-    built = folder / "failing.so"
+def library(folder: Path, source: Path = FAILING) -> Path:
+    """Return the path of a library, for LD_PRELOAD; compile it if necessary."""
+    built = folder / source.with_suffix(".so").name
     if not built.exists():
-        command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(built), str(SOURCE), "-ldl"]
+        command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"]
         subprocess.run(command, check=True)
     return built

@@ -37,6 +37,10 @@ class Dose:
         writes: number of writes to make fail, one per case.
         outage: duration of each server outage, in seconds.
         soak: duration of the soak test, in seconds.
+        moments: number of drivers without Ray to interrupt.
+        commands: number of times to interrupt the ordinary command.
+        pauses: durations of the pauses of each process, in seconds, separated by commas.
+        crashes: number of power failures.
     """
 
     folder: Path
@@ -45,6 +49,10 @@ class Dose:
     writes: int = 200
     outage: float = 60.0
     soak: float = 1200.0
+    moments: int = 500
+    commands: int = 40
+    pauses: str = "10,60"
+    crashes: int = 500
 
 
 Scenario = Callable[[Dose], list[Row]]

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.errors import DamagedCheckpoint, Exit
+from orchestrator.errors import DamagedCheckpoint, Exit, redacted
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
     CheckpointRecord,
@@ -27,12 +29,18 @@ from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop
+from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+
+Result = TypeVar("Result")
+
+_POLL_SECONDS = 0.5
+"""How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
 
 
 @contextmanager
@@ -116,36 +124,62 @@ def evaluate_test(claim: Claim) -> None:
     """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
 
     A trial whose checkpoint turns out to be damaged is left out. If it was the best one, the next takes its
-    place, as in the report: its weights can be loaded.
+    place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
+    pauses the sweep as it does during the search.
     """
+    outages = Outages(claim.writer, probes_of(claim.run.paths), time.monotonic)
     while trials := sweep_rows.without_test(claim):
         for trial, row in trials:
             try:
-                _evaluate(claim, trial, row)
+                answer = _outlast(claim, outages, partial(_evaluated, claim, trial, row))
             except DamagedCheckpoint as damage:
                 claim.writer.drop_checkpoint(trial.key, Path(row.path))
                 why = f"{damage.where}: {damage.must}, got {damage.got}"
                 claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
+                continue
+            metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
+            evaluation = EvaluationRecord(trial.key, answer["step"], "test", metrics, at=claim.ledger.now())
+            claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
 
 
-def _evaluate(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> None:
-    """Evaluate a checkpoint of a trial on test and commit the result."""
+def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[str, Any]:
+    """Return the step and the scores of a checkpoint on the test split."""
     sweep, run = claim.sweep, claim.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
     url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
-    compilations = str(run.paths.compilations)
-    request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
-    answer = claim.departure.interruptible(
-        partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
-        lambda: _heed_stop_request(claim),
+    request = cluster.EvaluationRequest(
+        str(folder), row.digest, data, "test", str(run.paths.compilations), url
     )
+    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
     claim.lease.check()
     if url:
         # The report and the registered model read it on this machine.
         store.fetch(folder, url, row.digest)
-    metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-    evaluation = EvaluationRecord(trial.key, answer["step"], "test", metrics, at=claim.ledger.now())
-    claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
+    return answer
+
+
+def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Result:
+    """Return what `work` returns; after an outage of the store or a disk, call it again.
+
+    Raises:
+        KeyboardInterrupt: the driver is to leave.
+    """
+    heed = partial(_heed_stop_request, claim)
+    while True:
+        try:
+            return claim.departure.interruptible(work, heed)
+        except Exception as error:
+            cause = store.outage_of(error)
+            if cause is None:
+                raise
+            outages.begin(cause, redacted(str(error)))
+        claim.observer.say(f"The sweep is paused: {outages.reason}.")
+        while outages.reason:
+            heed()
+            claim.departure.check()
+            time.sleep(_POLL_SECONDS)
+            outages.poll()
+        claim.observer.say("The sweep continues.")
 
 
 def _heed_stop_request(claim: Claim) -> None:

@@ -10,8 +10,8 @@ A log that has been rewritten starts with the whole state of the sweep instead, 
 number of its last commit: `[number, [...], lines of the state that follow]`.
 
 A line is written after its commit, so the log is never ahead of an intact database: if it is, the database
-has lost commits. Lines are not flushed to disk one by one, because the database is: after a power failure the
-log may be behind, and is then rewritten.
+has lost commits. Lines are not flushed to disk one by one, but whenever the database is. After a power
+failure either may be behind: the ledger is rebuilt if the log leads further, else the log is rewritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import URL
 
 from orchestrator.ledger.connect import database_file
+from trainables.durable import flush_folder, make_folder, replace_file
 
 BLOCK = 1 << 16
 """Bytes that are read at a time from the end of a log."""
@@ -86,10 +87,8 @@ def keep_id(address: URL, ledger_id: str) -> None:
     if kept_id(address) == ledger_id:
         return
     file = _id_file(address)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    fresh.write_text(ledger_id)
-    fresh.replace(file)
+    make_folder(file.parent)
+    replace_file(file, ledger_id.encode())
 
 
 def _id_file(address: URL) -> Path:
@@ -110,7 +109,7 @@ def _opened(path: Path) -> FileIO:
     try:
         return path.open("ab", buffering=0)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         return path.open("ab", buffering=0)
 
 
@@ -122,6 +121,12 @@ def append(file: FileIO, entry: Entry) -> None:
             rest = rest[file.write(rest) :]
     except OSError as error:
         _log.warning("The ledger's backup %s falls behind: %s", file.name, error)
+
+
+def flush(path: Path) -> None:
+    """Make every line of a log so far survive a power failure, unless the log was removed."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def entries(path: Path) -> Iterator[Entry]:
@@ -220,7 +225,7 @@ def write(path: Path, entries: Iterable[Entry]) -> Path:
         OSError: the disk is full.
     """
     fresh = path.with_suffix(".new")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with fresh.open("wb") as file:
         file.writelines(map(_line, entries))
         file.flush()
@@ -235,3 +240,4 @@ def replace(path: Path, fresh: Path) -> None:
     """
     with appending(path):
         fresh.replace(path)
+        flush_folder(path.parent)

@@ -86,7 +86,7 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
         repair_backup: whether to rewrite a backup that is damaged or behind.
 
     Returns:
-        One sentence for each fault of the backup.
+        One sentence for each fault of the backup, with the number of commits that it alone had in part.
 
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
@@ -120,7 +120,8 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
         _check_pages(connection, file)
         stored = _checked(connection, sweep_id, file, metrics)
         commits = stored.tally.commits
-        if newest > commits:
+        # If neither file reaches the newest commit, as after a power failure, the further one counts.
+        if newest > commits and (not commits or _rebuildable(log) > commits):
             must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
             raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
         if commits == 0:
@@ -134,7 +135,9 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     if is_long:
         return Examination([], stored.curves)
     repaired = " and has been rewritten" if repair_backup else ""
-    return Examination([f"The backup {log} was damaged or behind{repaired}."], stored.curves)
+    lost = f" Lost with it: {newest - commits} newer commits." if newest > commits else ""
+    fault = f"The backup {log} was damaged or behind{repaired}.{lost}"
+    return Examination([fault], stored.curves)
 
 
 def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
@@ -251,6 +254,17 @@ def _is_long(log: Path, state: float) -> bool:
     """Return True if a log is worth rewriting, given the bytes of the state that it leads to."""
     size = log.stat().st_size if log.exists() else 0
     return size > SHORT_LOG and size > LONG_LOG * state
+
+
+def _rebuildable(log: Path) -> int:
+    """Return the number of the last commit that a backup can rebuild; lines behind a damaged one are lost."""
+    number: int | None = None
+    for entry in backup.entries(log):
+        if number is None and not starts_whole(entry):
+            break
+        # The first parts of a state are no state that the sweep ever had.
+        number = 0 if entry.following else entry.number
+    return number or 0
 
 
 def _is_complete(log: Path, commits: int) -> bool:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import URL, Connection, Engine, Select
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import changes, queries
-from orchestrator.ledger.backup import Entry, append, appending, backup_file
+from orchestrator.ledger import backup, changes, queries
+from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.connect import (
     RECONNECT_SECONDS,
     WRITING,
@@ -57,6 +57,7 @@ from orchestrator.ledger.tables import (
 )
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
+from trainables.durable import flush_folder, make_folder
 
 Result = TypeVar("Result")
 
@@ -94,6 +95,7 @@ class Ledger:
         self.is_file = is_file(address)
         self._engine, self.system = engine, system
         self._reconnect_seconds, self._say = reconnect_seconds, say
+        self._logs: set[Path] = set()  # that this process has written to
 
     @classmethod
     def open(
@@ -283,15 +285,23 @@ class Ledger:
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
                     return result
-                with appending(backup_file(self.address, transaction.sweep_id)) as log:
+                log = backup_file(self.address, transaction.sweep_id)
+                with backup.appending(log) as file:
                     connection.commit()
-                    append(log, Entry(number, transaction.changes))
+                    backup.append(file, backup.Entry(number, transaction.changes))
+                self._note(log)
                 return result
 
         result = self.retried(attempt)
         if acted_on(result):
             self.flush()
         return result
+
+    def _note(self, log: Path) -> None:
+        """Note that a log must be flushed with the database; its name is made durable the first time."""
+        if log not in self._logs:
+            flush_folder(log.parent)
+            self._logs.add(log)
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
         """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
@@ -305,8 +315,11 @@ class Ledger:
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""
-        if self.is_file:
-            flush(self.address)
+        if not self.is_file:
+            return
+        flush(self.address)
+        for log in tuple(self._logs):
+            backup.flush(log)
 
     def reader(self) -> Connection:
         """Return a connection for reading, to be used as a context manager."""
@@ -330,6 +343,6 @@ def _check(connection: Connection, transaction: Transaction, token: Token | None
 
 def _prepare_folder(file: Path, create: bool) -> None:
     if create:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
     elif not file.exists():
         raise BadInput(f"ledger {file}", "must exist", "no such file", "Run a sweep first, or name another.")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import ray
+from ray.exceptions import RayTaskError
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
@@ -118,7 +119,13 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
         request: names the checkpoint and the split.
         cpu: processors of the task.
         gpu: share of a GPU of the task.
+
+    Raises:
+        Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
     task = ray.remote(num_cpus=cpu, num_gpus=gpu)(evaluation.evaluate)
-    answer: dict[str, Any] = ray.get(task.remote(*request))
+    try:
+        answer: dict[str, Any] = ray.get(task.remote(*request))
+    except RayTaskError as error:
+        raise error.cause from error
     return answer

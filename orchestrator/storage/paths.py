@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from trainables.checkpoint import DIGITS
+from trainables.durable import make_folder
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Paths:
 
     def create(self) -> None:
         """Create the folders that must exist before a database is opened in them."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root)
         self.artifacts.mkdir(exist_ok=True)
 
 

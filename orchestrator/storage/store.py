@@ -42,6 +42,8 @@ _TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Options of each client that bound how long a store that does not answer may block, in seconds."""
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 def check(url: str) -> None:
     """Refuse a URL that cannot be a store's.
@@ -254,13 +256,20 @@ def has_space(folder: Path) -> bool:
     return True
 
 
+def outage_of(error: BaseException) -> str | None:
+    """Return the cause of the outage that an exception shows, `store lost` or `disk full`, or None."""
+    if isinstance(error, NoStore):
+        return "store lost"
+    return "disk full" if isinstance(error, OSError) and error.errno in _FULL else None
+
+
 @contextmanager
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
         yield fsspec.url_to_fs(url, **_TIMEOUTS.get(urlsplit(url).scheme, {}))
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if outage_of(error) == "disk full":
             raise
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise NoStore(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import socket
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.errors import NoStore, redacted
+from orchestrator.errors import redacted
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
@@ -178,10 +177,8 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):
         return "damaged checkpoint", line
-    if isinstance(error, NoStore):
-        return "store lost", line
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "disk full", line
+    if outage := store.outage_of(error):
+        return outage, line
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory", line
     return "error", line

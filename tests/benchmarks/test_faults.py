@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.faults.damage import damaged_files
+from benchmarks.faults.power import power_failures
 from benchmarks.faults.table import Dose, Row, Tally, markdown
 from benchmarks.faults.writes import failing_writes
 
@@ -22,6 +23,13 @@ def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
     (row,) = failing_writes(Dose(tmp_path, writes=40))
     assert row.holds, row.seen
     assert "40 cases, 40 cut short" in row.seen
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that records")
+def test_a_loss_of_power_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
+    (row,) = power_failures(Dose(tmp_path, crashes=25))
+    assert row.holds, row.seen
+    assert "0 of 25 states wrong" in row.seen
 
 
 def test_a_row_lists_the_failed_expectations() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from orchestrator.ledger.ledger import Ledger
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
+from tests.orchestrator.tracking.proxy import Proxy
 
 pytestmark = pytest.mark.end_to_end
 
@@ -138,6 +142,42 @@ def test_a_worker_saves_on_sigterm(commands: Commands) -> None:
         log = (commands.root / "logs" / sweep.id / f"{trial.key}.log").read_text()
         steps = re.findall(r": step (\d+):", log)
         assert len(steps) == len(set(steps))
+
+
+def test_an_outage_of_the_store_during_the_test_evaluation_pauses_the_sweep(commands: Commands) -> None:
+    """The search is over; the checkpoint to evaluate is in the store alone, as on another machine."""
+    server, proxy = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False), Proxy()
+    server.start()
+    proxy.target, proxy.mode = server.get_host_and_port()[1], "pass"
+    keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+    shared = {
+        **keys,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
+        "SWEEP_CHECKPOINTS": "s3://sweeps/checkpoints",
+    }
+    own = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=shared["AWS_ENDPOINT_URL"], **own).create_bucket(Bucket="sweeps")
+    driver = commands.start(*RANDOM, "--set", "budget.trials=1", **shared)
+    wait_for(lambda: reports(commands) >= 1)
+    ledger = commands.ledger
+    (sweep,) = ledger.sweeps()
+    wait_for(lambda: ledger.states(sweep.id) == {"COMPLETE": 1})
+    proxy.mode = "hang up"
+    shutil.rmtree(commands.root / "checkpoints" / sweep.id)
+    wait_for(lambda: ledger.sweeps()[0].state == "PAUSED")
+    _, output = commands.run("status", sweep.id)
+    assert "the checkpoint store does not answer since" in output
+    proxy.mode = "pass"
+    code, output = finish(driver, timeout=180)
+    assert code == 0, output
+    assert "Traceback" not in output
+    assert ledger.sweeps()[0].state == "COMPLETE"
+    assert len(ledger.evaluations(sweep.id)) == 1
+    assert [attempt.cause for attempt in ledger.attempts(sweep.id)] == [None]
+    code, output = commands.run("check", sweep.id, **shared)
+    assert code == 0, output
+    proxy.close()
+    server.stop()
 
 
 def test_an_unreachable_mlflow_costs_no_trial(commands: Commands) -> None:

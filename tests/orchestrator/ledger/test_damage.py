@@ -213,6 +213,37 @@ def test_a_backup_that_is_behind_is_rewritten(held: Ledger, sqlite_url: str, tmp
     assert everything(Ledger.open(sqlite_url)) == says
 
 
+@pytest.mark.parametrize("leads", ["database", "backup"])
+def test_the_file_that_leads_further_counts_if_neither_is_complete(
+    held: Ledger, sqlite_url: str, tmp_path: Path, leads: str
+) -> None:
+    """After a power failure the database lacks its last commits, and a line of the backup is torn."""
+    log, old = tmp_path / LOG, tmp_path / "old"
+    lines = log.read_bytes().splitlines(keepends=True)
+    _change(held, "PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copytree(tmp_path, old, ignore=shutil.ignore_patterns("old"))
+    says = everything(held)
+    complete(held, 2)
+    held.close()
+    shutil.copy(old / "sweeps.db", tmp_path / "sweeps.db")
+    later = log.read_bytes().splitlines(keepends=True)
+    at = len(lines) + (2 if leads == "backup" else -4)
+    log.write_bytes(b"".join([*later[:at], later[at][:-9] + b"\n", *later[at + 1 :]]))
+    ledger = Ledger.open(sqlite_url)
+    if leads == "database":
+        (note,) = verify(ledger, SWEEP_ID)
+        assert f"Lost with it: {len(later) - len(lines)} newer commits." in note
+        assert everything(ledger) == says
+    else:
+        with pytest.raises(Damaged, match="every commit that was made"):
+            verify(ledger, SWEEP_ID)
+        ledger.close()
+        assert recover(sqlite_url).commits == {SWEEP_ID: at}
+        ledger = Ledger.open(sqlite_url)
+        assert "rewritten" in verify(ledger, SWEEP_ID)[0]
+    assert verify(ledger, SWEEP_ID) == []
+
+
 @pytest.fixture
 def long_backup(held: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """Return a ledger whose backup is longer than the state that it leads to, by low limits."""

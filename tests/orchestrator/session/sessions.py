@@ -98,7 +98,7 @@ class Sessions:
             None,
             "",
             "",
-            {"direction": sweep.direction},
+            {"direction": sweep.direction, "metric": sweep.metric},
             0.0,
         )
         self.ledger.create_sweep(record)

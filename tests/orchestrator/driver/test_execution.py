@@ -1,0 +1,173 @@
+"""Outages while test is evaluated: the sweep pauses, charges no trial and continues by itself."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.driver import execution
+from orchestrator.driver.admission import Claim, Observer, Run
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import NoStore
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule.cluster import EvaluationRequest
+from orchestrator.session import outages
+from orchestrator.storage import store
+from tests.orchestrator.session.sessions import Sessions, launch, train
+
+
+class Lines(Observer):
+    """Keeps the lines that a driver prints, and calls the test at each of them."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.called: Callable[[], object] = lambda: None
+
+    def say(self, line: str) -> None:
+        """Keep a line."""
+        self.lines.append(line)
+        self.called()
+
+
+@dataclass
+class Searched:
+    """A sweep whose search is over, on a machine that has none of its checkpoints.
+
+    Attributes:
+        claim: of the sweep.
+        lines: that its driver prints.
+        url: of the folder of the best trial in the store.
+        folder: of the store.
+    """
+
+    claim: Claim
+    lines: Lines
+    url: str
+    folder: Path
+
+    def lose_store(self) -> None:
+        """Put a file where the folder of the store was, as if a disk had been detached."""
+        self.folder.rename(self.folder.with_suffix(".away"))
+        self.folder.write_text("")
+
+    def return_store(self) -> None:
+        """Undo `lose_store`."""
+        self.folder.unlink()
+        self.folder.with_suffix(".away").rename(self.folder)
+
+    @property
+    def record(self) -> SweepRecord:
+        """Row of the sweep."""
+        record = self.claim.ledger.sweep(self.claim.sweep.id)
+        assert record is not None
+        return record
+
+
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Searched]:
+    """Return a sweep of one complete trial, which evaluates in this process instead of a worker."""
+    monkeypatch.setattr(outages, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(execution.cluster, "evaluate", _evaluate)
+    sessions = Sessions(tmp_path)
+    sessions.paths = replace(sessions.paths, store=f"file://{tmp_path}/store")
+    sweep = sessions.sweep(1)
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    train(session, assignment)
+    key, lines = assignment.trial_key, Lines()
+    url = sessions.paths.stored(sessions.ledger.id, sweep.id, key)
+    assert url is not None
+    for row in sessions.ledger.checkpoints(key):
+        store.keep(Path(row.path), url)
+    shutil.rmtree(sessions.paths.trial_checkpoints(sweep.id, key))
+    run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
+    with Departure() as departure, Lease(sessions.ledger, sweep.id) as lease:
+        claim = Claim(sweep, run, sessions.ledger, lease, lines, departure)
+        yield Searched(claim, lines, url, tmp_path / "store")
+
+
+def _evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+    assert request.stored is not None
+    if not store.answers(request.stored):
+        raise NoStore(request.stored, "must answer", "no answer", "Wait.")
+    store.fetch(Path(request.folder), request.stored, request.digest)
+    return {"step": 30, "metrics": {"accuracy": 0.5}}
+
+
+def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -> None:
+    """It used to end the driver with a refusal, after a search that may have taken days."""
+    states: list[tuple[str, str | None]] = []
+
+    def seen() -> None:
+        if not states:
+            states.append((searched.record.state, searched.record.reason))
+            searched.return_store()
+
+    searched.lose_store()
+    searched.lines.called = seen
+    execution.evaluate_test(searched.claim)
+    ((state, reason),) = states
+    assert state == "PAUSED"
+    assert str(reason).startswith("the checkpoint store does not answer since ")
+    assert [line.partition(":")[0] for line in searched.lines.lines] == [
+        "The sweep is paused",
+        "The sweep continues.",
+    ]
+    assert (searched.record.state, searched.record.reason) == ("RUNNING", None)
+    (evaluation,) = searched.claim.ledger.evaluations(searched.claim.sweep.id)
+    assert evaluation.metrics == {"test/accuracy": 0.5}
+    (attempt,) = searched.claim.ledger.attempts(searched.claim.sweep.id)
+    assert attempt.cause is None
+
+
+def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[EvaluationRequest] = []
+
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+        tries.append(request)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return _evaluate(request, cpu, gpu)
+
+    monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
+    execution.evaluate_test(searched.claim)
+    assert len(tries) == 3
+    assert [line.split(" since ")[0] for line in searched.lines.lines[::2]] == [
+        "The sweep is paused: a disk is full"
+    ] * 2
+    assert len(searched.claim.ledger.evaluations(searched.claim.sweep.id)) == 1
+
+
+def test_an_error_that_is_no_outage_ends_the_test_evaluation(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
+    with pytest.raises(ZeroDivisionError):
+        execution.evaluate_test(searched.claim)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "`stop` on"])
+def test_a_paused_test_evaluation_can_be_stopped(searched: Searched, how: str) -> None:
+    def stop() -> None:
+        if how == "SIGTERM":
+            searched.claim.departure.request(how)
+        else:
+            ask_to_stop(searched.claim.ledger, searched.claim.sweep.id)
+
+    searched.lose_store()
+    searched.lines.called = stop
+    with pytest.raises(KeyboardInterrupt, match=how):
+        execution.evaluate_test(searched.claim)

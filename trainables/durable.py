@@ -1,0 +1,38 @@
+"""Files and folders that survive a loss of power."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, unless they exist, and flush the names of those that were created."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        flush_folder(path.parent)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Replace the content of a file, or create it, in one step: a loss of power leaves the old or the new.
+
+    Raises:
+        OSError: if the disk is full or fails; the old content remains.
+    """
+    fresh = file.with_suffix(".new")
+    with fresh.open("wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    fresh.replace(file)
+    flush_folder(file.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a renaming alone survives a dead process, not a dead machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
