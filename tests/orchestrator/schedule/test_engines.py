@@ -165,6 +165,31 @@ def test_an_engine_is_created_anew_after_each_death(temporary: Path) -> None:
     assert run(temporary, 1, RENEWED) == lost
 
 
+TERMINATED = """
+worker, other = Worker.remote(), Worker.remote()
+first, second = engines.seat(shared(1)), engines.seat(shared(2))
+for seated, its in ((first, worker), (second, other)):
+    engines.ensure(seated.attempt_id)
+    assert report(its, seated).step == 10
+(pid,) = processes()
+os.kill(pid, signal.SIGTERM)
+saved = [report(worker, first), report(other, second)]
+print([(outcome.interrupted, outcome.checkpoint is not None, outcome.failure) for outcome in saved])
+for seated in (first, second):
+    engines.release(seated.attempt_id)
+wait(lambda: engines._living(first.engine) is None)
+resumed = engines.seat(assignment(folder, 1, attempt=2, resume=saved[0].checkpoint))
+engines.ensure(resumed.attempt_id)
+print(saved[0].step >= 10, report(worker, resumed).step)
+"""
+
+
+def test_a_terminated_engine_saves_its_trials_and_leaves_its_device(temporary: Path) -> None:
+    """Its machine is about to be taken away; another engine goes on from the checkpoints."""
+    saved = (True, True, None)
+    assert run(temporary, 1, TERMINATED) == [str([saved, saved]), "True 20"]
+
+
 QUEUED = """
 model = replace(shared(2).settings.model, d_model=16)
 first = engines.seat(shared(1))
