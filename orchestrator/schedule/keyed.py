@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -36,23 +36,14 @@ NO_CONTROLLER: Any = _NoController()
 """Argument of a stopping rule in place of Tune's controller."""
 
 
-@dataclass(frozen=True)
-class TrialReports:
-    """Consecutive reports of one trial, from the ledger.
-
-    Attributes:
-        key: of the trial.
-        results: flat results in the order of arrival, each with `step` and the objective.
-    """
-
-    key: str
-    results: tuple[Mapping[str, Any], ...]
+Report: TypeAlias = tuple[str, Mapping[str, Any]]
+"""A trial's key, and a flat result of the trial with `step` and the objective."""
 
 
-def histories(reports: Iterable[ReportRecord]) -> list[TrialReports]:
+def histories(reports: Iterable[ReportRecord]) -> list[Report]:
     """Return the search's reports in the order of arrival, on which the decisions of a rule depend."""
     return [
-        TrialReports(report.trial_key, ({"step": report.step, **report.metrics},))
+        (report.trial_key, {"step": report.step, **report.metrics})
         for report in sorted(reports, key=lambda report: report.at)
         if not is_confirmation(report.trial_key)
     ]
@@ -60,6 +51,8 @@ def histories(reports: Iterable[ReportRecord]) -> list[TrialReports]:
 
 class KeyedScheduler(TrialScheduler):
     """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
+
+    A replayed result has no `queued`; a rule recognises it by that.
 
     Args:
         rule: a scheduler that only compares trials and stops them.
@@ -69,19 +62,17 @@ class KeyedScheduler(TrialScheduler):
         stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
-    def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReports] = ()) -> None:
+    def __init__(self, rule: TrialScheduler, histories: Iterable[Report] = ()) -> None:
         super().__init__()
         self._rule = rule
         self._seen: set[str] = set()
         self.stopped: set[str] = set()
-        for history in histories:
-            self._replay(history)
+        for key, result in histories:
+            self._replay(key, result)
 
-    def _replay(self, history: TrialReports) -> None:
-        trial = self._keyed(history.key)
-        for result in history.results:
-            decision = self._rule.on_trial_result(NO_CONTROLLER, trial, dict(result))
-            (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(history.key)
+    def _replay(self, key: str, result: Mapping[str, Any]) -> None:
+        decision = self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), dict(result))
+        (self.stopped.add if decision == TrialScheduler.STOP else self.stopped.discard)(key)
 
     def _keyed(self, key: str) -> Any:
         trial: Any = KeyedTrial(key)

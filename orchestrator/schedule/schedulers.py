@@ -19,7 +19,7 @@ from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.schedule.adapters import session_of
-from orchestrator.schedule.keyed import KeyedScheduler, TrialReports
+from orchestrator.schedule.keyed import KeyedScheduler, Report
 from orchestrator.session.population import Population
 
 
@@ -164,7 +164,7 @@ class PopulationBasedTraining(SchedulerAdapter):
         return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
 
 
-def build(sweep: SweepConfig, histories: Iterable[TrialReports]) -> KeyedScheduler:
+def build(sweep: SweepConfig, histories: Iterable[Report]) -> KeyedScheduler:
     """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     return KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories)

@@ -9,7 +9,7 @@ import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
 
 from orchestrator.ledger.records import ReportRecord
-from orchestrator.schedule.keyed import KeyedScheduler, TrialReports, histories
+from orchestrator.schedule.keyed import KeyedScheduler, histories
 
 
 def asha() -> TrialScheduler:
@@ -36,7 +36,7 @@ def result(step: int, value: float) -> dict[str, Any]:
     return {"step": step, "val/accuracy": value, "queued": False}
 
 
-GOOD = [TrialReports(f"s-{number}", (result(100, 0.9), result(200, 0.9))) for number in range(4)]
+GOOD = [(f"s-{number}", result(step, 0.9)) for number in range(4) for step in (100, 200)]
 
 
 @pytest.mark.parametrize("rule", [asha, median])
