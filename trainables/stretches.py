@@ -43,5 +43,5 @@ def continued(recorded: Sequence[Sequence[Sequence[int]]], step: int, interval: 
         step: of the checkpoint.
         interval: steps between two reports.
     """
-    stretches = [[Stretch(*each) for each in part] for part in recorded] or [[]]
+    stretches = [[Stretch(*row) for row in part] for part in recorded] or [[]]
     return [*stretches, []] if step % interval else stretches

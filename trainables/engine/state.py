@@ -156,13 +156,13 @@ def packing_of(tree: Tree, recurrent: Callable[[tuple[str, ...]], bool]) -> Pack
 
     Args:
         tree: arrays or shapes, in nested dicts.
-        recurrent: tells from an array's path whether it comes last.
+        recurrent: returns True for the path of an array that comes last.
     """
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
-    paths = [tuple(str(entry.key) for entry in path) for path, _ in found]
-    shapes = [leaf.shape for _, leaf in found]
-    assert all(leaf.dtype == jnp.float32 for _, leaf in found)
-    order = sorted(range(len(found)), key=lambda place: recurrent(paths[place]))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [tuple(str(entry.key) for entry in path) for path, _ in leaves]
+    shapes = [leaf.shape for _, leaf in leaves]
+    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)
+    order = sorted(range(len(leaves)), key=lambda place: recurrent(paths[place]))
     return Packing(
         names=tuple("/".join(paths[place]) for place in order),
         shapes=tuple(shapes[place] for place in order),
@@ -216,9 +216,9 @@ class Names:
             side = "in the checkpoint" if odd[0] in arrays else "in the model"
             raise _misfit("its arrays must be those of the model", f"{odd[0]} only {side}")
         for name, (shape, kind) in wanted.items():
-            found = arrays[name]
-            if (found.shape, found.dtype) != (shape, kind):
-                raise _misfit(f"{name} must be {np.dtype(kind)} {shape}", f"{found.dtype} {found.shape}")
+            array = arrays[name]
+            if (array.shape, array.dtype) != (shape, kind):
+                raise _misfit(f"{name} must be {np.dtype(kind)} {shape}", f"{array.dtype} {array.shape}")
 
 
 def _misfit(must: str, got: str) -> Refusal:
