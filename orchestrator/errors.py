@@ -33,6 +33,7 @@ __all__ = [
     "NoSpace",
     "NoStore",
     "Refusal",
+    "exit_of",
     "redacted",
 ]
 
@@ -79,6 +80,11 @@ class Exit(IntEnum):
     SOME_FAILED = 3
     RESUMABLE = 4
     STILL_RUNNING = 5
+
+
+def exit_of(refusal: Refusal) -> Exit:
+    """Return the exit code of a command that ends with a refusal."""
+    return Exit.RESUMABLE if isinstance(refusal, NoCluster) else Exit.BAD_INPUT
 
 
 _USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")

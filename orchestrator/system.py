@@ -20,6 +20,9 @@ from typing import Any
 
 import psutil
 
+DETACHED = "SWEEP_DETACHED"
+"""Environment variable that is set in a detached driver, whose output goes to the log of its sweep."""
+
 _ENDED = frozenset("ZXx")
 """States of a process that has ended and whose parent has not noticed yet."""
 
@@ -152,6 +155,10 @@ class System:
     def host(self) -> str:
         """Return the name of this machine."""
         return socket.gethostname()
+
+    def is_detached(self) -> bool:
+        """Return True if this process prints to a log instead of the terminal that has started it."""
+        return DETACHED in os.environ
 
     def start_of(self, pid: int) -> int | None:
         """Return when a process started, or None if there is none of this id, or it has ended.

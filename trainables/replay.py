@@ -28,6 +28,8 @@ def replayed(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a trial from its seed; yield each step that it reports at, and the metrics of that step.
 
+    The last step is the one before a loss or a gradient that is not finite, if the trial meets one.
+
     Args:
         settings: of the trial.
         data_digest: of the data it was trained on.
@@ -47,6 +49,8 @@ def replayed(
     for attempt in stretches if any(stretches) else [[Stretch(settings.training.steps, 1, 1)]]:
         for stretch in attempt:
             yield from again.train(stretch)
+            if again.frozen:
+                return
         again.drop_report()
 
 
@@ -56,10 +60,14 @@ class _Trial:
     Args:
         settings: of the trial.
         data: that it was trained on.
+
+    Attributes:
+        frozen: True once a loss or a gradient was not finite; the trial then takes no further steps.
     """
 
     def __init__(self, settings: TrialSettings, data: TaskData) -> None:
         self._settings, self._data = settings, data
+        self.frozen = False
         self._step = self._left = 0
         self._engine: Engine | None = None
 
@@ -80,6 +88,7 @@ class _Trial:
             self._left -= ended.steps[0]
             if report := ended.reports.get(0):
                 if not report.finite:
+                    self.frozen = True
                     return
                 scores = engine.evaluate(0, "validation", self._settings.evaluate_examples)
                 yield self._step, report.curve(scores)

@@ -51,6 +51,12 @@ class Range:
         low, high = self.within
         return low < value < high if self.open_ends else low <= value <= high
 
+    @property
+    def phrase(self) -> str:
+        """Return where a legal end lies, such as `between 0 and 1, both excluded`."""
+        low, high = self.within
+        return f"between {low:g} and {high:g}{', both excluded' if self.open_ends else ''}"
+
 
 @dataclass(frozen=True)
 class Option:

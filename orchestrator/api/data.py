@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +87,18 @@ def fetch(
         sha256: sum of that file, if it is not the published one.
 
     Raises:
-        BadInput: `sha256` without `given`.
+        BadInput: `sha256` without `given`, or `given` for a task without files.
         BadData: a file cannot be fetched, or is not the published one.
     """
+    if sha256 is not None and given is None:
+        must = "must be given together with the file it belongs to"
+        raise BadInput("sha256", must, "sha256 alone", "Name the file: given=PATH, or --from PATH.")
+    if given is not None and not task.remotes:
+        remedy = "Leave the file out."
+        raise BadInput(f"task {task.name}", "must have files to take one", "generated data", remedy)
     for remote in task.remotes:
-        wanted = _vouched(remote, given, sha256)
-        yield wanted, fetch_file(wanted, folder, progress, given=given, open_url=urllib.request.urlopen)
+        open_url = urllib.request.urlopen
+        yield remote, fetch_file(remote, folder, progress, given=given, sha256=sha256, open_url=open_url)
 
 
 def check(
@@ -113,14 +119,3 @@ def check(
     source = task.check(options, folder)
     loaded = task.load(options, folder, progress) if progress else None
     return CheckedData(source, holdings(source), loaded)
-
-
-def _vouched(remote: Remote, given: Path | None, sha256: str | None) -> Remote:
-    """Return the file with the sum that the user vouches for."""
-    if sha256 is None:
-        return remote
-    if given is None:
-        raise BadInput(
-            "--sha256", "must go with --from", "--sha256 alone", "A download has its published sum."
-        )
-    return replace(remote, sha256=sha256.lower(), size=None)

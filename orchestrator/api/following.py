@@ -14,6 +14,7 @@ from orchestrator.driver.admission import Observer
 from orchestrator.driver.detached import DETACH
 from orchestrator.errors import Exit
 from orchestrator.ledger.lease import holder
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP
 
 __all__ = ["DETACH", "DetachedDriver", "exit_code", "follow", "start"]
@@ -73,7 +74,8 @@ def follow(sweep: Sweep, show: Show, observer: Observer) -> Exit:
     Args:
         sweep: the sweep.
         show: receives what the driver prints, if its log is on this machine.
-        observer: receives the progress instead, as the ledger has it, if the log is on another machine.
+        observer: receives the progress instead, as the ledger has it, if the driver prints to no log, or to
+            one on another machine.
 
     Raises:
         BadInput: the sweep has never run.
@@ -87,14 +89,22 @@ def follow(sweep: Sweep, show: Show, observer: Observer) -> Exit:
             prints = driver is not None and driver.is_near() and not driver.is_dead()
             return not prints and holder(ledger, sweep.id) is None
 
-        if log.exists():
+        # An earlier detached driver may have left a log to which the present one does not print.
+        if log.exists() and (driver is None or driver.detached):
             detached.follow(log, detached.last_lines(log), ended, show)
         else:
-            while holder(ledger, sweep.id) is not None:
-                observer.show(sweep.status().progress)
-                time.sleep(_LOOK_SECONDS)
-            observer.close()
+            _show_progress(sweep, ledger, observer)
     return exit_code(sweep.status().state, failed=bool(sweep.failed()))
+
+
+def _show_progress(sweep: Sweep, ledger: Ledger, observer: Observer) -> None:
+    """Show the progress of a sweep until no process drives it."""
+    try:
+        while holder(ledger, sweep.id) is not None:
+            observer.show(sweep.status().progress)
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        observer.close()
 
 
 def exit_code(state: str, *, failed: bool) -> Exit:

@@ -32,7 +32,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import ask_to_stop
-from orchestrator.machines.hardware import Hardware, detect, require_gpu_jax
+from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
 from trainables.data.task import Source
@@ -309,7 +309,8 @@ class Sweep:
         hardware = self.admit()
         if profile := self.specification.profile:
             why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
-            screen.say(f"Profile `{profile}` ({why}): smaller than the paper's; `--profile full` insists.")
+            setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
+            screen.say(f"Profile `{profile}` ({why}): {setting}")
         known = self._is_known()
         run = Run(
             self.workspace.paths,
@@ -354,7 +355,7 @@ class Sweep:
         return driver
 
     def extend(self, **budget: float | str) -> Sweep:
-        """Return this sweep with another budget, such as `extend(trials=128)`, for `run` to go on with.
+        """Return this sweep with another budget, such as `extend(trials=128)`, which `run` then continues.
 
         Args:
             budget: keys of the section `budget`: `trials`, `hours`, `gpu_hours`.
@@ -471,14 +472,17 @@ class Sweep:
     def _record(self, ledger: Ledger) -> SweepRecord:
         record = ledger.sweep(self.id)
         if record is None:
-            raise BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+            raise self._never_run()
         return record
 
+    def _never_run(self) -> BadInput:
+        return BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+
     def _history(self) -> History:
-        if not self._is_known():
-            raise BadInput(self.id, "must have run", "a sweep that has not", "Call `run()` first.")
+        if not self.workspace.has_ledger():
+            raise self._never_run()
         with self.workspace.ledger() as ledger:
-            return read(ledger, self.id)
+            return read(ledger, self._record(ledger).id)
 
 
 def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None, int]:
@@ -491,6 +495,9 @@ def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None
 
 
 def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:
-    asked = sweep.resources
-    fits = min(n / share for n, share in ((hardware.cpus, asked.cpu), (hardware.gpus, asked.gpu)) if share)
-    return min(int(fits + 1e-6), asked.concurrent or sweep.budget.trials, sweep.budget.trials)
+    """Return how many trials run at a time; with `slots: auto`, as if each had a GPU of its own."""
+    asked, trials = sweep.resources, sweep.budget.trials
+    if isinstance(asked.slots, int):
+        asked = asked.shared_by(asked.slots)
+    fits = fitting(hardware.nodes or [Node(hardware.cpus, hardware.gpus)], asked.cpu, asked.gpu)
+    return min(fits, asked.concurrent or trials, trials)

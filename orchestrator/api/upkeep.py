@@ -111,10 +111,11 @@ def collect_garbage(
         BadInput: there is no ledger.
         NoStore: the shared store does not answer.
     """
-    paths = Workspace.at(root).paths
+    workspace = Workspace.at(root)
+    paths = workspace.paths
     garbage: list[Garbage] = []
     busy: list[Busy] = []
-    with Workspace.at(root).ledger() as ledger:
+    with workspace.ledger() as ledger:
         for record in ledger.sweeps():
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.

@@ -8,7 +8,7 @@ from importlib import import_module
 import typer
 from rich.console import Console
 
-from orchestrator.errors import Exit, NoCluster, Refusal
+from orchestrator.errors import Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
@@ -56,12 +56,9 @@ def run_command(arguments: Sequence[str]) -> int:
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
         result = app(args=words, prog_name="sweep", standalone_mode=False)
-    except NoCluster as refusal:
-        _print_error(str(refusal))
-        return Exit.RESUMABLE
     except Refusal as refusal:
         _print_error(str(refusal))
-        return Exit.BAD_INPUT
+        return exit_of(refusal)
     except typer.TyperException as error:
         _print_error(error.format_message())
         return Exit.BAD_INPUT

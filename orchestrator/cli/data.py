@@ -89,11 +89,11 @@ def fetch(
         sweep data fetch text
     """
     named = api.task_named(task)
-    if not named.remotes:
+    if not named.remotes and given is None and sha256 is None:
         print_line(f"{task}: generated, there is nothing to fetch")
     with _bar(Console(soft_wrap=True, highlight=False)) as report:
         for remote, result in api.fetch(named, data, report, given=given, sha256=sha256):
-            print_line(_fetched(remote, result))
+            print_line(_fetched(remote, result, sha256))
 
 
 @data_app.command("check")
@@ -173,10 +173,11 @@ def _published(remote: api.Remote) -> str:
     return f"{remote.url}, {size}, {f'SHA-256 {remote.sha256}' if remote.sha256 else 'no sum published'}"
 
 
-def _fetched(remote: api.Remote, result: api.Fetched) -> str:
+def _fetched(remote: api.Remote, result: api.Fetched, given: str | None) -> str:
     if result.sha256 is None:
         return f"{result.place}: was there already"
-    origin = "as published" if result.pinned else "no sum is published; kept for the next fetch"
+    unpublished = "no sum is published; kept for the next fetch" if given is None else "as given by --sha256"
+    origin = "as published" if result.pinned else unpublished
     return f"{result.place}: fetched {remote.name}, SHA-256 {result.sha256} ({origin})"
 
 

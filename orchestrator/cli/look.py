@@ -69,10 +69,10 @@ def status(
 def _print_status(now: DetailedStatus) -> None:
     console = Console(soft_wrap=True, highlight=False)
     reason = f" ({now.reason})" if now.reason else ""
-    console.print(f"{now.id}: {now.state}{reason}")
+    console.print(f"{now.id}: {now.state}{reason}", markup=False)
     if now.driver:
-        console.print(f"  driven by {now.driver}")
-    console.print("  " + describe(now.progress, now.metric))
+        console.print(f"  driven by {now.driver}", markup=False)
+    console.print("  " + describe(now.progress, now.metric), markup=False)
     for cause, count in now.failures.items():
         console.print(f"  failed {count} times: {cause}", markup=False)
     if now.waiting_for_mlflow:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator import Observer, Progress
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Exit
 
 _TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0
@@ -130,6 +130,16 @@ class Notified(Observer):
     def close(self) -> None:
         """Close the other observer."""
         self.observer.close()
+
+
+def ended(sweep_id: str, code: Exit) -> Message:
+    """Return the message about the end of a run.
+
+    Args:
+        sweep_id: of the sweep.
+        code: with which the command ends.
+    """
+    return {"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()}
 
 
 def changes(before: Progress, now: Progress, metric: str) -> list[Message]:

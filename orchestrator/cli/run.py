@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -13,16 +14,17 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
+from orchestrator import Observer
 from orchestrator.api import following
 from orchestrator.api.cluster import available, this_machine
 from orchestrator.api.following import DETACH
 from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.display import Display, print_json, print_line
-from orchestrator.cli.notify import Notified, Notifier
+from orchestrator.cli.notify import Notified, Notifier, ended
 from orchestrator.cli.options import EXECUTION, Data, Json, Root, SweepId, TrackingPatience
 from orchestrator.cli.results import show_result
-from orchestrator.errors import BadInput, Exit
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 
 File = Annotated[
     Path,
@@ -243,21 +245,30 @@ def _run(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
     if options.detach:
         return _run_detached(sweep)
     display = Display(Console(soft_wrap=True), sweep.specification.metric, options.quiet)
-    notifier = Notifier(options.notify, display.say) if options.notify is not None else None
-    code = sweep.run(
-        Notified(display, notifier, display.metric) if notifier else display,
+    if options.notify is None:
+        code = _run_observed(sweep, options, display, retry=retry)
+    else:
+        with closing(Notifier(options.notify, display.say)) as notifier:
+            observer = Notified(display, notifier, display.metric)
+            try:
+                code = _run_observed(sweep, options, observer, retry=retry)
+            except Refusal as refusal:
+                notifier.send(ended(sweep.id, exit_of(refusal)))
+                raise
+            notifier.send(ended(sweep.id, code))
+    show_result(sweep, display.console)
+    return code
+
+
+def _run_observed(sweep: Sweep, options: RunOptions, observer: Observer, *, retry: bool) -> Exit:
+    return sweep.run(
+        observer,
         deadline=options.deadline,
         tracking_patience=options.tracking_patience,
         wait=options.wait,
         unless_stopped=options.unless_stopped,
         retry_failed=retry,
     )
-    if notifier:
-        ended = {"event": "ended", "sweep": sweep.id, "exit": int(code), "result": code.name.lower()}
-        notifier.send(ended)
-        notifier.close()
-    show_result(sweep, display.console)
-    return code
 
 
 def _run_detached(sweep: Sweep) -> int:

@@ -30,7 +30,7 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
     console = Console(soft_wrap=True, highlight=False)
     row = history.trial
     cause = f" ({row.cause})" if row.cause else ""
-    console.print(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
+    console.print(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}", markup=False)
     for name, value in row.params.items():
         console.print(f"  {name} = {value}", markup=False)
     for attempt in history.attempts:

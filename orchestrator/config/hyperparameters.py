@@ -119,9 +119,7 @@ def option_hyperparameter(option: Option) -> Hyperparameter:
 
 
 def _range_end(spec: Range, default: float) -> Hyperparameter:
-    low, high = spec.within
-    must = f"a number between {low:g} and {high:g}{', both excluded' if spec.open_ends else ''}"
-    return Hyperparameter("real", False, must, spec.holds, f"{default:g}")
+    return Hyperparameter("real", False, f"a number {spec.phrase}", spec.holds, f"{default:g}")
 
 
 def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:

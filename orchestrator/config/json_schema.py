@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.sections import SLUG, SpaceFile
+from orchestrator.config.sections import MERGED_SECTIONS, SLUG, SpaceFile
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, options_section
 from trainables.layers import LAYERS
 from trainables.settings import Option
@@ -26,7 +26,6 @@ _NUMBER = r"(pi|[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|\.[0-9]+([eE][-+]?[0-9
 # Editors read 50_000 and pi/10 as text, and so must let them pass where a number stands.
 _EXPRESSION = {"type": "string", "pattern": rf"^[-+]?{_NUMBER}(\s*[*/]\s*{_NUMBER})*$"}
 _REFERENCE = {"$ref": "#/$defs/Expression"}
-_MERGED = ("data", "model", "training", "evaluate", "search")
 
 
 def schema() -> dict[str, Any]:
@@ -152,7 +151,7 @@ def _profile(properties: Mapping[str, Any], sections: dict[str, Any]) -> dict[st
 
 
 def _in_part(name: str, part: Mapping[str, Any], sections: dict[str, Any]) -> Any:
-    if name not in _MERGED or name == "data":
+    if name not in MERGED_SECTIONS or name == "data":
         return part
     if name == "search":
         return {**part, "minProperties": 0, "additionalProperties": _or_null(part["additionalProperties"])}

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
-from orchestrator.config.sections import SLUG, SpaceFile, validated
+from orchestrator.config.sections import MERGED_SECTIONS, SLUG, SpaceFile, validated
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, read_strategy
 from orchestrator.config.sweep_config import SweepConfig, current
@@ -19,8 +19,6 @@ from orchestrator.errors import BadInput, redacted
 
 AUTOMATIC = "laptop"
 """The profile that `auto` means where there is no GPU, if the file has it."""
-
-_MERGED = frozenset({"data", "model", "training", "evaluate", "search"})
 
 
 def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus: int) -> SweepConfig:
@@ -147,7 +145,7 @@ def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> N
     base = sections.get(key)
     if node.value is None:
         sections.pop(key, None)
-    elif key in _MERGED and base and isinstance(base.value, dict) and isinstance(node.value, dict):
+    elif key in MERGED_SECTIONS and base and isinstance(base.value, dict) and isinstance(node.value, dict):
         entries = {**base.entries, **node.entries}
         removed = {name for name, item in node.entries.items() if item.value is None}
         kept = {name: item for name, item in entries.items() if name not in removed}

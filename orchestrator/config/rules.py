@@ -117,13 +117,8 @@ def _range(path: Path, spec: Range, value: Any) -> list[float]:
     if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
         raise Violation(path, "must be [low, high]", example)
     if not all(spec.holds(end) for end in ends):
-        raise Violation(path, f"must lie {_within(spec)}", example)
+        raise Violation(path, f"must lie {spec.phrase}", example)
     return [float(end) for end in ends]
-
-
-def _within(spec: Range) -> str:
-    low, high = spec.within
-    return f"between {low:g} and {high:g}{', both excluded' if spec.open_ends else ''}"
 
 
 def _check_searched(name: str, distribution: Distribution, layer: str) -> None:

@@ -219,6 +219,10 @@ class PublishedSection(OpenSection):
     )
 
 
+MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search")
+"""Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
+
+
 class SpaceFile(Section):
     """A whole search-space file, its profile applied."""
 

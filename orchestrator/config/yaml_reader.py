@@ -39,7 +39,7 @@ BIGGEST = 256_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _TAB = re.compile(r"^ *\t", re.MULTILINE)
-_REMEDY = "Name a YAML file, such as search_spaces/retrieval.yaml."
+_REMEDY = "Name a readable YAML file."
 _WORDS: dict[str, Scalar] = {
     "": None,
     "~": None,
@@ -72,7 +72,7 @@ def parse_document(text: str, name: str) -> LocatedValue:
     """
     node = _Builder(name, numbered=True).build(text)
     if not isinstance(node.value, dict):
-        raise BadInput(node.where, "must be a mapping", node.shown(), "Write `task: ...` at its top.")
+        raise BadInput(node.where, "must be a mapping", node.shown(), "Write `key: value` lines.")
     return node
 
 
@@ -110,7 +110,7 @@ def read_text(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{where}:{line}", "must be UTF-8 text", got, "Save it as UTF-8.") from None
     if not text.strip():
-        raise BadInput(where, "must hold a search space", "an empty file", "Begin with `task: retrieval`.")
+        raise BadInput(where, "must hold a document", "an empty file", "Write its content.")
     _refuse_found(_CONTROL, text, where, "must be plain text", "Take the character out.")
     _refuse_found(_TAB, text, where, "must be indented by spaces", "Replace the tab by spaces.")
     return text

@@ -42,7 +42,7 @@ class Fetched:
     Attributes:
         place: path of the file or folder in the data folder.
         sha256: of the fetched file; None if it was in place before.
-        pinned: whether the sum is published; if not, it has been written beside the file.
+        pinned: whether the file has the published sum; False if none is published, or the user gave another.
     """
 
     place: Path
@@ -51,15 +51,24 @@ class Fetched:
 
 
 def fetch(
-    remote: Remote, folder: Path, progress: Progress, *, given: Path | None = None, open_url: Open
+    remote: Remote,
+    folder: Path,
+    progress: Progress,
+    *,
+    given: Path | None = None,
+    sha256: str | None = None,
+    open_url: Open,
 ) -> Fetched:
     """Fetch one file and put it in place.
+
+    If there is no published sum and `sha256` is None, the sum of the first fetch is written to `downloads/`.
 
     Args:
         remote: the file.
         folder: the data folder.
         progress: in bytes.
         given: a file of the user's own, or its folder, to use instead of a download.
+        sha256: sum of that file, in any case of letters, if it is not the published file.
         open_url: opens a request; the network.
 
     Raises:
@@ -79,15 +88,15 @@ def fetch(
         if place.exists():
             return Fetched(place, None, remote.sha256 is not None)
         record = downloads / f"{remote.name}.sha256"
-        known = replace(remote, sha256=remote.sha256 or _recorded(record))
+        known = _known(remote, sha256, record)
         if not path.is_file():
             download(known, path, progress, open_url)
-        sha256 = verify(known, path)
-        if remote.sha256 is None:
-            record.write_text(f"{sha256}  {remote.name}\n")
+        actual = verify(known, path)
+        if remote.sha256 is None and sha256 is None:
+            record.write_text(f"{actual}  {remote.name}\n")
         if path != place:
             _put(remote, path, place, progress)
-    return Fetched(place, sha256, remote.sha256 is not None)
+    return Fetched(place, actual, actual == remote.sha256)
 
 
 def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
@@ -113,6 +122,13 @@ def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
             (stage / "content").replace(place)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
+    """Return a file with the size and the sum that it must have, by the user, the publisher or the record."""
+    if sha256 is not None:
+        return replace(remote, sha256=sha256.lower(), size=None)
+    return replace(remote, sha256=remote.sha256 or _recorded(record))
 
 
 def _recorded(record: Path) -> str | None:

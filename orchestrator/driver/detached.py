@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.system import DETACHED
+
 DETACH = "SWEEP_DETACH"
 """Environment variable: if set, the verbs that run a sweep start a detached driver and follow it."""
 
@@ -29,6 +31,7 @@ def begin(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
     environment = {name: value for name, value in os.environ.items() if name != DETACH}
+    environment[DETACHED] = "1"
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-u", "-m", "orchestrator.sweep", *own],

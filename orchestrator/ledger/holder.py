@@ -20,6 +20,7 @@ class Holder:
         place: identifies the boot and the process namespace that `pid` belongs to; empty if unknown.
         start: of the process, as its machine counts it: no clock that can be set takes part.
         since: when the process took the lease, seconds since the epoch.
+        detached: whether the process prints to the log of the sweep's drivers.
     """
 
     pid: int
@@ -27,12 +28,14 @@ class Holder:
     place: str
     start: int
     since: float
+    detached: bool = False
 
     @classmethod
     def here(cls, system: System = System()) -> Holder:
         """Return this process."""
         pid = system.pid()
-        return cls(pid, system.host(), _place(system), system.start_of(pid) or 0, system.time())
+        start = system.start_of(pid) or 0
+        return cls(pid, system.host(), _place(system), start, system.time(), system.is_detached())
 
     @classmethod
     def read(cls, text: str) -> Holder | None:

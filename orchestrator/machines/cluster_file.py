@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +81,8 @@ def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterato
             yield BadInput(
                 f"{name}: {key}", "must be filled in", f"`{value}`", "The comment beside it says how."
             )
-    if key := document.get("auth", {}).get("ssh_private_key"):
-        yield from _private(f"{name}: auth.ssh_private_key", key, mode_of)
+    if private := (document.get("auth") or {}).get("ssh_private_key"):
+        yield from _private(f"{name}: auth.ssh_private_key", private, mode_of)
     mounts = document.get("file_mounts") or {}
     for remote, local in mounts.items():
         if _SECRET_FILE.search(str(local)):
@@ -92,7 +94,7 @@ def problems(name: str, document: Mapping[str, Any], mode_of: ModeOf) -> Iterato
     if not any(str(remote).endswith(TOKEN) for remote in mounts):
         remedy = f"Add `~/sweeps/mlruns/{TOKEN}: mlruns/{TOKEN}`."
         yield BadInput(f"{name}: file_mounts", "must copy a token to every node", "no token", remedy)
-    if document.get("provider", {}).get("type") == "aws":
+    if (document.get("provider") or {}).get("type") == "aws":
         yield from _aws(name, document.get("available_node_types") or {})
 
 
@@ -127,10 +129,18 @@ def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def ensure_token(file: Path) -> Path:
-    """Return the path of a token file; create the file, with mode 0600, if it is missing."""
+    """Return the path of a token file; create the file, with mode 0600, if it is missing.
+
+    Several processes may call this at once: the file appears complete, and the first one stands.
+    """
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as opened:
-            opened.write(secrets.token_hex(32))
+        descriptor, hidden = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # of mode 0600
+        try:
+            with os.fdopen(descriptor, "w") as opened:
+                opened.write(secrets.token_hex(32))
+            with suppress(FileExistsError):
+                os.link(hidden, file)
+        finally:
+            Path(hidden).unlink()
     return file

@@ -63,5 +63,8 @@ def write_history(history: History, folder: Path) -> ReportFiles:
 def _replace(file: Path, content: str) -> None:
     """Write a file so that a reader sees either the old content or the new one, whole."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(content, encoding="utf-8")
-    beside.replace(file)
+    try:
+        beside.write_text(content, encoding="utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)  # what a failed write has left

@@ -103,7 +103,7 @@ class SessionSearch(SearchAlgorithm):
     def next_trial(self) -> Trial | None:
         """Return a Tune trial with the id of the next attempt, or None if nothing is to be launched now.
 
-        While no trial runs, Tune does nothing but ask for the next one, once a second: so it is time to tick.
+        While no trial runs, Tune only asks for the next one, once a second; so this method calls the ticker.
         """
         _TICKERS[self._sweep_id]()
         experiment = self._experiment
@@ -179,6 +179,9 @@ class SessionCallback(Callback):
         outcome, session = Outcome.from_result(result), session_of(self._sweep_id)
         if outcome.queued and outcome.engine is None:
             self._engines.ensure(trial.trial_id)
+            # An attempt that waits for its first engine has not started; one that has lost its engine has.
+            if (run := session.running.get(trial.trial_id)) is not None and run.started:
+                session.reported(trial.trial_id, outcome)
             return
         if outcome.queued:
             self._engines.entered(trial.trial_id)

@@ -17,6 +17,7 @@ from ray.exceptions import RayTaskError
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule.resources import no_answer
 from orchestrator.training import evaluation
 from orchestrator.training.engine_cache import best_slots
 from orchestrator.training.process import worker_environment
@@ -68,8 +69,7 @@ def _init(options: dict[str, Any]) -> None:
 def _not_connected(address: str | None, error: Exception) -> NoCluster:
     got = next(iter(str(error).splitlines()), type(error).__name__)
     if address:
-        remedy = "Start it, or unset RAY_ADDRESS."
-        return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
+        return no_answer(address, got)
     remedy = "Run the same command again when the machine is less busy."
     return NoCluster("Ray", "must start on this machine", got, remedy)
 

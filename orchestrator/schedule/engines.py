@@ -23,14 +23,7 @@ from ray.exceptions import RayActorError
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import ray_private
 from orchestrator.training import process
-from orchestrator.training.engine_server import EngineServer
-
-SIGN_OF_LIFE = 30.0
-"""Seconds after which a worker whose engine has no device yet reports that it lives."""
-
-STOP_POLL = 0.5
-"""Seconds between two looks for a stop request while an engine has no device yet."""
-
+from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL, EngineServer
 
 REPLACED = 3
 """How many engines may die before an attempt has entered one; after that, the attempt fails."""
@@ -46,6 +39,7 @@ class EngineActor:
 
     def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
+        process.handle_sigterm()
         self._server = EngineServer(slots)
         self._self = ray.get_runtime_context().current_actor
         threading.Thread(target=self._run, name="engine", daemon=True).start()

@@ -59,6 +59,8 @@ def histories(reports: Iterable[ReportRecord | CurvePoint]) -> Iterator[TrialRep
 class KeyedScheduler(TrialScheduler):
     """Shows every attempt to a stopping rule as its trial, after replaying the reports of earlier runs.
 
+    A replayed result has no `queued`; a rule recognises it by that.
+
     Args:
         rule: a scheduler that only compares trials and stops them.
         histories: reports of earlier runs, the oldest first.

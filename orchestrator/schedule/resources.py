@@ -1,6 +1,7 @@
 """The resources of a cluster: before this process joins it, and while a sweep runs on it.
 
-`python -m orchestrator.schedule.resources HOST:PORT` exits with 0 if the cluster answers without a token.
+`python -m orchestrator.schedule.resources HOST:PORT` exits with 0 if the cluster answers without a token,
+with `REFUSED` if it refuses a connection without one, and with any other code if it does not answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 
 import ray
 from ray.autoscaler.sdk import request_resources
@@ -21,6 +21,7 @@ from orchestrator.errors import BadInput, NoCluster
 from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
 from orchestrator.schedule import ray_private
 
+REFUSED = 3
 CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 """Seconds for which `AvailableResources` keeps what it has read."""
@@ -79,21 +80,20 @@ def cluster_hardware(address: str) -> Hardware:
         address: of the cluster's head, as in RAY_ADDRESS.
 
     Raises:
-        BadInput: if the cluster answers without a token, or refuses ours.
+        BadInput: if the address is one of Ray's client, or the cluster answers without a token or refuses the
+            token of this process.
         NoCluster: if it does not answer, or has no node and no autoscaler to add one.
     """
     head = _reachable(address)
-    _refuse_open(head)
+    _refuse_open(address, head)
     try:
         cluster = ray_private.cluster_state(head)
     except AuthenticationError:
-        must, remedy = (
-            "must accept our token",
-            "Copy its token to this machine; set RAY_AUTH_TOKEN_PATH to it.",
-        )
-        raise BadInput(f"RAY_ADDRESS={address}", must, "a refusal", remedy) from None
+        must = "must accept the token of this process"
+        remedy = "Copy its token to this machine; set RAY_AUTH_TOKEN_PATH to it."
+        raise BadInput(f"RAY_ADDRESS={address}", must, "the cluster refuses it", remedy) from None
     except RpcError as error:
-        raise _no_answer(address, str(error)) from error
+        raise no_answer(address, str(error)) from error
     nodes = [_node(total, {}) for _, total in cluster.nodes]
     addable = [_node(total, {}) for total in cluster.addable]
     if not nodes and not addable:
@@ -112,28 +112,45 @@ def _reachable(address: str) -> str:
         host, _, port = head.rpartition(":")
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise _no_answer(address, str(error)) from error
+        raise no_answer(address, str(error)) from error
     return head
 
 
-def _no_answer(address: str, got: str) -> NoCluster:
+def no_answer(address: str, got: str) -> NoCluster:
+    """Return the refusal of a cluster that does not answer.
+
+    Args:
+        address: of the cluster, as in RAY_ADDRESS.
+        got: what came instead of an answer.
+    """
     remedy = "Start it, or unset RAY_ADDRESS."
     return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
 
 
-def _refuse_open(head: str) -> None:
-    """Refuse a cluster that answers without a token: anyone who can connect to it can run code on it."""
+def _refuse_open(address: str, head: str) -> None:
+    """Refuse a cluster unless it refuses connections without a token: anyone could run code on it.
+
+    Args:
+        address: of the cluster, as in RAY_ADDRESS.
+        head: `host:port` of its head.
+    """
     bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.
     probe = [sys.executable, "-m", "orchestrator.schedule.resources", head]
-    done = subprocess.run(probe, env={**bare, "RAY_AUTH_MODE": "disabled"}, capture_output=True, check=False)
+    done = subprocess.run(
+        probe, env={**bare, "RAY_AUTH_MODE": "disabled"}, capture_output=True, text=True, check=False
+    )
     if done.returncode == 0:
+        must = "must refuse connections without a token"
         remedy = "Start every node with RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN_PATH."
-        raise BadInput(f"RAY_ADDRESS={head}", "must refuse connections without a token", "an answer", remedy)
+        raise BadInput(f"RAY_ADDRESS={address}", must, "an answer", remedy)
+    if done.returncode != REFUSED:
+        lines = done.stderr.strip().splitlines()
+        raise no_answer(address, lines[-1] if lines else f"exit code {done.returncode} of the check")
 
 
 if __name__ == "__main__":
-    with suppress(AuthenticationError, RpcError):
+    try:
         ray_private.cluster_state(sys.argv[1])
-        sys.exit(0)
-    sys.exit(1)
+    except AuthenticationError:
+        sys.exit(REFUSED)

@@ -48,6 +48,7 @@ class Worker(tune.Trainable):
         """
         if self._engine is None:
             self._engine = _engine_for(self._assignment)
+            process.handle_sigterm()
             process.watch(self._assignment.sweep_id, stop_published)
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")

@@ -227,7 +227,16 @@ def store(study: Study, file: Path, name: str) -> int:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.absolute().with_name(f".{file.name}.{os.getpid()}")
-    storage = RDBStorage(f"sqlite:///{beside}")
+    try:
+        count = _write(study, beside, name)
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)  # what a failed write has left
+    return count
+
+
+def _write(study: Study, file: Path, name: str) -> int:
+    storage = RDBStorage(f"sqlite:///{file}")
     try:
         trials = study.trials()
         written = optuna.create_study(storage=storage, study_name=name, directions=study.directions)
@@ -238,5 +247,4 @@ def store(study: Study, file: Path, name: str) -> int:
         written.add_trials(trials)
     finally:
         storage.engine.dispose()
-    beside.replace(file)
     return len(trials)

@@ -32,6 +32,9 @@ OPENING = 5.0
 IDLE = 30.0
 """Seconds without any trial after which the server ends."""
 
+TERMINATED = 5.0
+"""Seconds without any trial after which the server ends after SIGTERM: its last answer must arrive first."""
+
 SILENT = 60.0
 """Seconds without a request after which a worker counts as dead, while another trial is queued."""
 
@@ -67,7 +70,8 @@ class EngineServer:
         self._table = SlotTable(slots)
         self._cache = EngineCache()
         self._engine: Engine | None = None
-        self._expected, self._ready_at, self._received_at = slots, 0.0, time.monotonic()
+        self._program: object = None
+        self._expected, self._ready_at, self._active_at = slots, 0.0, time.monotonic()
 
     # ---------------------------------------------------------------- called from any thread
 
@@ -111,7 +115,7 @@ class EngineServer:
     # ---------------------------------------------------------------- called from the engine's thread
 
     def run(self) -> None:
-        """Serve until there has been no trial for `idle` seconds."""
+        """Serve until there has been no trial for `idle` seconds, or after SIGTERM until all are saved."""
         while self._gather():
             self._advance()
 
@@ -140,13 +144,14 @@ class EngineServer:
             return 1.0
         if pending:
             return 0.0 if pending >= self._expected else self._ready_at - now
-        return 1.0 if not self._table.empty else self._received_at + self._idle - now
+        idle = min(TERMINATED, self._idle) if process.terminating() else self._idle
+        return 1.0 if not self._table.empty else self._active_at + idle - now
 
     def _compiled(self) -> float:
         return self._engine.compiled if self._engine else 0.0
 
     def _receive(self, message: Request | str) -> None:
-        self._received_at = time.monotonic()
+        self._active_at = time.monotonic()
         if isinstance(message, str):
             self._table.release(message)
         elif not self._table.receive(message):
@@ -159,6 +164,14 @@ class EngineServer:
 
     def _admit(self, index: int, request: Request) -> None:
         assignment = request.assignment
+        if process.terminating():
+            reason = "this machine is being preempted"
+            request.answer.set_result(Outcome(0, done=True, metrics={}, failure="node lost", message=reason))
+            return
+        if request.program != self._program:
+            # With the cache's own reference, the last one to the old engine: its device memory must be free
+            # before the new engine allocates.
+            self._engine, self._program = None, request.program
         try:
             configure(assignment.compilations)
             engine = self._cache.engine(assignment.settings, assignment.data, slots=self._table.size)
@@ -228,6 +241,7 @@ class EngineServer:
     def _answer(self, slot: Slot, outcome: Outcome) -> None:
         """Answer the worker of a slot; an attempt that is done frees the slot."""
         slot.training, slot.answered_at = False, time.monotonic()
+        self._active_at = slot.answered_at
         if outcome.done:
             self._table.release(slot.request.attempt_id)
         slot.request.answer.set_result(outcome)
@@ -243,4 +257,4 @@ class EngineServer:
             alone = len(self._table.occupied) == 1 or self._table.tested == slot.request.attempt_id
             slot.request.answer.set_result(outcome if alone else replace(outcome, failure="engine lost"))
         self._table.free(lambda _: True)
-        self._cache, self._engine = EngineCache(), None
+        self._cache, self._engine, self._program = EngineCache(), None, None

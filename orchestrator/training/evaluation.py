@@ -30,8 +30,9 @@ def evaluate(
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
 
     Returns:
-        `{"step": ..., "metrics": {...}, "trained_on": ..., "evaluated_on": ...}`: the last two are kinds of
-        devices, such as `cpu`; the first is None if the checkpoint does not name it.
+        `{"step": ..., "metrics": {...}, "trained_on": ..., "evaluated_on": ...}`. `trained_on` and
+        `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the checkpoint does not
+        record it.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint is not what was recorded.

@@ -1,15 +1,16 @@
-"""The processes that train: the environment they start with, and the requests to stop that they watch.
+"""The processes that train: the environment they start with, and the signals and requests that stop them.
 
 Imports no JAX, so that a driver, and a worker that shares an engine, can use it.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from orchestrator.machines.hardware import host_devices
 
@@ -40,18 +41,26 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}
 
 
-def watch(sweep_id: str, published: Callable[[str], bool]) -> None:
-    """Handle SIGTERM, and poll whether the driver of a sweep has published a stop request.
+def handle_sigterm() -> None:
+    """Note SIGTERM from now on, in place of the handler before; any thread may call this.
 
     A machine that is about to be taken away sends SIGTERM; trials are saved in the minute or two that follow.
+    All code of an asynchronous actor runs outside the main thread, which alone may install a handler with
+    `signal` and run it. The handler of `faulthandler` has neither limit: it writes a traceback to a pipe.
+    """
+    reading, writing = os.pipe()
+    faulthandler.register(signal.SIGTERM, writing, all_threads=False)
+    threading.Thread(target=_note, args=(reading,), name="signals", daemon=True).start()
+
+
+def watch(sweep_id: str, published: Callable[[str], bool]) -> None:
+    """Poll whether the driver of a sweep has published a stop request.
 
     Args:
         sweep_id: of the sweep.
         published: returns True while a stop request for a sweep stands; may raise while the head is
             unreachable.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     if sweep_id not in _stop_requests:
         request = _stop_requests[sweep_id] = threading.Event()
         poll = threading.Thread(
@@ -71,8 +80,9 @@ def terminating() -> bool:
     return _terminating.is_set()
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    _terminating.set()
+def _note(pipe: int) -> None:
+    while os.read(pipe, 4096):
+        _terminating.set()
 
 
 def _poll(request: threading.Event, sweep_id: str, published: Callable[[str], bool]) -> None:

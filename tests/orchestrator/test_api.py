@@ -19,6 +19,7 @@ from orchestrator.config.yaml_reader import parse_document
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.machines.hardware import Hardware, Node
 from orchestrator.report.figures import FIGURES
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -342,3 +343,23 @@ def _record(sweep: Sweep, root: Path) -> Ledger:
     )
     ledger.create_sweep(record)
     return ledger
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "at_once"),
+    [
+        ({"cpu": 1}, [Node(4, 0), Node(2, 0)], 6),
+        ({"cpu": 2}, [Node(3, 0), Node(3, 0)], 2),
+        ({"cpu": 0.1, "gpu": 1, "slots": 4}, [Node(4, 1), Node(4, 1)], 8),
+        ({"cpu": 1, "concurrent": 5}, [Node(4, 0), Node(4, 0)], 5),
+        ({"cpu": 1}, [Node(90, 0)], 12),
+    ],
+)
+def test_a_plan_counts_the_trials_of_all_nodes_and_slots(
+    tmp_path: Path, resources: Mapping[str, Any], nodes: list[Node], at_once: int
+) -> None:
+    """It counts at most the trials of the budget, which are 12."""
+    document = {**DOCUMENT, "resources": resources, "budget": {"trials": 12}}
+    hardware = Hardware.of(nodes)
+    sweep = Sweep.from_dict(document, name="plan", profile=None, hardware=hardware, root=tmp_path)
+    assert sweep.plan().at_once == at_once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,13 @@ def test_stretches_of_one_program_are_one() -> None:
     assert continued([[[8, 4, 2]]], 20, 10) == [[Stretch(8, 4, 2)]]
     assert continued([[[8, 4, 2]]], 8, 10) == [[Stretch(8, 4, 2)], []]
     assert continued([], 0, 10) == [[]]
+
+
+@pytest.mark.parametrize("stretches", [[[Stretch(60, 1, 1)]], [[Stretch(7, 1, 1)], [Stretch(53, 2, 2)]]])
+def test_a_replay_that_diverges_inside_an_interval_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretches: Stretches
+) -> None:
+    """The trial did not diverge where it was trained; the caller misses the steps that were not reached."""
+    diverging = toy_trial(3, interval=20, steps=60, learning_rate=1e30)
+    monkeypatch.setattr(sys.modules[__name__], "TRIAL", diverging)
+    assert course(stretches, tmp_path) == {}

@@ -192,7 +192,8 @@ class Program:
     def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
         training = self.settings.training
-        # Here and not step by step: its loop ends when the last value is inside, which a GPU tells the host.
+        # For all steps at once: the loop of the permutation ends on a condition that a GPU must send to the
+        # host, which would delay every step.
         order = order_of_steps(
             slot.trained.step,
             MOST_STEPS,

@@ -14,6 +14,7 @@ import jax
 from trainables.data.task import TaskData
 from trainables.engine.engine import Engine
 from trainables.engine.slots import out_of_memory
+from trainables.errors import Refusal
 from trainables.trial import TrialSettings
 
 WORTH = 1.05
@@ -55,6 +56,9 @@ def _measured(
     settings: TrialSettings, data: TaskData, most: int, seconds: float
 ) -> Iterator[tuple[int, float]]:
     """Yield numbers of slots that fit, and their rates."""
+    # Speed does not depend on the learning rates; at 0 no trial diverges, which would end its steps early.
+    still = replace(settings.training, learning_rate=0.0, recurrent_learning_rate=0.0)
+    settings = replace(settings, training=still)
     engine = Engine(settings, data, slots=most)
     slots = 1
     while slots <= most:
@@ -79,11 +83,21 @@ def steps_per_second(engine: Engine, slots: int, seconds: float) -> float:
         engine: with trials in these slots.
         slots: how many.
         seconds: to train for.
+
+    Raises:
+        Refusal: if the loss or the gradient of a trial is not finite, so that it takes no further steps.
     """
-    engine.advance(dict.fromkeys(range(slots), 2))  # A first call is slower than the rest.
+    _seconds(engine, slots, 2)  # A first call is slower than the rest.
     steps = 1
-    while True:
-        report = engine.advance(dict.fromkeys(range(slots), steps))[0]
-        if report.train_seconds >= seconds:
-            return slots * steps / report.train_seconds
-        steps = max(steps + 1, int(1.2 * seconds * steps / report.train_seconds))
+    while (taken := _seconds(engine, slots, steps)) < seconds:
+        steps = max(steps + 1, int(1.2 * seconds * steps / taken))
+    return slots * steps / taken
+
+
+def _seconds(engine: Engine, slots: int, steps: int) -> float:
+    """Return the seconds in which an engine's first slots take their next steps."""
+    reports = engine.advance(dict.fromkeys(range(slots), steps))
+    if not all(report.finite for report in reports.values()):
+        must, remedy = "its training loss must be finite to measure its speed", "Lower the learning rates."
+        raise Refusal("the measured trial", must, "a loss that is not finite", remedy)
+    return reports[0].train_seconds

@@ -156,7 +156,7 @@ def packing_of(tree: Tree, recurrent: Callable[[tuple[str, ...]], bool]) -> Pack
 
     Args:
         tree: arrays or shapes, in nested dicts.
-        recurrent: returns True if an array comes last, by its path.
+        recurrent: returns True for the path of an array that comes last.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     paths = [tuple(str(entry.key) for entry in path) for path, _ in leaves]

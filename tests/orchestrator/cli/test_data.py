@@ -94,7 +94,9 @@ def test_check_can_read_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("check", "copy", "--set", "delay=0"), "must be at least 1, got 0"),
         (("check", "copy", "--set", "dealy=3"), "Did you mean delay?"),
         (("check", "image", "--set", "colour=maybe"), "must be a value of type bool, got 'maybe'"),
-        (("fetch", "text", "--sha256", "ab"), "must go with --from"),
+        (("fetch", "text", "--sha256", "ab"), "must be given together with the file it belongs to"),
+        (("fetch", "copy", "--sha256", "ab"), "must be given together with the file it belongs to"),
+        (("fetch", "copy", "--from", "a.tar"), "must have files"),
         (("fetch", "text", "--from", "/nowhere.tar"), "must be a file, got no such file"),
     ],
 )
@@ -152,3 +154,18 @@ def test_pinned_files_are_complete() -> None:
             assert remote.sha256 is None or len(bytes.fromhex(remote.sha256)) == 32, name
             assert (remote.inside is None) == (remote.unpacked == 0 == remote.members), name
     assert [name for name, task in TASKS.items() if not task.remotes] == ["copy", "adding"]
+
+
+def test_a_sum_of_ones_own_is_not_called_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the user who vouches for the file."""
+    imdb(tmp_path / "made")
+    archive = tmp_path / "mine.tar.xz"
+    with tarfile.open(archive, "w:xz") as packing:
+        packing.add(tmp_path / "made" / "aclImdb", "aclImdb")
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest().upper()
+    words = ("fetch", "text", "--from", str(archive), "--sha256", sha256)
+    _, out, _ = run(capsys, *words, data=tmp_path / "data")
+    assert "(as given by --sha256)" in out
+    assert "published" not in out

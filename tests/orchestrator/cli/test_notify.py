@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from orchestrator.cli.app import run_command
 from orchestrator.cli.display import Display
 from orchestrator.cli.notify import Notified, Notifier, changes
 from orchestrator.driver.admission import Progress
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Exit
 from tests.orchestrator.cli.test_display import progress
+from tests.orchestrator.cli.test_inputs import SPACE
 
 
 @pytest.fixture
@@ -92,3 +94,14 @@ def test_the_first_best_value_is_a_change() -> None:
 
 def _quiet() -> Display:
     return Display(Console(quiet=True), "val/accuracy", quiet=True)
+
+
+def test_the_end_of_a_run_that_is_refused_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal passes on, and the message holds the exit code of the command."""
+    monkeypatch.chdir(tmp_path)
+    file, received = tmp_path / "space.yaml", tmp_path / "message"
+    file.write_text(SPACE.replace("cpu: 1", "cpu: 4096"))
+    assert run_command(["run", str(file), "--notify", f"tee {received}"]) == Exit.BAD_INPUT
+    message = json.loads(received.read_text())
+    assert message.pop("sweep").startswith("space-")
+    assert message == {"event": "ended", "exit": 2, "result": "bad_input"}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import run_command
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 
@@ -51,3 +52,25 @@ def test_logs_prints_the_log_of_a_worker_of_this_machine(
 def test_logs_of_a_trial_that_never_ran(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["logs", "unknown", "--root", str(paths.root)]) == 2
     assert "unknown" in capsys.readouterr().err
+
+
+def test_a_cause_with_brackets_is_printed_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rich would read `[b,n]` as a style, and `[/tmp/x]` as the end of one."""
+    cause = "error: ValueError: shapes [b,n] of [/tmp/x]"
+    trials = [sweeps.trial(0), sweeps.trial(3, "FAILED", cause=cause)]
+    root = str(sweeps.filled(tmp_path / "mlruns", trials).root)
+    assert run_command(["show", FAILED, "--root", root]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert f"FAILED ({cause})" in first
+    assert f"  attempt 1: FAILED on 127.0.0.1 {cause}" in lines or f"  attempt 1: FAILED {cause}" in lines
+
+
+def test_a_reason_with_brackets_is_printed_as_it_is(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "no space left for [/data/x]"
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.writer_of(ledger).set_sweep_state("INTERRUPTED", reason)
+    ledger.close()
+    assert run_command(["status", "--root", str(paths.root)]) == 0
+    assert f"INTERRUPTED ({reason})" in capsys.readouterr().out

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import run_command
-from orchestrator.machines.cluster_file import problems, problems_of_text
+from orchestrator.machines.cluster_file import ensure_token, problems, problems_of_text
 
 ROOT = Path(__file__).parents[3]
 SOUND: Mapping[str, Any] = {
@@ -110,3 +112,38 @@ def test_the_token_is_created_once_and_is_readable_by_its_owner_alone(tmp_path: 
     token = tmp_path / "ray-token"
     assert token.stat().st_mode & 0o777 == 0o600
     assert len(token.read_text()) == 64
+
+
+def test_a_key_without_a_value_is_no_error_of_this_check() -> None:
+    assert messages({**SOUND, "auth": None, "provider": None}) == []
+
+
+def test_processes_that_create_a_token_at_once_read_the_same_one(tmp_path: Path) -> None:
+    """None sees an empty file, and nothing but the token is left."""
+
+    def created(file: Path, ready: threading.Barrier) -> str:
+        ready.wait()
+        return ensure_token(file).read_text()
+
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(100):
+            file, ready = tmp_path / str(number) / "ray-token", threading.Barrier(8)
+            read = [threads.submit(created, file, ready) for _ in range(8)]
+            (token,) = {one.result(timeout=60) for one in read}
+            assert len(token) == 64
+            assert [path.name for path in file.parent.iterdir()] == ["ray-token"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "must hold a document"), (None, "must exist")])
+def test_a_missing_cluster_file_is_not_called_a_search_space(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, message: str
+) -> None:
+    """The reader of search-space files reads it."""
+    file = tmp_path / "c.yaml"
+    if text is not None:
+        file.write_text(text)
+    assert run_command(["cluster", "check", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "task" not in error
+    assert "search" not in error

@@ -61,3 +61,11 @@ def test_a_report_of_a_thousand_trials_is_small_enough_to_send(tmp_path: Path) -
     files = report.write_history(history, tmp_path)
     assert time.perf_counter() - began < 30
     assert files.html.stat().st_size < 10_000_000
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_beside_it(ledger: Ledger, tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    (folder / "report.html").mkdir(parents=True)
+    with pytest.raises(OSError):
+        report.write(ledger, sweeps.SWEEP_ID, folder)
+    assert [path.name for path in folder.iterdir()] == ["report.html"]

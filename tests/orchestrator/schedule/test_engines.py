@@ -208,6 +208,32 @@ def test_an_engine_is_created_anew_after_each_death(with_one_device: Run) -> Non
     assert with_one_device(RENEWED) == ["engine crash", "hung engine crash"]
 
 
+TERMINATED = """
+worker, other = Worker.remote(), Worker.remote()
+first, second = engines.seat(shared(1, "ended")), engines.seat(shared(2, "ended"))
+for seated, its in ((first, worker), (second, other)):
+    engines.ensure(seated.attempt_id)
+    assert report(its, seated).step == 10
+(pid,) = processes()
+os.kill(pid, signal.SIGTERM)
+saved = [report(worker, first), report(other, second)]
+print([(outcome.interrupted, outcome.checkpoint is not None, outcome.failure) for outcome in saved])
+for seated in (first, second):
+    engines.release(seated.attempt_id)
+wait(lambda: engines._living(first.engine) is None)
+again = assignment(folder, 1, attempt=2, resume=saved[0].checkpoint)
+resumed = engines.seat(replace(again, trial_key="ended-1", attempt_id="ended-1.2"))
+engines.ensure(resumed.attempt_id)
+print(saved[0].step >= 10, report(worker, resumed).step)
+"""
+
+
+def test_a_terminated_engine_saves_its_trials_and_leaves_its_device(with_one_device: Run) -> None:
+    """Its machine is about to be taken away; another engine goes on from the checkpoints."""
+    saved = (True, True, None)
+    assert with_one_device(TERMINATED) == [str([saved, saved]), "True 20"]
+
+
 QUEUED = """
 model = replace(shared(2).settings.model, d_model=16)
 first = engines.seat(shared(1, "queue"))

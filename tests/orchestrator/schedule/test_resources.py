@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import BadInput, NoCluster
-from orchestrator.schedule.resources import cluster_hardware
+from orchestrator.schedule import ray_private
+from orchestrator.schedule.resources import REFUSED, cluster_hardware
 
 CONNECT = """
 import sys
@@ -52,3 +55,51 @@ def test_an_address_of_rays_client_is_refused() -> None:
 def test_an_address_without_a_cluster_is_reported(address: str) -> None:
     with pytest.raises(NoCluster, match=f"RAY_ADDRESS={address}"):
         cluster_hardware(address)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Return a port that accepts connections at every address of this machine: Ray replaces 127.0.0.1."""
+    with socket.create_server(("", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def executable(folder: Path, script: str) -> str:
+    """Return a program that runs a shell script in place of Python."""
+    file = folder / "python"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "message"),
+    [
+        ("exit 0", BadInput, "must refuse connections without a token"),
+        ("echo a traceback >&2; echo it crashed >&2; exit 1", NoCluster, "got it crashed"),
+        ("exit 1", NoCluster, "got exit code 1 of the check"),
+    ],
+)
+def test_a_cluster_is_open_unless_it_refuses_a_connection_without_a_token(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    port: int,
+    script: str,
+    error: type[Exception],
+    message: str,
+) -> None:
+    """The process that tries it without a token may fail for any other reason."""
+    monkeypatch.setattr(sys, "executable", executable(tmp_path, script))
+    answer = ray_private.ClusterState([("10.0.0.1", {"CPU": 4.0})], [])
+    monkeypatch.setattr(ray_private, "cluster_state", lambda _: answer)
+    with pytest.raises(error, match=message):
+        cluster_hardware(f"127.0.0.1:{port}")
+
+
+def test_a_cluster_that_refuses_a_connection_without_a_token_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable(tmp_path, f"exit {REFUSED}"))
+    answer = ray_private.ClusterState([("10.0.0.1", {"CPU": 4.0})], [])
+    monkeypatch.setattr(ray_private, "cluster_state", lambda _: answer)
+    assert cluster_hardware(f"127.0.0.1:{port}").cpus == 4

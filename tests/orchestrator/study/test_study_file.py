@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import optuna
+import pytest
 
 from orchestrator.config.sweep_config import Objective
 from orchestrator.study.study import Study, store
@@ -47,3 +48,10 @@ def test_several_objectives_keep_their_names(tmp_path: Path) -> None:
     loaded = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}")
     assert loaded.metric_names == [METRIC, "val/loss"]
     assert loaded.best_trials[0].values == [0.7, 0.5]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "study.db").mkdir()
+    with pytest.raises(OSError):
+        store(_ended(search=CONDITIONAL), tmp_path / "study.db", "s")
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]

@@ -123,3 +123,9 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
+
+
+def test_a_full_disk_is_the_cause_even_if_the_log_is_on_it(engine: OwnEngine, tmp_path: Path) -> None:
+    """Writing to /dev/full fails as on a full disk; so does the attempt's first line, and the traceback."""
+    outcome = engine.advance(assignment(tmp_path, 0, gpu=0.0, log="/dev/full"))
+    assert (outcome.failure, outcome.done) == ("disk full", True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,3 +278,31 @@ def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
     outcome = asyncio.run(server.advance(other, "another worker", first=True))
     assert (outcome.queued, outcome.step) == (False, 10)
     server.release(other.attempt_id)
+
+
+def test_an_engine_is_gone_before_the_next_one_is_constructed(
+    folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The examples of both would otherwise be in the device's memory at once."""
+    construct = Engine.__init__
+    engines: list[weakref.ref[Engine]] = []
+    living: list[int] = []
+
+    def counted(engine: Engine, *arguments: Any, **options: Any) -> None:
+        living.append(sum(reference() is not None for reference in engines))
+        engines.append(weakref.ref(engine))
+        construct(engine, *arguments, **options)
+
+    monkeypatch.setattr(Engine, "__init__", counted)
+    seated, other = queued(server, folder, "replaced")
+    server.release(seated.attempt_id)
+    life(server, other, reports=1)
+    server.release(other.attempt_id)
+    assert living == [0, 0]
+
+
+def test_a_full_disk_fails_one_trial_and_leaves_the_engine(folder: Path, server: EngineServer) -> None:
+    """Its log cannot hold the traceback, and its neighbour goes on."""
+    outcomes = together(server, [assignment(folder, 100, log="/dev/full"), assignment(folder, 101)])
+    assert [outcome.failure for outcome in outcomes["s-100"]] == ["disk full"]
+    assert [outcome.step for outcome in outcomes["s-101"]] == [10, 20, 30]

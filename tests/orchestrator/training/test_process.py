@@ -21,6 +21,7 @@ def published(sweep_id):
 def state():
     time.sleep(0.3)
     return process.stop_requested("a"), process.stop_requested("b"), process.terminating()
+process.handle_sigterm()
 process.watch("a", published)
 process.watch("b", published)
 states = [state()]

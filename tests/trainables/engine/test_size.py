@@ -9,6 +9,9 @@ import pytest
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine, choose_slots, size
 from trainables.engine.size import steps_per_second
+from trainables.errors import Refusal
+
+DIVERGING = toy_trial(learning_rate=1e30, recurrent_learning_rate=1e30)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +47,17 @@ def test_measures_a_real_engine(single: Engine) -> None:
     assert choice.rates[1] > 0
     single.admit(0, toy_trial())
     assert steps_per_second(single, 1, 0.05) > 0
+    single.evict(0)
+
+
+def test_learning_rates_at_which_a_trial_diverges_are_no_obstacle() -> None:
+    """A search may begin at any rate, and the speed of a step does not depend on it."""
+    assert choose_slots(DIVERGING, toy_data(), most=1, seconds=0.05).rates[1] > 0
+
+
+def test_a_trial_that_diverges_has_no_speed(single: Engine) -> None:
+    """It takes no further steps, so that no measurement of it would ever be long enough."""
+    single.admit(0, DIVERGING)
+    with pytest.raises(Refusal, match="must be finite to measure its speed"):
+        steps_per_second(single, 1, 0.05)
     single.evict(0)
