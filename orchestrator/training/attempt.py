@@ -8,6 +8,7 @@ import shutil
 import socket
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,7 +167,9 @@ class OwnEngine:
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
     """Return the outcome of an attempt that raised an error, and write its traceback to the trial's log."""
     cause, message = _cause_and_message(error)
-    TrialLog(Path(assignment.log), assignment.attempt_id).write("".join(traceback.format_exception(error)))
+    with suppress(OSError):  # the disk may be full
+        log = TrialLog(Path(assignment.log), assignment.attempt_id)
+        log.write("".join(traceback.format_exception(error)))
     return Outcome(step=0, done=True, metrics={}, failure=cause, message=message)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.attempt import OwnEngine, failure_outcome
 from orchestrator.training.evaluation import evaluate
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -123,3 +125,12 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
+
+
+def test_a_failure_keeps_its_cause_if_the_log_of_its_trial_cannot_be_written(tmp_path: Path) -> None:
+    """A full disk takes no log either: the outcome must say so, or Ray reports an error of the trial."""
+    log = tmp_path / "logs" / "trial.log"
+    log.parent.write_text("in the way: no folder for logs can be made here")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    outcome = failure_outcome(replace(assignment(tmp_path, 0), log=str(log)), full)
+    assert outcome.failure == "disk full"
