@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -118,7 +117,7 @@ def evaluate_test(claim: Claim) -> None:
             # The report and the registered model read it on this machine.
             store.fetch(folder, url, row.digest)
         metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-        now = time.time()
+        now = claim.ledger.now()
         claim.writer.add_evaluation(
             EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
             events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
