@@ -5,25 +5,38 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import Claim
-from orchestrator.errors import Exit
-from orchestrator.ledger.records import FINISHED_SWEEP, EvaluationRecord, ReportRecord, SweepState
+from orchestrator.errors import Exit, NoStore
+from orchestrator.ledger.records import (
+    FINISHED_SWEEP,
+    CheckpointRecord,
+    EvaluationRecord,
+    ReportRecord,
+    SweepState,
+    TrialRecord,
+)
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.limits import Stop
+from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
 from orchestrator.study.study import Study
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+
+OUTAGE_POLL_SECONDS = 0.5
+"""Time between two looks for the end of an outage."""
 
 
 @contextmanager
@@ -101,27 +114,63 @@ def _study(claim: Claim, reports: Sequence[ReportRecord]) -> Study:
 
 
 def evaluate_test(claim: Claim) -> None:
-    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row."""
-    sweep, run = claim.sweep, claim.run
+    """Evaluate test for the best trial and each complete confirmation, once; every evaluation is a row.
+
+    While the store is out or the disk of this machine is full, the sweep is paused.
+    """
+    outages = Outages(claim.writer, probes_of(claim.run.paths), claim.ledger.system.monotonic)
     for trial, row in sweep_rows.without_test(claim):
-        folder = run.paths.at_hand(sweep.id, trial.key, row.path)
-        url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
-        compilations = str(run.paths.compilations)
-        request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
-        answer = claim.departure.interruptible(
-            partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
-            lambda: _heed_stop_request(claim),
-        )
-        claim.lease.check()
-        if url:
-            # The report and the registered model read it on this machine.
-            store.fetch(folder, url, row.digest)
-        metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-        now = claim.ledger.now()
-        claim.writer.add_evaluation(
-            EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
-            events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
-        )
+        while not _evaluated(claim, trial, row, outages):
+            _outlast(claim, outages)
+
+
+def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord, outages: Outages) -> bool:
+    """Evaluate test for a trial and commit the result; return False if an outage has begun instead."""
+    try:
+        answer = _answer(claim, trial, row)
+    except NoStore as lost:
+        outages.begin("store lost", lost.got)
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        outages.begin("disk full", str(error))
+        return False
+    metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
+    now = claim.ledger.now()
+    claim.writer.add_evaluation(
+        EvaluationRecord(trial_key=trial.key, step=answer["step"], split="test", metrics=metrics, at=now),
+        events=[events.metrics(trial.key, answer["step"], metrics, events.milliseconds(now))],
+    )
+    return True
+
+
+def _answer(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[str, Any]:
+    """Return the step and the metrics on test of a checkpoint, which is on this machine afterwards."""
+    sweep, run = claim.sweep, claim.run
+    folder = run.paths.at_hand(sweep.id, trial.key, row.path)
+    url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+    compilations = str(run.paths.compilations)
+    request = cluster.EvaluationRequest(str(folder), row.digest, data, "test", compilations, url)
+    answer = claim.departure.interruptible(
+        partial(cluster.evaluate, request, sweep.resources.cpu, sweep.resources.gpu),
+        lambda: _heed_stop_request(claim),
+    )
+    claim.lease.check()
+    if url:
+        # The report and the registered model read it on this machine.
+        store.fetch(folder, url, row.digest)
+    return answer
+
+
+def _outlast(claim: Claim, outages: Outages) -> None:
+    """Wait until an outage is over, or the driver is to leave."""
+    claim.observer.say(f"Waiting: {outages.reason}.")
+    while outages.reason:
+        _heed_stop_request(claim)
+        claim.departure.check()
+        claim.ledger.system.sleep(OUTAGE_POLL_SECONDS)
+        outages.poll()
 
 
 def _heed_stop_request(claim: Claim) -> None:

@@ -153,7 +153,7 @@ class _Simulation:
         world.database.on_commit = check
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
-            with Watch(kernel, world.machines), world.store, evaluating(kernel):
+            with Watch(kernel, world.machines), world.store, evaluating(kernel, world.machines):
                 kernel.run(LIMIT_SECONDS)
                 kernel.close()
             self._check()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -23,8 +23,12 @@ from orchestrator.schedule.cluster import EvaluationRequest
 from orchestrator.training import evaluation
 from orchestrator.training.attempt import Attempt, failure_outcome
 from tests.simulation.kernel import Kernel, Signal
+from tests.simulation.system import Machine
 from trainables.engine import TrainReport
 from trainables.trial import TrialSettings
+
+EVALUATE_SECONDS = 5.0
+"""Longest time until a task that evaluates test begins."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +128,24 @@ class CountingEngine:
 
 
 @contextmanager
-def evaluating(kernel: Kernel) -> Iterator[None]:
-    """Evaluate test in the driver instead of a Ray task, with an engine that only counts."""
+def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
+    """Evaluate test in the driver's process instead of a Ray task, with an engine that only counts.
+
+    Args:
+        kernel: of the simulation.
+        machines: a task runs on any of them.
+    """
+    roots = [str(machine.root) for machine in machines]
 
     class Cache:
         def engine(self, settings: TrialSettings, data: str) -> CountingEngine:
-            kernel.sleep(kernel.random.random())
             return CountingEngine(kernel, Work(), "", 0.0)
 
     def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
-        return evaluation.evaluate(*request)
+        kernel.sleep(EVALUATE_SECONDS * kernel.random.random())
+        own = next(root for root in roots if request.folder.startswith(root))
+        folder = request.folder.replace(own, kernel.random.choice(roots))
+        return evaluation.evaluate(*request._replace(folder=folder))
 
     with (
         patch.object(cluster, "evaluate", evaluate),
