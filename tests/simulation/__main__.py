@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 
 from tests.simulation import many
 from tests.simulation.simulation import shrunk, simulate
@@ -13,7 +14,8 @@ def main() -> int:
     """Replay one seed, or run many; return 1 if an invariant is violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, help="the seed to replay, or the first of many")
-    parser.add_argument("--count", type=int, default=1, help="number of seeds, shared by all processors")
+    parser.add_argument("--count", type=int, default=1, help="number of seeds")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that share the seeds")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failing seed")
     parser.add_argument("--whole", action="store_true", help="keep every fault of a failing seed")
     options = parser.parse_args()
@@ -22,7 +24,8 @@ def main() -> int:
         result = simulate(options.seed)
         print(result if options.whole or result.violation is None else shrunk(result))
         return int(result.violation is not None)
-    return many.run(range(options.seed, options.seed + options.count), until_failure=options.until_failure)
+    seeds = range(options.seed, options.seed + options.count)
+    return many.run(seeds, processes=options.processes, until_failure=options.until_failure)
 
 
 if __name__ == "__main__":
