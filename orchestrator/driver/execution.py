@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -127,7 +126,7 @@ def evaluate_test(claim: Claim) -> None:
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
     pauses the sweep as it does during the search.
     """
-    outages = Outages(claim.writer, probes_of(claim.run.paths), time.monotonic)
+    outages = Outages(claim.writer, probes_of(claim.run.paths), claim.ledger.system.monotonic)
     while trials := sweep_rows.without_test(claim):
         for trial, row in trials:
             try:
@@ -177,7 +176,7 @@ def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Resu
         while outages.reason:
             heed()
             claim.departure.check()
-            time.sleep(_POLL_SECONDS)
+            claim.ledger.system.sleep(_POLL_SECONDS)
             outages.poll()
         claim.observer.say("The sweep continues.")
 

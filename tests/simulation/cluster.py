@@ -21,7 +21,9 @@ from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine
 from tests.simulation.training import Work, Worker
 
-TICK_SECONDS = 0.5
+TICK_SECONDS, LONGEST_TICK_SECONDS = 1.0, 4.0
+"""Time between two ticks of a driver after a message, and the longest one while none arrives."""
+
 START_SECONDS = (2.0, 2.0, 2.0, 40.0)
 """Longest times that an attempt waits for its resources."""
 
@@ -76,6 +78,8 @@ class Cluster:
         started: number of workers so far.
         taken_at: when a worker began to hold resources, by attempt.
         ended_at: when a worker ended, by attempt.
+        latency: longest time that a message takes.
+        repeats: whether a driver treats each message twice.
     """
 
     kernel: Kernel
@@ -86,6 +90,12 @@ class Cluster:
     started: int = 0
     taken_at: dict[str, float] = field(default_factory=dict)
     ended_at: dict[str, float] = field(default_factory=dict)
+    latency: float = LATENCY_SECONDS
+    repeats: bool = False
+
+    def recover(self) -> None:
+        """Deliver each message soon, and once, from now on."""
+        self.latency, self.repeats = LATENCY_SECONDS, False
 
     def capacity(self) -> int:
         """Return how many attempts run at once."""
@@ -191,21 +201,22 @@ class Tune:
             self._messages.append(message)
             self._kernel.send(self._news)
 
-        self._kernel.after(self._kernel.random.random() * LATENCY_SECONDS, arrive)
+        self._kernel.after(self._kernel.random.random() * self._cluster.latency, arrive)
 
     def run(self, tick: Callable[[], None]) -> None:
         """Run attempts until the session has finished."""
         kernel, session = self._kernel, self._session
-        ticked = kernel.now
+        ticked, pause = kernel.now, TICK_SECONDS
         while not session.finished:
             self._launch()
             if not self._messages:
-                kernel.wait(self._news, TICK_SECONDS)
+                kernel.wait(self._news, max(0.0, ticked + pause - kernel.now))
             kernel.point()
             if self._messages:
                 self._handle(*self._messages.pop(0))
-            if kernel.now - ticked >= TICK_SECONDS:
-                ticked = kernel.now
+                pause = TICK_SECONDS
+            if kernel.now - ticked >= pause:
+                ticked, pause = kernel.now, min(2 * pause, LONGEST_TICK_SECONDS)
                 tick()
                 for attempt_id in session.silent(self._deadline):
                     session.condemn(attempt_id, "hung")
@@ -225,23 +236,29 @@ class Tune:
         if actor is None:
             return
         if kind == "started":
-            self._session.started(attempt_id)
+            self._tell(self._session.started, attempt_id)
             actor.worker.ask()
         elif kind == "result":
             self._result(actor, content)
         else:
             del self.actors[attempt_id]
-            self._session.failed(attempt_id, content, "the worker died")
+            self._tell(self._session.failed, attempt_id, content, "the worker died")
+
+    def _tell(self, receive: Callable[..., None], *content: object) -> None:
+        """Pass a message on to the session, twice if messages are repeated."""
+        receive(*content)
+        if self._cluster.repeats:
+            receive(*content)
 
     def _result(self, actor: Actor, result: dict[str, Any]) -> None:
         attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)
         trial: Any = KeyedTrial(attempt_id)
         stops = self._session.stopped is not None or outcome.done
         decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)
-        self._session.reported(attempt_id, outcome)
+        self._tell(self._session.reported, attempt_id, outcome)
         if stops or decision == TrialScheduler.STOP:
             del self.actors[attempt_id]
             self._kernel.kill(actor.process)
-            self._session.completed(attempt_id)
+            self._tell(self._session.completed, attempt_id)
         else:
             actor.worker.ask()

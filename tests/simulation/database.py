@@ -17,7 +17,7 @@ from orchestrator.ledger.connect import BUSY_SECONDS, configured
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.system import System
 from tests.simulation.kernel import Kernel, Process, Signal
-from tests.simulation.system import EPOCH
+from tests.simulation.system import EPOCH, Machine
 
 _engine = create_engine("sqlite://")
 _engine.connect().close()
@@ -30,7 +30,7 @@ class Database:
     Args:
         kernel: of the simulation.
         file: a copy of a ledger.
-        is_server: whether drivers on several machines reach it, as a server.
+        disk: the machine that holds it, or None for a server, which drivers on several machines reach.
 
     Attributes:
         down: whether it does not answer.
@@ -38,8 +38,9 @@ class Database:
         on_commit: called after each commit with the process and the labels of its statements that wrote.
     """
 
-    def __init__(self, kernel: Kernel, file: Path, *, is_server: bool) -> None:
-        self.kernel, self.file, self.is_server = kernel, file, is_server
+    def __init__(self, kernel: Kernel, file: Path, disk: Machine | None) -> None:
+        self.kernel, self.file, self.disk, self.is_server = kernel, file, disk, disk is None
+        self._url = make_url(f"sqlite:///{file}")
         self.down = False
         self.writer: _Connection | None = None
         self.free = Signal()
@@ -56,19 +57,33 @@ class Database:
         def created() -> sqlite3.Connection:
             return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
 
-        url = make_url(f"sqlite:///{self.file}")
-        engine = configured(Engine(QueuePool(created), _engine.dialect, url, hide_parameters=True))
-        address = url.set(drivername="postgresql+psycopg") if self.is_server else url
-        cached: Any = engine.execution_options(compiled_cache=_compiled)
-        process.on_end.append(engine.dispose)
-        say = self.kernel.trace
-        ledger = Ledger(address, cached, system, reconnect_seconds=math.inf, say=say)
+        address = self._url.set(drivername="postgresql+psycopg") if self.is_server else self._url
+        ledger = Ledger(
+            address, self._engine(created), system, reconnect_seconds=math.inf, say=self.kernel.trace
+        )
+        ledger.id = self.ledger_id
+        process.on_end.append(ledger.close)
+        return ledger
+
+    def plain_ledger(self) -> Ledger:
+        """Return the ledger as a process outside the simulation opens it: without points and outages."""
+        ledger = Ledger(self._url, self._engine(lambda: sqlite3.connect(self.file)))
         ledger.id = self.ledger_id
         return ledger
+
+    def _engine(self, connect: Callable[[], sqlite3.Connection]) -> Engine:
+        engine = configured(Engine(QueuePool(connect), _engine.dialect, self._url, hide_parameters=True))
+        cached: Any = engine.execution_options(compiled_cache=_compiled)
+        return cached
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Return what is committed now, outside every simulated process."""
         return self.look.execute(query, values).fetchall()
+
+    def count(self, rows: str) -> int:
+        """Return the number of committed rows of a table under a condition, such as `trial WHERE ...`."""
+        ((count,),) = self.rows(f"SELECT count(*) FROM {rows}")
+        return int(count)
 
     def close(self) -> None:
         """Close the connection of `rows`."""
@@ -113,6 +128,8 @@ class _Connection(sqlite3.Connection):
         self._reach()
         if sql == "BEGIN IMMEDIATE":
             self._lock()
+        elif database.disk is not None and database.disk.is_full and sql.startswith(_WRITES):
+            raise _error("database or disk is full", "SQLITE_FULL")
 
     def note(self, sql: str, rows: int) -> None:
         """Remember a statement that has changed rows."""
@@ -130,9 +147,7 @@ class _Connection(sqlite3.Connection):
         deadline = kernel.now + BUSY_SECONDS
         while database.writer is not None:
             if not kernel.wait(database.free, deadline - kernel.now) and kernel.now >= deadline:
-                error = sqlite3.OperationalError("database is locked")
-                error.sqlite_errorname = "SQLITE_BUSY"
-                raise error
+                raise _error("database is locked", "SQLITE_BUSY")
         database.writer = self
 
     def _forget(self) -> None:
@@ -161,6 +176,15 @@ class _Connection(sqlite3.Connection):
     def close(self) -> None:
         super().close()
         self._forget()
+
+
+_WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+def _error(text: str, name: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorname = name
+    return error
 
 
 _labels: dict[str, str] = {}

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import sweep_rows
+from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver.admission import Claim, Run
-from orchestrator.driver.departure import Departure
-from orchestrator.errors import Busy, Exit, Refusal
+from orchestrator.driver.departure import Departure, Result
+from orchestrator.driver.run import _resumable as resumable
+from orchestrator.errors import Busy, Exit, NoSpace, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import histories
 from orchestrator.session.limits import Stop
@@ -28,12 +29,13 @@ from orchestrator.upkeep.deletions import deleting
 from tests.simulation.cluster import Cluster, Tune
 from tests.simulation.database import Database
 from tests.simulation.kernel import Exited, Kernel, Process
+from tests.simulation.store import URL
 from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.tracking import Child, Mlflow
 
-SILENCE_SECONDS = 600.0
+SILENCE_SECONDS = 200.0
 PATIENCE_SECONDS = 10.0
-PACE = Pace(gather=2.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
+PACE = Pace(gather=5.0, awake=30.0, silence=20.0, first_retry=2.0, longest_retry=20.0, goodbye=5.0)
 
 
 @dataclass
@@ -55,6 +57,21 @@ class Screen:
         return None
 
 
+class SimulatedDeparture(Departure):
+    """Runs blocking calls in the calling thread, where they pass points."""
+
+    def interruptible(
+        self,
+        call: Callable[[], Result],
+        look: Callable[[], object] = lambda: None,
+        *,
+        poll_seconds: float = 0.0,
+    ) -> Result:
+        look()
+        self.check()
+        return call()
+
+
 @dataclass
 class Driver:
     """One process that runs the sweep.
@@ -66,8 +83,8 @@ class Driver:
         database: of the ledger.
         cluster: that trains.
         machine: on which it runs.
-        store: URL of the checkpoint store, or None.
         mlflow: that gets its events.
+        unless_stopped: leave the sweep as it is if a person has stopped it.
         drives: whether it has taken the lease; without it, it may leave for any reason.
         tune: its Ray Tune, once it runs.
     """
@@ -78,16 +95,16 @@ class Driver:
     database: Database
     cluster: Cluster
     machine: Machine
-    store: str | None
     mlflow: Mlflow
+    unless_stopped: bool
     children: int = field(default=0, init=False)
     drives: bool = field(default=False, init=False)
     tune: Tune | None = field(default=None, init=False)
 
     @property
     def paths(self) -> Paths:
-        """Return the paths of the installation."""
-        return Paths(self.machine.root / "mlruns", store=self.store)
+        """Return the paths of the installation; with a database server there is a store, too."""
+        return Paths(self.machine.root / "mlruns", store=URL if self.database.is_server else None)
 
     def main(self) -> None:
         """Run the sweep, or leave because another driver runs it."""
@@ -97,21 +114,23 @@ class Driver:
                 self._drive(ledger)
             except Refusal as refusal:
                 self.kernel.trace(f"leaves: {refusal}")
-                if self.drives and not isinstance(refusal, Busy):
+                if self.drives and not isinstance(refusal, (Busy, NoSpace)):
                     raise
                 raise Exited(Exit.BAD_INPUT) from None
 
     def _drive(self, ledger: Ledger) -> None:
         screen, sweep = Screen(self.kernel), self.sweep
-        run = Run(self.paths, Path("data"), hardware=None)  # type: ignore[arg-type]
+        run = Run(self.paths, Path("data"), None, unless_stopped=self.unless_stopped)  # type: ignore[arg-type]
         lost = "another driver has taken over"
         with (
-            Departure(ledger.system, poll_seconds=1.0) as departure,
+            SimulatedDeparture(ledger.system, poll_seconds=1.0) as departure,
             Lease(ledger, sweep.id, screen.say, lambda: departure.end(lost), renew_seconds=5.0) as lease,
         ):
             self.kernel.trace("holds the lease")
             self.drives = True
             claim = Claim(sweep, run, ledger, lease, screen, departure)
+            if sweep_rows.is_stopped(claim):
+                raise Exited(Exit.COMPLETE)
             departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
             sweep_rows.check_integrity(claim)
             shipper = Shipper(lease, "simulated", None, pace=PACE, begin=self._begin)
@@ -120,19 +139,27 @@ class Driver:
             sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
             state = sweep_rows.record_of(claim).state
             if state not in FINISHED_SWEEP:
-                sweep_rows.resume(claim)
-                stopped = self._run_session(claim, shipper.nudge)
-                lease.check()
-                state = "COMPLETE" if stopped is None else stopped.state
-                now = events.milliseconds(ledger.now())
-                ended = events.sweep_ended(sweep.id, state, now, reason=stopped and stopped.reason)
-                ended_trials = events.trials_left(ledger.trials(sweep.id), now)
-                reason = stopped and stopped.reason
-                lease.writer.set_sweep_state(state, reason, events=[*ended_trials, ended])
+                with resumable(claim):
+                    self._run(claim, shipper)
+            state = sweep_rows.record_of(claim).state
             shipper.drain(PATIENCE_SECONDS)
             shipper.close()
         self.kernel.trace(f"leaves: {state}")
         raise Exited(Exit.COMPLETE if state == "COMPLETE" else Exit.RESUMABLE)
+
+    def _run(self, claim: Claim, shipper: Shipper) -> None:
+        """Run what is left of the sweep, and conclude it."""
+        ledger, sweep_id = claim.ledger, claim.sweep.id
+        sweep_rows.resume(claim)
+        stopped = self._run_session(claim, shipper.nudge)
+        if stopped is None or stopped.state == "COMPLETE":
+            execution.evaluate_test(claim)
+        claim.lease.check()
+        state: SweepState = "COMPLETE" if stopped is None else stopped.state
+        reason, now = None if stopped is None else stopped.reason, events.milliseconds(ledger.now())
+        ended = events.sweep_ended(sweep_id, state, now, reason=reason)
+        ended_trials = events.trials_left(ledger.trials(sweep_id), now)
+        claim.writer.set_sweep_state(state, reason, events=[*ended_trials, ended])
 
     def _begin(self, destination: Mapping[str, Any]) -> Child:
         """Start a process that delivers to MLflow."""
@@ -162,7 +189,8 @@ class Driver:
         def tick() -> None:
             session.check_limits()
             nudge()
-            delete()
+            if self.database.is_server:
+                delete()
             if (reason := claim.departure.reason) and session.stopped is None:
                 session.stop(f"stopped by {reason}", "INTERRUPTED")
 

@@ -6,26 +6,35 @@ would clean up. A lock on a file that another simulated process holds makes the 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.system import Machine
 
 CHANGES = frozenset({"os.mkdir", "os.rename", "os.rmdir", "os.remove", "shutil.rmtree", "os.truncate"})
 RETRY_SECONDS = 0.01
 
 
 class Watch:
-    """Announces the file operations of one simulation, under one folder, to its kernel."""
+    """Announces the file operations on the machines of one simulation to its kernel.
+
+    Args:
+        kernel: of the simulation.
+        machines: each with a folder of its own.
+    """
 
     _installed = False
     _current: Watch | None = None
 
-    def __init__(self, kernel: Kernel, root: str) -> None:
-        self._kernel, self._root = kernel, root
+    def __init__(self, kernel: Kernel, machines: Sequence[Machine]) -> None:
+        self._kernel, self._machines = kernel, {str(machine.root): machine for machine in machines}
         self._waiting = False
         self._owners: dict[int, Process] = {}
 
@@ -46,13 +55,22 @@ class Watch:
             if event == "open":
                 path, mode, flags = arguments
                 writes = flags & (os.O_WRONLY | os.O_RDWR) if flags else mode and mode[0] in "wax"
-                if writes and str(path).startswith(watch._root):
-                    watch._kernel.point()
+                if writes:
+                    nameless = flags & os.O_TMPFILE == os.O_TMPFILE
+                    watch._change(str(path), creates=nameless or not Path(path).exists())
             elif event in CHANGES:
-                if str(arguments[0]).startswith(watch._root):
-                    watch._kernel.point()
+                watch._change(str(arguments[0]), creates=event == "os.mkdir")
             elif event == "fcntl.flock":
                 watch._lock(*arguments)
+
+    def _change(self, path: str, *, creates: bool) -> None:
+        """Pass the point before a change; refuse a new file or folder on a full disk."""
+        for root, machine in self._machines.items():
+            if path.startswith(root):
+                self._kernel.point()
+                if creates and machine.is_full:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+                return
 
     def _lock(self, descriptor: int, operation: int) -> None:
         """Take a lock without blocking the whole simulation; the caller then takes it again, at once."""

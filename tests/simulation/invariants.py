@@ -13,7 +13,14 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
+from orchestrator.ledger.records import (
+    AttemptRecord,
+    CheckpointRecord,
+    EvaluationRecord,
+    ReportRecord,
+    TrialRecord,
+)
+from orchestrator.ledger.selection import best_trial
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.session.limits import ALLOWED_RETRIES
@@ -85,6 +92,8 @@ class Holders:
 
     def check(self, process: Process, written: list[str]) -> None:
         """Note who takes the lease, and compare who changes rows."""
+        if process.name == "person":  # who asks for a stop needs no lease
+            return
         if any(label.endswith(" lease") for label in written):
             ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
             if number != self._number:
@@ -109,6 +118,25 @@ class Holders:
         )
 
 
+class StopRequests:
+    """Checks that no driver that starts after a stop request launches anything, until a person resumes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._asked_at: float | None = None
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Note stop requests and their end, and compare who launches attempts."""
+        if "insert stop_request" in written:
+            self._asked_at = self._kernel.now
+        elif "delete stop_request" in written:
+            self._asked_at = None
+        elif "insert attempt" in written:
+            asked_at = self._asked_at
+            obeys = asked_at is None or process.began <= asked_at
+            require(obeys, "stop", f"{process.name} launches an attempt, asked to stop at {asked_at} s")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The result of a sweep.
@@ -117,18 +145,26 @@ class Outcome:
         trials: of the sweep.
         reports: of the sweep, by trial and step.
         attempts: of the sweep.
+        evaluations: on test.
         steps: that were trained, by trial.
     """
 
     trials: list[TrialRecord]
     reports: list[ReportRecord]
     attempts: list[AttemptRecord]
+    evaluations: list[EvaluationRecord]
     steps: dict[str, int]
 
     @staticmethod
     def of(ledger: Ledger, sweep_id: str, steps: dict[str, int]) -> Outcome:
         """Read the result of a sweep."""
-        return Outcome(ledger.trials(sweep_id), ledger.reports(sweep_id), ledger.attempts(sweep_id), steps)
+        return Outcome(
+            ledger.trials(sweep_id),
+            ledger.reports(sweep_id),
+            ledger.attempts(sweep_id),
+            ledger.evaluations(sweep_id),
+            steps,
+        )
 
     def decisions(self) -> dict[str, tuple[object, ...]]:
         """Return what was proposed for each trial, and how it ended."""
@@ -146,6 +182,23 @@ def check_values(sweep: SweepConfig, outcome: Outcome) -> None:
         expected = value_of(sweep.settings(trial.params, trial.seed), report.step)
         got = report.metrics[sweep.metric]
         require(got == expected, "values", f"{trial.key} step {report.step}: {got}, undisturbed {expected}")
+
+
+def check_evaluations(sweep: SweepConfig, outcome: Outcome) -> None:
+    """Check that test was evaluated for the best trial and each confirmation, with an undisturbed result."""
+    best = best_trial(
+        [trial for trial in outcome.trials if trial.role == "search"], maximize=sweep.direction == "maximize"
+    )
+    chosen = [trial for trial in outcome.trials if trial.role == "confirmation" or trial == best]
+    got = {
+        evaluation.trial_key: (evaluation.step, evaluation.metrics["test/accuracy"])
+        for evaluation in outcome.evaluations
+    }
+    expected = {
+        trial.key: (trial.best_step, value_of(sweep.settings(trial.params, trial.seed), trial.best_step or 0))
+        for trial in chosen
+    }
+    require(got == expected, "evaluations", f"of test: {got}, undisturbed {expected}")
 
 
 def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
@@ -216,6 +269,9 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
     for report in outcome.reports:
         curves = events.curves(report.metrics)
         expected[report.trial_key] += [(name, value, report.step) for name, value in curves.items()]
+    for evaluation in outcome.evaluations:
+        curves = events.curves(evaluation.metrics)
+        expected[evaluation.trial_key] += [(name, value, evaluation.step) for name, value in curves.items()]
     for trial in outcome.trials:
         expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
     for key, points in expected.items():

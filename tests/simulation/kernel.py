@@ -1,10 +1,11 @@
 """A deterministic kernel: simulated processes, whose threads take turns, under one simulated time.
 
-Every thread of a simulated process is a real thread that runs only while it holds the baton. It may lose the
-baton at a *point*: before and after each SQL statement, before each file operation, at each message and each
-wait. At a point time passes, and a fault may strike: the process is killed, paused or gets a signal. A killed
-process unwinds by an exception, and each further point in it raises again, so that nothing that it still runs
-has an effect. Everything is decided by one random generator, so that a seed determines a run.
+Every thread of a simulated process is a greenlet: all of them run in one real thread, one at a time. A
+thread may lose its turn at a *point*: before and after each SQL statement, before each file operation, at
+each message and each wait. At a point time passes, and a fault may strike: the process is killed, paused or
+gets a signal. A killed process unwinds by an exception, and each further point in it raises again, so that
+nothing that it still runs has an effect. Everything is decided by one random generator, so that a seed
+determines a run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+
+from greenlet import getcurrent, greenlet
 
 POINT_SECONDS = 0.004
 """Longest time that passes at a point."""
@@ -43,6 +45,7 @@ class Process:
 
     Attributes:
         name: unique.
+        began: when it was started.
         alive: whether it has not ended.
         points: number of points that it has passed.
         paused_until: time at which a pause of the whole process ends.
@@ -55,6 +58,7 @@ class Process:
     """
 
     name: str
+    began: float
     alive: bool = True
     points: int = 0
     paused_until: float = 0.0
@@ -78,12 +82,10 @@ class Task:
 
     def __init__(self, process: Process, name: str, run: Callable[[], object]) -> None:
         self.process, self.name, self.run = process, name, run
-        self.baton = threading.Lock()
-        self.baton.acquire()
         self.entry = 0
         self.waits_for: Signal | None = None
         self.woken = False
-        self.thread = 0
+        self.stack: greenlet
 
 
 class Kernel:
@@ -96,6 +98,7 @@ class Kernel:
     Attributes:
         now: seconds of simulated time.
         current: the task that runs.
+        thread: identifier of the real thread that runs every task.
         errors: processes that an exception ended, with the exception.
     """
 
@@ -109,8 +112,8 @@ class Kernel:
         self._heap: list[tuple[float, int, Task | None]] = []
         self._timers: dict[int, Callable[[], object]] = {}
         self._entries = itertools.count(1)
-        self._main = threading.Lock()
-        self._main.acquire()
+        self._scheduler = getcurrent()
+        self.thread = threading.get_ident()
         self._limit = float("inf")
 
     def count(self) -> int:
@@ -119,7 +122,7 @@ class Kernel:
 
     def process(self, name: str) -> Process:
         """Return a new process without threads."""
-        process = Process(name)
+        process = Process(name, self.now)
         self._processes.append(process)
         return process
 
@@ -127,15 +130,17 @@ class Kernel:
         """Start a thread of a process."""
         task = Task(process, name, run)
         process.tasks.append(task)
-        _Runner.idle_one().begin(self, task)
+        task.stack = greenlet(lambda: self._main(task), parent=self._scheduler)
         self._push(task, self.now)
         return task
 
     def run(self, until: float) -> None:
         """Run until no task can run, or the time has come."""
         self._limit = until
-        if self._pass_baton():
-            self._main.acquire()
+        while (task := self._next()) is not None:
+            self.current = task
+            task.stack.switch()
+        self.current = None
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Call a function that passes no point, in so many seconds, outside every process."""
@@ -198,6 +203,13 @@ class Kernel:
             task.woken = True
             self._push(task, self.now)
 
+    def join(self, process: Process) -> None:
+        """Wait until a process has ended."""
+        ended = Signal()
+        process.on_end.append(lambda: self.send(ended))
+        while process.alive:
+            self.wait(ended)
+
     def pause(self, process: Process, seconds: float) -> None:
         """Let no thread of a process run for so many seconds, once each has reached a point."""
         process.paused_until = max(process.paused_until, self.now + seconds)
@@ -258,26 +270,15 @@ class Kernel:
     def _yield(self) -> None:
         """Let the next task run; return when it is this one's turn again."""
         task = self.task
-        if self._pass_baton(task):
-            task.baton.acquire()
+        if (following := self._next()) is not task:
+            self.current = following
+            (self._scheduler if following is None else following.stack).switch()
+        self.current = task
         if not task.process.alive:
             raise Killed
 
-    def _pass_baton(self, to_itself: Task | None = None) -> bool:
-        """Give the baton to the next task, or to `run` without one; return False if it is the same task."""
-        self.current = self._next()
-        if self.current is None:
-            self._main.release()
-        elif self.current is to_itself:
-            return False
-        else:
-            self.current.baton.release()
-        return True
-
-    def main(self, task: Task) -> None:
-        """Run a task to its end; called by its thread."""
-        task.baton.acquire()
-        task.thread = threading.get_ident()
+    def _main(self, task: Task) -> None:
+        """Run a task to its end."""
         process = task.process
         try:
             if process.alive:
@@ -293,38 +294,3 @@ class Kernel:
         process.tasks.remove(task)
         if not process.tasks:
             self.kill(process)
-
-    def ended(self) -> None:
-        """Give the baton to the next task, after the end of one."""
-        self._pass_baton()
-
-
-class _Runner:
-    """A real thread that runs one task after the other; starting a thread takes longer than a short task."""
-
-    _idle: ClassVar[list[_Runner]] = []
-
-    def __init__(self) -> None:
-        self._work = threading.Lock()
-        self._work.acquire()
-        self._begun: tuple[Kernel, Task] | None = None
-        threading.Thread(target=self._serve, name="simulated", daemon=True).start()
-
-    @classmethod
-    def idle_one(cls) -> _Runner:
-        """Return a thread without a task."""
-        return cls._idle.pop() if cls._idle else cls()
-
-    def begin(self, kernel: Kernel, task: Task) -> None:
-        """Run a task, once it gets the baton."""
-        self._begun = kernel, task
-        self._work.release()
-
-    def _serve(self) -> None:
-        while True:
-            self._work.acquire()
-            assert self._begun is not None
-            kernel, task = self._begun
-            kernel.main(task)
-            self._idle.append(self)
-            kernel.ended()

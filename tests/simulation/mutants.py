@@ -7,11 +7,13 @@ reintroduces a defect that was repaired, or plants one.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,7 @@ def first_failing_seed(patch: Path, count: int) -> str:
             (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
         subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
         run = [sys.executable, "-m", "tests.simulation", "0", "--count", str(count), "--until-failure"]
+        run += ["--processes", "1"]  # the processors are shared by the patches
         printed = subprocess.run(run, cwd=copy, capture_output=True, text=True, check=False).stdout
     failure = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
     return failure.group() if failure else ""
@@ -44,10 +47,11 @@ def main() -> int:
         path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names
     ]
     missed = 0
-    for patch in patches:
-        line = first_failing_seed(patch, options.count)
-        missed += not line
-        print(f"{patch.stem}: {line or f'not noticed by {options.count} seeds'}", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lines = pool.map(lambda patch: first_failing_seed(patch, options.count), patches)
+        for patch, line in zip(patches, lines, strict=True):
+            missed += not line
+            print(f"{patch.stem}: {line or f'not noticed by {options.count} seeds'}", flush=True)
     return int(missed > 0)
 
 

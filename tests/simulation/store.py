@@ -45,8 +45,7 @@ class Store:
         Raises:
             ConnectionError: the store has vanished.
         """
-        task = self.kernel.current
-        if task is None or task.thread != threading.get_ident():
+        if threading.get_ident() != self.kernel.thread:
             raise ConnectionError("a thread outside the simulation reaches no store")
         self.kernel.point()
         if self.down:

@@ -34,6 +34,7 @@ SCHEDULERS = (
     "{none: {}}",
     "{asha: {reduction: 2, grace: 0.5}}",
     "{median: {grace: 0.5, trials: 1}}",
+    "{hyperband: {reduction: 2, grace: 0.5, brackets: 2}}",
 )
 
 
@@ -76,7 +77,9 @@ def config(variant: Variant) -> SweepConfig:
     """Return the specification of a variant."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "space.yaml"
-        size = {"steps": 60, "trials": 1} if variant.is_long else {"steps": 20, "trials": 3}
+        # TPE proposes by itself from the third trial on.
+        few = variant.sampler == SAMPLERS[0] and variant.concurrent < 3
+        size = {"steps": 60, "trials": 1} if variant.is_long else {"steps": 20, "trials": 2 if few else 3}
         file.write_text(SPACE.format(**vars(variant), **size))
         return load(file, profile=None, gpus=0)
 

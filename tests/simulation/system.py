@@ -27,12 +27,14 @@ class Machine:
         name: of the machine.
         root: where its files are.
         skew: what its wall clock is ahead.
+        is_full: whether its disk has no room.
         starts: by process id, the start of each living process in ticks since the boot.
     """
 
     name: str
     root: Path
     skew: float = 0.0
+    is_full: bool = False
     starts: dict[int, int] = field(default_factory=dict)
 
 

@@ -11,7 +11,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
 from tests.simulation.simulation import VARIANTS, shrunk, simulate, undisturbed
 
-CHUNKS, SEEDS = 10, 20
+CHUNKS, SEEDS = 10, 60
 """Tests that run seeds, and seeds of each; several tests, so that several processors share them."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -45,3 +45,14 @@ def test_a_fault_strikes_where_it_is_planned() -> None:
     result = simulate(1, [Fault("kill", "driver-1", 100)])
     assert [line.actor for line in result.trace if line.text.startswith("FAULT kill")] == ["driver-1"]
     assert any(line.actor == "driver-2" for line in result.trace)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("store vanishes", "world", 10, 30.0), Fault("disk full", "world", 6, 30.0)]
+)
+def test_an_outage_pauses_a_driver_that_evaluates_test(fault: Fault) -> None:
+    result = simulate(0, [fault])
+    assert result.violation is None, result
+    assert any(line.text.startswith("says: Waiting: ") for line in result.trace), (
+        "it strikes in the evaluation"
+    )

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.schedule import cluster
+from orchestrator.schedule.cluster import EvaluationRequest
+from orchestrator.training import evaluation
 from orchestrator.training.attempt import Attempt, failure_outcome
 from tests.simulation.kernel import Kernel, Signal
+from tests.simulation.system import Machine
 from trainables.engine import TrainReport
 from trainables.trial import TrialSettings
+
+EVALUATE_SECONDS = 5.0
+"""Longest time until a task that evaluates test begins."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class CountingEngine:
         self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
         return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0, ())}
 
-    def evaluate(self, slot: int, split: str, examples: int) -> dict[str, float]:
+    def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}
 
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
@@ -115,6 +125,34 @@ class CountingEngine:
 
     def evict(self, slot: int) -> None:
         return None
+
+
+@contextmanager
+def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
+    """Evaluate test in the driver's process instead of a Ray task, with an engine that only counts.
+
+    Args:
+        kernel: of the simulation.
+        machines: a task runs on any of them.
+    """
+    roots = [str(machine.root) for machine in machines]
+
+    class Cache:
+        def engine(self, settings: TrialSettings, data: str) -> CountingEngine:
+            return CountingEngine(kernel, Work(), "", 0.0)
+
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+        kernel.sleep(EVALUATE_SECONDS * kernel.random.random())
+        own = next(root for root in roots if request.folder.startswith(root))
+        folder = request.folder.replace(own, kernel.random.choice(roots))
+        return evaluation.evaluate(*request._replace(folder=folder))
+
+    with (
+        patch.object(cluster, "evaluate", evaluate),
+        patch.object(evaluation, "EngineCache", Cache),
+        patch.object(evaluation, "configure", lambda _: None),
+    ):
+        yield
 
 
 class Worker:
@@ -129,6 +167,7 @@ class Worker:
 
     Attributes:
         is_doomed: whether it is killed as soon as its first report has been dealt with.
+        loses_answer: whether its next answer never arrives.
     """
 
     def __init__(
@@ -143,7 +182,7 @@ class Worker:
         self._engine = CountingEngine(kernel, work, assignment.trial_key, seconds)
         self._attempt: Attempt | None = None
         self.requests = 0
-        self.is_doomed = False
+        self.is_doomed = self.loses_answer = False
         self.asked = Signal()
 
     def serve(self) -> None:
@@ -158,7 +197,10 @@ class Worker:
             answered += 1
             outcome = replace(self._advance(), node=self._kernel.task.process.name)
             self._kernel.trace(f"reports {_described(outcome)}")
-            self._answer(outcome)
+            if self.loses_answer:
+                self.loses_answer = False
+            else:
+                self._answer(outcome)
 
     def ask(self) -> None:
         """Request the next interval."""
@@ -175,7 +217,6 @@ class Worker:
 
 
 def _described(outcome: Outcome) -> str:
-    facts = {name: value for name, value in asdict(outcome).items() if value and name != "metrics"}
-    facts.pop("checkpoint", None)
-    facts.pop("node", None)
+    hidden = {"metrics", "checkpoint", "node"}
+    facts = {name: value for name, value in vars(outcome).items() if value and name not in hidden}
     return ", ".join(f"{name} {value}" for name, value in facts.items())

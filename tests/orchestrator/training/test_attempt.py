@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
-from orchestrator.training.attempt import OwnEngine
+from orchestrator.training.attempt import OwnEngine, failure_outcome
 from orchestrator.training.evaluation import evaluate
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -129,3 +131,12 @@ def test_a_full_disk_is_the_cause_even_if_the_log_is_on_it(engine: OwnEngine, tm
     """Writing to /dev/full fails as on a full disk; so does the attempt's first line, and the traceback."""
     outcome = engine.advance(assignment(tmp_path, 0, gpu=0.0, log="/dev/full"))
     assert (outcome.failure, outcome.done) == ("disk full", True)
+
+
+def test_a_failure_keeps_its_cause_if_the_log_of_its_trial_cannot_be_written(tmp_path: Path) -> None:
+    """A full disk takes no log either; without its outcome, Ray would report an error of the trial."""
+    log = tmp_path / "logs" / "trial.log"
+    log.parent.write_text("in the way: no folder for logs can be made here")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    outcome = failure_outcome(replace(assignment(tmp_path, 0), log=str(log)), full)
+    assert outcome.failure == "disk full"

@@ -1,0 +1,202 @@
+"""Where a simulated sweep runs: machines, a database, a store, MLflow, a cluster; and what disturbs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.errors import Busy, NoSpace, NoStore
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.storage.paths import Paths
+from orchestrator.upkeep.orphans import collect, garbage_of
+from tests.simulation.cluster import Cluster, Node
+from tests.simulation.database import Database
+from tests.simulation.driver import Driver
+from tests.simulation.faults import Fault
+from tests.simulation.kernel import Kernel, Process
+from tests.simulation.store import URL, Store
+from tests.simulation.strikes import Strikes
+from tests.simulation.sweeps import Variant
+from tests.simulation.system import Machine, SimulatedSystem
+from tests.simulation.tracking import Mlflow
+from tests.simulation.training import Work
+
+STOP_SECONDS = 30.0
+"""Longest time for which a driver may run after a stop request, besides the time that faults last."""
+
+DISTURBED_SECONDS = 60.0
+"""How long messages are delayed or repeated."""
+
+
+class World:
+    """Where one sweep runs.
+
+    Args:
+        kernel: of the simulation.
+        sweep: that runs.
+        variant: of the sweep.
+        ledger: files of a ledger that knows the sweep, by their names.
+        faults: that are planned.
+        folder: for the files of every machine.
+
+    Attributes:
+        machines: of the world.
+        database: of the ledger.
+        store: of the checkpoints.
+        mlflow: the server.
+        work: the training so far.
+        cluster: that trains.
+        strikes: the faults.
+        drivers: every driver so far.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        sweep: SweepConfig,
+        variant: Variant,
+        ledger: Mapping[str, bytes],
+        faults: Sequence[Fault],
+        folder: Path,
+    ) -> None:
+        self._kernel, self._sweep, self._faults = kernel, sweep, faults
+        names = ("m1", "m2", "m3") if variant.is_server else ("m1",)
+        self.machines = [Machine(name, folder / name) for name in names]
+        for machine in self.machines:
+            (machine.root / "mlruns").mkdir(parents=True)
+        root = self.machines[0].root / "mlruns"
+        for name, content in ledger.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_bytes(content)
+        self.database = Database(kernel, root / "sweeps.db", None if variant.is_server else self.machines[0])
+        self.store, self.mlflow, self.work = Store(kernel), Mlflow(kernel), Work()
+        self.strikes = Strikes(kernel, faults, self._disturbances())
+        nodes = [Node(machine, variant.concurrent) for machine in self.machines]
+        self.cluster = Cluster(
+            kernel, self.work, nodes, on_start=lambda actor: self.strikes.plan(actor.process, actor)
+        )
+        self.drivers: list[Driver] = []
+
+    def start_driver(self, *, by_person: bool = False) -> Process:
+        """Start a driver on any machine.
+
+        Args:
+            by_person: whether it resumes a sweep that was stopped.
+        """
+        kernel = self._kernel
+        process = kernel.process(f"driver-{len(self.drivers) + 1}")
+        self.strikes.plan(process)
+        driver = Driver(
+            kernel,
+            process,
+            self._sweep,
+            self.database,
+            self.cluster,
+            kernel.random.choice(self.machines),
+            self.mlflow,
+            unless_stopped=not by_person,
+        )
+        self.drivers.append(driver)
+        kernel.start(process, driver.main)
+        return process
+
+    def ledger(self) -> Ledger:
+        """Return the ledger as the running process opens it, on the first machine."""
+        process = self._kernel.task.process
+        return self.database.ledger(process, SimulatedSystem(self._kernel, self.machines[0], process))
+
+    def paths(self) -> Paths:
+        """Return the paths of the installation on the first machine; with a server there is a store, too."""
+        return Paths(self.machines[0].root / "mlruns", store=URL if self.database.is_server else None)
+
+    def collect(self, ledger: Ledger) -> None:
+        """Collect the garbage of the sweep."""
+        for garbage in garbage_of(ledger, self._sweep.id, self.paths()):
+            self._kernel.trace(f"collects {garbage.path}")
+            collect(garbage)
+
+    def calm(self) -> None:
+        """End every outage."""
+        for what in (self.store, self.database, self.mlflow):
+            what.down = False
+        for machine in self.machines:
+            machine.is_full = False
+
+    # ---------------------------------------------------------------- faults
+
+    def _disturbances(self) -> dict[str, Callable[[Fault], object]]:
+        """Return what applies the faults that strike no single process, by their kinds."""
+        return {
+            "another driver": lambda _: self.start_driver(),
+            "clock steps": self._step_clocks,
+            "store vanishes": partial(self._vanish, self.store),
+            "database vanishes": partial(self._vanish, self.database),
+            "MLflow vanishes": partial(self._vanish, self.mlflow),
+            "disk full": self._fill_disk,
+            "messages delayed": self._delay_messages,
+            "messages repeated": self._repeat_messages,
+            "stop request": self._ask_to_stop,
+            "gc": self._run_gc,
+        }
+
+    def _step_clocks(self, fault: Fault) -> None:
+        for machine in self.machines:
+            machine.skew += fault.seconds
+
+    def _vanish(self, what: Store | Database | Mlflow, fault: Fault) -> None:
+        what.down = True
+        self._kernel.after(fault.seconds, partial(self._return, what))
+
+    def _return(self, what: Store | Database | Mlflow) -> None:
+        self._kernel.trace(f"the {type(what).__name__.lower()} is back")
+        what.down = False
+
+    def _fill_disk(self, fault: Fault) -> None:
+        machine = self._kernel.random.choice(self.machines)
+        self._kernel.trace(f"the disk of {machine.name} is full")
+        machine.is_full = True
+        self._kernel.after(fault.seconds, partial(self._empty_disk, machine))
+
+    def _empty_disk(self, machine: Machine) -> None:
+        self._kernel.trace(f"the disk of {machine.name} has room again")
+        machine.is_full = False
+
+    def _delay_messages(self, fault: Fault) -> None:
+        self.cluster.latency = fault.seconds
+        self._kernel.after(DISTURBED_SECONDS, self.cluster.recover)
+
+    def _repeat_messages(self, _: Fault) -> None:
+        self.cluster.repeats = True
+        self._kernel.after(DISTURBED_SECONDS, self.cluster.recover)
+
+    def _ask_to_stop(self, _: Fault) -> None:
+        """Let a person ask for the end of the sweep; every driver of that moment must leave."""
+        most = STOP_SECONDS + sum(fault.seconds for fault in self._faults if fault.seconds > 0)
+
+        def ask() -> None:
+            try:
+                ask_to_stop(self.ledger(), self._sweep.id)
+            except NoSpace as refusal:
+                self._kernel.trace(f"refuses: {refusal}")
+                return
+            for driver in self.drivers:
+                self.strikes.expect_end(driver.process, "a stop request", most)
+
+        self._kernel.start(self._kernel.process("person"), ask)
+
+    def _run_gc(self, _: Fault) -> None:
+        """Let a person run `gc`, which leaves a sweep alone that is being driven."""
+
+        def run() -> None:
+            ledger = self.ledger()
+            try:
+                with Lease(ledger, self._sweep.id):
+                    self.collect(ledger)
+            except (Busy, NoSpace, NoStore) as refusal:
+                self._kernel.trace(f"refuses: {refusal}")
+
+        self._kernel.start(self._kernel.process("collector"), run)
