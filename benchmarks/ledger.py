@@ -72,11 +72,15 @@ class Unlimited:
 
 
 class Statements:
-    """Counts the statements that a ledger executes."""
+    """Counts the statements that a ledger executes: in SQLite, once for each row of several."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.count = 0
-        event.listen(ledger._engine, "before_cursor_execute", self._add)
+        if ledger.is_file:
+            # Most statements do not pass through SQLAlchemy's events.
+            event.listen(ledger._engine, "checkout", lambda raw, *_: raw.set_trace_callback(self._add))
+        else:
+            event.listen(ledger._engine, "before_cursor_execute", self._add)
 
     def _add(self, *_: Any) -> None:
         self.count += 1
