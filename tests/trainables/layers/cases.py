@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 from flax import nnx
 from jax import Array
+from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from trainables.layers import LAYERS
@@ -51,8 +51,8 @@ def algorithms(name: str) -> tuple[str, ...]:
 
 
 def sequence(length: int, width: int = D, seed: int = 1) -> Array:
-    """Return u (L, D), standard normal."""
-    return jax.random.normal(jax.random.key(seed), (length, width))
+    """Return u (L, D), standard normal; drawn by numpy, for JAX would compile a program for each shape."""
+    return jnp.asarray(np.random.default_rng(seed).standard_normal((length, width), np.float32))
 
 
 def exact(layer: Layer) -> dict[str, Floats]:

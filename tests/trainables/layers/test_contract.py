@@ -6,7 +6,7 @@ import inspect
 import itertools
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -26,8 +26,10 @@ from tests.trainables.layers.cases import (
     built,
     sequence,
 )
+from tests.trainables.toy import UNOPTIMISED
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
+from trainables.layers.recurrence import pallas
 
 L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
@@ -40,7 +42,7 @@ WITH_ALGORITHMS = [
 @cache
 def _run(name: str, bidirectional: bool) -> Any:
     """Return the compiled (u, length) -> (outputs, states) of a shared layer, padding and all."""
-    return jax.jit(built(name, bidirectional).run)
+    return jax.jit(built(name, bidirectional).run, compiler_options=UNOPTIMISED)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,7 +91,7 @@ def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     loud, loud_states = run(u.at[TRUE:].set(1e3), TRUE)
     np.testing.assert_array_equal(loud[:TRUE], outputs[:TRUE])
     np.testing.assert_array_equal(loud_states[:TRUE], states[:TRUE])
-    short = built(name, bidirectional)(u[:TRUE])
+    short = jax.jit(built(name, bidirectional), compiler_options=UNOPTIMISED)(u[:TRUE])
     assert apart(short, outputs[:TRUE]) < 3e-6
 
 
@@ -129,8 +131,12 @@ def _parameters(name: str, bidirectional: bool) -> dict[str, Array]:
 def test_stepping(name: str) -> None:
     """One token at a time from a carried state equals the whole sequence."""
     layer, u = built(name), sequence(L)
-    stepped = jax.jit(lambda u: jax.lax.scan(layer.step, layer.initial_state(), u)[1])(u)
-    assert apart(stepped, _run(name, False)(u, L)[0]) < 1e-5
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def stepped(u: Array) -> Array:
+        return jax.lax.scan(layer.step, layer.initial_state(), u)[1]
+
+    assert apart(stepped(u), _run(name, False)(u, L)[0]) < 1e-5
 
 
 @pytest.mark.parametrize("name", BOTH_WAYS)
@@ -148,10 +154,22 @@ def _graded(name: str, algorithm: str) -> tuple[Array, dict[str, Array]]:
         outputs = layer(u)
         return jnp.sum(outputs * weights), outputs
 
-    gradients, outputs = nnx.jit(nnx.grad(loss, has_aux=True))(build(name, algorithm=algorithm))
-    return outputs, nnx.to_pure_dict(nnx.state(gradients, nnx.Param))
+    graph, arrays = nnx.split(build(name, algorithm=algorithm))
+    graded = jax.grad(lambda arrays: loss(nnx.merge(graph, arrays)), has_aux=True)
+    gradients, outputs = jax.jit(graded, compiler_options=UNOPTIMISED)(arrays)
+    return outputs, nnx.to_pure_dict(nnx.filter_state(gradients, nnx.Param))
 
 
+@pytest.fixture
+def _small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unroll no steps in Pallas's kernels, which compile three times as fast.
+
+    A layer only hands arrays to them; test_algorithms.py shows that the unrolled ones are right.
+    """
+    monkeypatch.setattr(pallas, "AHEAD", 1)
+
+
+@pytest.mark.usefixtures("_small_kernels")
 @pytest.mark.parametrize(("name", "algorithm"), WITH_ALGORITHMS)
 def test_algorithms_agree(name: str, algorithm: str) -> None:
     """Every algorithm gives the sequential one's outputs and gradients, at a length that is no power of 2."""
@@ -188,8 +206,8 @@ def test_slots_equal_a_loop(name: str) -> None:
         layer = build(name, seed=jax.random.key(seed), **{key: (v[0], v[1]) for key, v in ranges.items()})
         return jax.vmap(layer)(u, lengths)
 
-    together = jax.jit(jax.vmap(trial))(jnp.arange(2), shrunk)
-    alone = jax.jit(trial)
+    together = jax.jit(jax.vmap(trial), compiler_options=UNOPTIMISED)(jnp.arange(2), shrunk)
+    alone = jax.jit(trial, compiler_options=UNOPTIMISED)
     for slot in range(2):
         expected = alone(jnp.int32(slot), {key: values[slot] for key, values in shrunk.items()})
         assert apart(together[slot], expected) < 1e-5

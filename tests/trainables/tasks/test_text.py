@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -16,8 +19,42 @@ from trainables.errors import BadData
 from trainables.tasks.text import Text
 
 TASK = Text()
+LABELS = ("neg", "pos")
 
 
+def test_a_sample_of_the_published_reviews_is_read(tmp_path: Path) -> None:
+    """One review in fifty is what the archive holds, byte for byte, in test."""
+    random, texts = Random(0), dict[str, str]()
+    with tarfile.open(shared_file("imdb/aclImdb_v1_labelled.tar.xz"), "r|xz") as archive:
+        for member in archive:
+            if member.name.endswith(".txt") and random.random() < 0.02:
+                content = archive.extractfile(member)
+                assert content is not None
+                texts[member.name] = content.read().decode()
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    tests = [sorted(name for name in texts if name.startswith(f"aclImdb/test/{label}/")) for label in LABELS]
+    negative, positive = map(len, tests)
+    assert 450 < negative + positive < 550
+    data = TASK.load({}, tmp_path)
+    read = len(texts) - negative - positive
+    assert (len(data.train) + len(data.validation), len(data.validation)) == (read, round(read / 10))
+    assert f"{read:,} + {negative + positive:,} reviews instead of 25,000 + 25,000" in data.note
+    assert data.test.targets.tolist() == [0] * negative + [1] * positive
+    numbers: dict[str, int] = {}
+    for name, row, length in zip(chain(*tests), data.test.inputs, data.test.lengths, strict=True):
+        assert length == min(len(texts[name]), 4095) + 1
+        assert row[length - 1] == END
+        assert (row[length:] == PAD).all()
+        for character, token in zip(texts[name][: length - 1], row.tolist(), strict=False):
+            assert numbers.setdefault(character, token) == token
+    known = [token for token in numbers.values() if token != UNKNOWN]
+    assert len(set(known)) == len(known) > 80
+
+
+@pytest.mark.slow
 def test_all_published_reviews_are_read(tmp_path: Path) -> None:
     archive = shared_file("imdb/aclImdb_v1_labelled.tar.xz")
     caps = {"most_bytes": 10**9, "most_members": 60_000}
