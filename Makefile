@@ -38,7 +38,7 @@ down:  ## Stop them; their data stays in stores/
 
 test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not end_to_end" tests
-	@$(BIN)/python -m pytest -m "end_to_end and not slow" tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "end_to_end and not slow" tests
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests

@@ -23,7 +23,7 @@ from orchestrator.tracking.mlflow_sink import connect
 from tests.end_to_end.commands import Commands
 from tests.orchestrator.ledger.examples import writer
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 EARLIER = Path(__file__).with_name("earlier")
 SWEEP_ID = "half-0382c659"

@@ -18,8 +18,8 @@ from tests.orchestrator.tracking.proxy import Proxy
 
 pytestmark = pytest.mark.end_to_end
 
-RANDOM = [*SMALL, "--set", "budget.trials=5", "--set", "sampler={random: {seed: 1}}"]
-LONG = [*RANDOM, "--set", "scheduler={none: {}}", "--set", "training.steps=400"]
+RANDOM = [*SMALL, "--set", "budget.trials=4", "--set", "sampler={random: {seed: 1}}"]
+LONG = [*RANDOM, "--set", "scheduler={none: {}}", "--set", "training.steps=200"]
 ENDLESS = [*LONG, "--set", "training.steps=100_000"]
 
 
@@ -45,6 +45,7 @@ def test_killed_and_run_again(commands: Commands) -> None:
     finish(driver)
     assert not commands.wait_until_gone()
     before = settled(commands.ledger)
+    assert before, "some trials must be finished when the driver is killed"
     code, output = commands.run(*LONG)
     assert code == 0, output
     assert "Resuming" in output
@@ -52,10 +53,10 @@ def test_killed_and_run_again(commands: Commands) -> None:
     (sweep,) = ledger.sweeps()
     after = settled(ledger)
     assert before.items() <= after.items()
-    assert len(after) == 5
+    assert len(after) == 4
     steps = Counter((report.trial_key, report.step) for report in ledger.reports(sweep.id))
     assert set(steps.values()) == {1}
-    assert len(steps) == 5 * 40
+    assert len(steps) == 4 * 20
     code, output = commands.run("check", sweep.id)
     assert code == 0, output
 
@@ -144,6 +145,7 @@ def test_a_worker_saves_on_sigterm(commands: Commands) -> None:
         assert len(steps) == len(set(steps))
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_store_during_the_test_evaluation_pauses_the_sweep(commands: Commands) -> None:
     """The search is over; the checkpoint to evaluate is in the store alone, as on another machine."""
     server, proxy = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False), Proxy()
@@ -180,6 +182,7 @@ def test_an_outage_of_the_store_during_the_test_evaluation_pauses_the_sweep(comm
     server.stop()
 
 
+@pytest.mark.slow
 def test_an_unreachable_mlflow_costs_no_trial(commands: Commands) -> None:
     """The records that MLflow has not received wait in the ledger, and the driver prints their number."""
     code, output = commands.run(

@@ -11,7 +11,7 @@ from tests import postgres
 from tests.end_to_end.commands import Commands
 from tests.packages import installed
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 SPACE = """
 # kept at http://me:canary-file@host/spaces
