@@ -9,7 +9,10 @@ Refusal                    where - what must hold - what was found - what would 
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4
-+-- NoStore                the shared checkpoint store cannot be read or written: the attempt is retried
++-- NoStore                the shared checkpoint store cannot be read or written: an attempt is retried; a
+|                          command ends with exit code 4
++-- NoDatabase             the ledger's server does not answer: a driver that runs waits; a command ends with
+|                          exit code 4
 +-- NoCluster              Ray does not start or cannot be joined: every committed row is kept, exit code 4
 """
 
@@ -30,6 +33,7 @@ __all__ = [
     "DamagedCheckpoint",
     "Exit",
     "NoCluster",
+    "NoDatabase",
     "NoSpace",
     "NoStore",
     "Refusal",
@@ -58,6 +62,10 @@ class NoStore(Refusal):
     """Raised when the shared checkpoint store cannot be read or written."""
 
 
+class NoDatabase(Refusal):
+    """Raised when the server of the ledger does not answer; the command can be run again."""
+
+
 class NoCluster(Refusal):
     """Raised when Ray neither starts nor can be joined; the sweep can be resumed."""
 
@@ -83,8 +91,12 @@ class Exit(IntEnum):
 
 
 def exit_of(refusal: Refusal) -> Exit:
-    """Return the exit code of a command that ends with a refusal."""
-    return Exit.RESUMABLE if isinstance(refusal, NoCluster) else Exit.BAD_INPUT
+    """Return the exit code of a command that ends with a refusal.
+
+    RESUMABLE means that nothing is wrong with the input: the same command succeeds once what is out is back.
+    """
+    is_outage = isinstance(refusal, NoCluster | NoDatabase | NoSpace | NoStore)
+    return Exit.RESUMABLE if is_outage else Exit.BAD_INPUT
 
 
 _USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")

@@ -120,7 +120,9 @@ def collect_garbage(
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.
                 with Lease(ledger, record.id):
-                    garbage += _deleted(orphans.garbage_of(ledger, record.id, paths), delete)
+                    orphaned = orphans.garbage_of(ledger, record.id, paths)
+                    ledger.flush()  # after a power failure no row may refer to what was deleted
+                    garbage += _deleted(orphaned, delete)
             except Busy as refusal:
                 busy.append(refusal)
         if caches:

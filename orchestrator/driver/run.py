@@ -63,7 +63,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
-                how = "`--extend trials=N` goes on with it, `--new` starts another"
+                how = "`--extend` with a larger budget continues it (trials=128); `--new` starts another"
                 observer.say(f"{claim.sweep.id} is finished. {how}.")
                 return claim.sweep.id, sweep_rows.exit_code(claim)
             sweep_rows.resume(claim)

@@ -12,7 +12,7 @@ import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
-from orchestrator.errors import BadInput, Damaged, NoSpace
+from orchestrator.errors import BadInput, Damaged, NoDatabase, NoSpace
 from orchestrator.ledger.prepared import command
 from orchestrator.system import System
 from trainables.errors import Refusal
@@ -212,7 +212,8 @@ def with_retries(
             answers again.
 
     Raises:
-        BadInput: the database stayed locked or unreachable.
+        BadInput: the database stayed locked.
+        NoDatabase: its server stayed unreachable.
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
@@ -293,5 +294,5 @@ def _refusal(error: DBAPIError, where: str) -> Refusal | None:
         return Damaged(where, "must be an intact SQLite database", str(error.orig), RECOVER)
     if _is_lost(error):
         got = _reason(error)
-        return BadInput(where, "the database must answer", got, "Start it, or name another one.")
+        return NoDatabase(where, "the database must answer", got, "Start it, or name another one.")
     return None

@@ -1,4 +1,4 @@
-"""Secrets are removed from texts, and nothing else is."""
+"""Secrets alone are removed from texts; an outage and a mistake have different exit codes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ import sys
 import pytest
 
 from orchestrator import provenance
-from orchestrator.errors import redacted
+from orchestrator.errors import (
+    BadInput,
+    Busy,
+    Damaged,
+    Exit,
+    NoCluster,
+    NoDatabase,
+    NoSpace,
+    NoStore,
+    Refusal,
+    exit_of,
+    redacted,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +57,14 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     """The target of `--notify` is removed, because the path of a webhook suffices to post to it."""
     monkeypatch.setattr(sys, "argv", ["/bin/sweep", "x.yaml", *words, "--quiet"])
     assert provenance.command() == f"sweep x.yaml {words[0][:8]}{words[0][8:9] or ' '}... --quiet"
+
+
+@pytest.mark.parametrize("outage", [NoCluster, NoDatabase, NoSpace, NoStore])
+def test_a_command_that_meets_an_outage_can_be_run_again(outage: type[Refusal]) -> None:
+    """A batch system starts it again after code 4, and gives up after code 2."""
+    assert exit_of(outage("where", "must answer", "nothing", "Wait.")) is Exit.RESUMABLE
+
+
+@pytest.mark.parametrize("mistake", [BadInput, Busy, Damaged])
+def test_a_command_that_was_wrong_is_not_to_be_run_again(mistake: type[Refusal]) -> None:
+    assert exit_of(mistake("where", "must hold", "something", "Correct it.")) is Exit.BAD_INPUT

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from orchestrator.errors import BadInput, NoSpace
+from orchestrator.errors import BadInput, NoDatabase, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger import ledger as ledger_module
 from orchestrator.ledger.lease import Lease
@@ -65,7 +65,7 @@ def test_file_systems_are_known(tmp_path: Path) -> None:
 def test_a_password_is_never_shown() -> None:
     """No refusal, cause of a refusal or representation holds it."""
     url = f"postgresql://sweep:{SECRET}@127.0.0.1:1/database"
-    with pytest.raises(BadInput, match="must answer") as refusal:
+    with pytest.raises(NoDatabase, match="must answer") as refusal:
         Ledger.open(url)
     error: BaseException | None = refusal.value
     while error is not None:
@@ -104,7 +104,7 @@ def test_a_server_may_be_away_for_any_time() -> None:
         return "answered"
 
     system = Waiting()
-    with pytest.raises(BadInput, match="connection refused"):
+    with pytest.raises(NoDatabase, match="connection refused"):
         connect.with_retries(attempt, "here", system=system)
     assert system.now < 100.0
     system = Waiting()
