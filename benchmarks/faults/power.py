@@ -175,8 +175,7 @@ def _examined(work: Path, wanted: _Wanted, marks: Mapping[str, int]) -> _Crash:
     assert not marks["committed"] or ledger.id == wanted.ledger_id, "the ledger has another id"
     assert commits >= marks["committed"], "a flushed commit is lost"
     assert _rows(ledger) == wanted.states[commits], "the ledger holds other rows than were written"
-    events = [key[1] for key in wanted.states[commits] if key[0] == "outbox"]
-    assert max(events, default=0) >= marks["delivered"], "an event was delivered that the ledger lost"
+    assert commits >= marks["delivered"], "an event was delivered that the ledger lost"
     for row in ledger.checkpoints(wanted.sweep_id):
         _, facts = checkpoint.load(Path(row.path), row.digest)
         assert facts["step"] == row.step, "the checkpoint of another step"
@@ -270,7 +269,8 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
         sessions.writer = lambda _: lease.writer  # type: ignore[method-assign]
         session = sessions.open(sweep)
         _mark("committed", _commits(sessions.ledger))
-        shipper = Shipper(lease, "", None, pace=Pace(gather=0.0), begin=_Delivery)
+        log = backup.backup_file(sessions.ledger.address, sweep.id)
+        shipper = Shipper(lease, "", None, pace=Pace(gather=0.0), begin=lambda _: _Delivery(log))
         shipper.start()
 
         def tell() -> None:
@@ -281,17 +281,28 @@ def _driven(sessions: Sessions) -> Iterator[tuple[Session, Callable[[], None]]]:
 
 
 class _Delivery:
-    """Stands for MLflow's process: marks the events that it receives."""
+    """Stands for MLflow's process: marks the commits of the events that it receives.
 
-    def __init__(self, destination: Mapping[str, Any]) -> None:
-        pass
+    Args:
+        log: backup of the ledger, with every commit.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
 
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        """Mark the events of a batch as delivered."""
+        """Mark the commit that put the last event of a batch in the outbox."""
         if document is not None and "batch" in document:
-            _mark("delivered", document["batch"])
+            key = {"seq": document["batch"]}
+            commits = [
+                entry.number
+                for entry in backup.entries(self._log)
+                for table, row_key, row in entry.changes
+                if table == "outbox" and row_key == key and row is not None and "payload" in row
+            ]
+            _mark("delivered", commits[-1])
         return {"created": {}, "refused": []}
 
     def end(self, seconds: float) -> None:

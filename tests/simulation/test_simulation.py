@@ -53,6 +53,6 @@ def test_a_fault_strikes_where_it_is_planned() -> None:
 def test_an_outage_pauses_a_driver_that_evaluates_test(fault: Fault) -> None:
     result = simulate(0, [fault])
     assert result.violation is None, result
-    assert any(line.text.startswith("says: Waiting: ") for line in result.trace), (
+    assert any(line.text.startswith("says: The sweep is paused: ") for line in result.trace), (
         "it strikes in the evaluation"
     )
