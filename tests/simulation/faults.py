@@ -34,12 +34,14 @@ class Fault:
 
     kind: str
     actor: str
-    point: int
+    point: float
     seconds: float = 0.0
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.0f} s" if self.seconds else ""
-        when = f"at {self.point} s" if self.actor == "world" else f"{self.actor} at its point {self.point}"
+        when = (
+            f"at {self.point:g} s" if self.actor == "world" else f"{self.actor} at its point {self.point:g}"
+        )
         return f"{self.kind}, {when}{lasting}"
 
 
