@@ -48,6 +48,7 @@ def run(bits: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_package_passes_the_contract_tests(bits: Path) -> None:
     out = run(
         bits,

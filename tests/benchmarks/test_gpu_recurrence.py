@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_dry_run_prints_its_table() -> None:
     """One command measures every algorithm at both lengths without the service, and finds no difference."""
     code = (

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.published_trial import PUBLISHED
 from orchestrator.config import load
 
@@ -21,6 +23,7 @@ def test_it_is_trial_0_of_the_file() -> None:
     assert sweep.settings(params, seed=0) == PUBLISHED
 
 
+@pytest.mark.slow
 def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
     """One command trains, evaluates after every interval, evaluates test once, and prints a row for each."""
     figures = tmp_path / "figures.json"

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_dry_run_prints_its_table(tmp_path: Path) -> None:
     """One command measures slots and processes, and prints one row for each number of them."""
     figures = tmp_path / "figures.json"

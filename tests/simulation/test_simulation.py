@@ -11,7 +11,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
 from tests.simulation.simulation import VARIANTS, shrunk, simulate, undisturbed
 
-CHUNKS, SEEDS = 10, 20
+CHUNKS, SEEDS = 10, 12
 """Tests that run seeds, and seeds of each; several tests, so that several processors share them."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
