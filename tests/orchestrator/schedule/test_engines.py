@@ -189,7 +189,8 @@ def again(attempt):
     return seated
 def lose(seated):
     lost = report(worker, seated)
-    assert not ray.wait([engines._actors[seated.engine].live], timeout=0)[1]
+    # The driver may learn of the death a moment after the worker.
+    wait(lambda: engines._living(seated.engine) is None)
     cause = engines.cause_of(seated.attempt_id, lost.failure)
     engines.release(seated.attempt_id)
     return cause
