@@ -85,6 +85,7 @@ def test_sigterm_saves_and_leaves(commands: Commands) -> None:
     assert set(repeated.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
     """A sweep has one driver; a second one exits with a line that names the first."""
     driver = commands.start(*ENDLESS)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.commands import ROOT, Commands
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 SCRIPT = """
 import threading
