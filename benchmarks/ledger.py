@@ -153,14 +153,14 @@ def resumes(
     folder: Path, url: str | None, trials: int, reports: int, scheduler: str
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the measurements of resuming a sweep twice: name, milliseconds, number of SQL statements."""
-    each = reports // trials
-    with opened(folder, url, trials, steps=20 * each, scheduler=scheduler) as (session, lease, statements):
+    length = reports // trials
+    with opened(folder, url, trials, steps=20 * length, scheduler=scheduler) as (session, lease, statements):
         keys = []
         while (assignment := session.next_assignment()) is not None:
             session.started(assignment.attempt_id)
             keys.append(assignment.trial_key)
         ledger = lease.writer.ledger
-        fill(ledger, session.sweep.id, keys, each)
+        fill(ledger, session.sweep.id, keys, length)
         for title in ("first", "second"):
             total = 0.0
             for what, call in way_to_the_first_launch(session, lease):

@@ -85,7 +85,7 @@ def _of_commands(dose: Dose) -> Row:
         _completed(site, wanted, tally)
     tally.expect(set(codes) <= {COMPLETE, RESUMABLE}, "other exit codes")
     tally.expect(
-        max(seconds) < LEFT_SECONDS, f"{sum(each >= LEFT_SECONDS for each in seconds)} left too late"
+        max(seconds) < LEFT_SECONDS, f"{sum(wait >= LEFT_SECONDS for wait in seconds)} left too late"
     )
     seen = f"exit codes {dict(sorted(codes.items()))} over {sweeps} sweeps of {lasting:.0f} s; "
     seen += f"left after {sorted(seconds)[len(seconds) // 2]:.1f} s (median; at most {max(seconds):.1f})"

@@ -130,7 +130,7 @@ def _paused(site: _Site, dose: Dose) -> list[Row]:
         "MLflow": lambda: _family(site.tracking.pid),
         "store": lambda: _family(site.store.pid),
     }
-    rows, seconds = [], [float(each) for each in dose.pauses.split(",")]
+    rows, seconds = [], [float(pause) for pause in dose.pauses.split(",")]
     for name, processes in targets.items():
         seen = [_pause(site, driver, processes(), duration) for duration in seconds]
         running = driver.poll() is None

@@ -46,7 +46,7 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
         if len(values) == 1:
             cursor.execute(prepared.text, prepared.arranged(values[0]))
         else:
-            cursor.executemany(prepared.text, [prepared.arranged(each) for each in values])
+            cursor.executemany(prepared.text, [prepared.arranged(row) for row in values])
         return list(cursor.fetchall()) if cursor.description else []
 
 

@@ -116,7 +116,7 @@ def test_no_statement_under_the_write_lock_reads_a_whole_table(ledger: Ledger) -
     of_each_kind = {shape(statement): statement for statement in recorder.writing}
     assert len(of_each_kind) > 40, "the changes were recorded"
     plans = {kind: plan(file, statement) for kind, statement in of_each_kind.items()}
-    assert {kind: found for kind, found in plans.items() if "SCAN" in found} == {}
+    assert {kind: steps for kind, steps in plans.items() if "SCAN" in steps} == {}
 
 
 def shape(statement: str) -> str:

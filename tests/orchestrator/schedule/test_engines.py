@@ -212,9 +212,9 @@ def test_an_engine_is_created_anew_after_each_death(with_one_device: Run) -> Non
 TERMINATED = """
 worker, other = Worker.remote(), Worker.remote()
 first, second = engines.seat(shared(1, "ended")), engines.seat(shared(2, "ended"))
-for seated, its in ((first, worker), (second, other)):
+for seated, its_worker in ((first, worker), (second, other)):
     engines.ensure(seated.attempt_id)
-    assert report(its, seated).step == 10
+    assert report(its_worker, seated).step == 10
 (pid,) = processes()
 os.kill(pid, signal.SIGTERM)
 saved = [report(worker, first), report(other, second)]
