@@ -12,6 +12,7 @@ from orchestrator.driver.admission import Claim, Observer, Run, claimed
 from orchestrator.driver.departure import Departure
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
 from orchestrator.schedule import environment
+from orchestrator.storage.store import outage_of
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.recovery import recover
 from trainables.data.task import TaskData
@@ -111,9 +112,11 @@ def _resumable(claim: Claim) -> Iterator[None]:
     """Suppress the errors after which the same command can resume a sweep; record them if the ledger can."""
     try:
         yield
-    except NoSpace as full:
+    except (NoSpace, OSError) as error:
+        if not isinstance(error, NoSpace) and outage_of(error) != "disk full":
+            raise
         # The state cannot be written either; an unfinished sweep without a driver counts as interrupted.
-        claim.observer.say(f"{full} Everything reported so far is kept; the same command resumes the sweep.")
+        claim.observer.say(f"{error} Everything reported so far is kept; the same command resumes the sweep.")
     except NoCluster as lack:
         claim.observer.say(str(lack))
         sweep_rows.interrupt(claim, f"{lack.where} {lack.must}, got {lack.got}")
