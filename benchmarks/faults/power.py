@@ -1,7 +1,7 @@
 """Power failures: the writes of a sweep are replayed up to a crash, on a disk that keeps what was flushed.
 
 Two drivers without Ray run a short sweep one after the other; the first is killed. In the log of their writes
-they mark what the outside world has learned: commits that were flushed, and events delivered to MLflow.
+they mark what the outside world has learned: commits that were flushed, and those with delivered events.
 """
 
 from __future__ import annotations
@@ -123,12 +123,12 @@ def _undisturbed(paths: Paths) -> _Wanted:
 def _rows(ledger: Ledger) -> Rows:
     """Return every row of the one sweep of a ledger, by table and key."""
     names = ("sweep", "trial", "attempt", "report", "checkpoint", "evaluation", "mlflow_run", "outbox")
-    found: Rows = {}
+    rows: Rows = {}
     with ledger.reader() as connection:
         for table in map(METADATA.tables.__getitem__, names):
             for row in connection.execute(select(*table.columns)).mappings():
-                found[(table.name, *(row[column.name] for column in table.primary_key))] = dict(row)
-    return found
+                rows[(table.name, *(row[column.name] for column in table.primary_key))] = dict(row)
+    return rows
 
 
 def _commits(ledger: Ledger) -> int:

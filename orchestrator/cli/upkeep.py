@@ -39,7 +39,7 @@ def check(
         return code
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
-    console.print(f"{len(checked.sweeps)} sweeps checked, {len(checked.findings)} findings")
+    console.print(f"Sweeps checked: {len(checked.sweeps)}. Findings: {len(checked.findings)}.")
     return code
 
 
