@@ -28,7 +28,7 @@ LONG = ("--set", "training.interval=500")
 STEPS = 60_000
 """Steps of a trial: enough that a sweep of eight trials outlasts most of its faults."""
 
-AGAIN_SECONDS = 4.0
+AGAIN_SECONDS = 10.0
 """Time after which a driver that has exited is started again."""
 
 BETWEEN = (4.0, 15.0)
