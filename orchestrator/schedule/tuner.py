@@ -9,7 +9,7 @@ from ray import tune
 from ray.tune import TuneError
 
 from orchestrator.ledger.records import CurvePoint
-from orchestrator.schedule import ray_private, schedulers
+from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
 from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.keyed import histories
@@ -51,13 +51,14 @@ def run(
         if session.stopped:
             ray_private.publish_stop(sweep_id)
 
+    variables = environment.of_workers(session.sweep.resources.gpu)
     ray_private.withdraw_stop(sweep_id)
     scheduler = schedulers.build(session.sweep, histories(curves))
     session.settle_stopped(scheduler.stopped)
     try:
         with registered(session, Engines(resources.devices), tick_and_publish):
             tune.Tuner(
-                trainable,
+                tune.with_parameters(trainable, environment=variables),
                 tune_config=tune.TuneConfig(
                     search_alg=SessionSearch(sweep_id),
                     scheduler=scheduler,
