@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.machines import joining
-from orchestrator.machines.head import RUNTIME
+from orchestrator.machines.head import RUNTIME, runtime_folder
 
 
 @contextmanager
@@ -20,6 +20,18 @@ def own_ray(folder: Path) -> Iterator[dict[str, str]]:
         folder: for the record and all files of Ray; its path must be short.
     """
     yield {RUNTIME: str(folder), joining.LINGER: "600", "RAY_TMPDIR": str(folder)}
+    with _environment(folder):
+        joining.end_shared_ray()
+
+
+def runtime_folder_of(folder: Path) -> Path:
+    """Return the runtime folder of the processes that have the variables of `own_ray`."""
+    with _environment(folder):
+        return runtime_folder()
+
+
+@contextmanager
+def _environment(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(RUNTIME, str(folder))
-        joining.end_shared_ray()
+        yield
