@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import ray
@@ -25,13 +26,17 @@ from orchestrator.training.engine_cache import best_slots
 
 
 @contextmanager
-def connected(hardware: Hardware) -> Iterator[None]:
+def connected(hardware: Hardware) -> Iterator[Callable[[], NoCluster | None]]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
 
     Args:
         hardware: what trials may use on this machine.
+
+    Yields:
+        A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
+        process a minute later. The head of a cluster is not observed.
 
     Raises:
         NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
@@ -40,10 +45,17 @@ def connected(hardware: Hardware) -> Iterator[None]:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     if address := os.environ.get("RAY_ADDRESS"):
         with _connected(address, {}):
-            yield
+            yield lambda: None
     else:
         with joined(hardware, environment.of_head()) as head, _connected(head.address, _own_start(head)):
-            yield
+            yield partial(_death, head)
+
+
+def _death(head: Head) -> NoCluster | None:
+    if head.lives():
+        return None
+    must, remedy = "must live while a sweep uses it", "The same command starts another and resumes the sweep."
+    return NoCluster("the Ray of this machine", must, f"process {head.pid} has ended", remedy)
 
 
 def _own_start(head: Head) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(900)]
 
 ONE_CPU = [*SMALL, "--quiet", "--set", "scheduler={none: {}}", "--set", "sampler={random: {seed: 1}}"]
 ENDLESS = [*ONE_CPU, "--set", "training.steps=100_000", "--set", "budget.trials=1"]
+LONG = [*ONE_CPU, "--set", "training.steps=400", "--set", "budget.trials=1"]
 SPACE = """
 task: copy
 data: {delay: 6, examples: 400, held_out: 40}
@@ -54,13 +54,9 @@ class Loud(LDS):
 
 
 @pytest.fixture
-def second(tmp_path: Path, shared_folder: Path, commands: Commands) -> Iterator[Commands]:
-    """Yield commands of a second sweep, with a root of its own; `commands` checks what is left of both."""
-    other = Commands(tmp_path / "second", shared_folder, mark=commands.mark)
-    other.folder.mkdir()
-    yield other
-    for command in other.processes:
-        command.communicate()
+def second(tmp_path: Path, shared_folder: Path, commands: Commands) -> Commands:
+    """Return commands of a second sweep, with a root of its own; `commands` checks what is left of both."""
+    return Commands(tmp_path / "second", shared_folder, commands.mark, commands.processes)
 
 
 def states(commands: Commands) -> tuple[str | None, str | None]:
@@ -163,6 +159,23 @@ def test_the_environment_of_one_sweep_does_not_reach_another(commands: Commands,
         {"OF_SWEEP_1": "set", "OF_SWEEP_2": None, **common},
         {"OF_SWEEP_1": None, "OF_SWEEP_2": "set", **common},
     ]
+
+
+def test_the_death_of_ray_ends_a_driver_and_the_same_command_resumes(
+    commands: Commands, temporary: Path
+) -> None:
+    with own_ray(temporary) as ray:
+        driver = commands.start(*LONG, **ray)
+        wait_for(lambda: training(commands), seconds=400)
+        head = running(runtime_folder_of(temporary))
+        assert head is not None
+        os.kill(head.pid, signal.SIGKILL)
+        code, output = finish(driver, timeout=15)
+        assert code == 4, output
+        assert f"process {head.pid} has ended" in output
+        assert states(commands) == ("INTERRUPTED", "stopped by the loss of the Ray of this machine")
+        code, output = commands.run(*LONG, timeout=400, **ray)
+        assert code == 0, output
 
 
 def test_nothing_remains_of_a_ray_that_does_not_linger(commands: Commands, temporary: Path) -> None:
