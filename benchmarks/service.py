@@ -53,7 +53,9 @@ def begin(text: str, folder: Path) -> Service:
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
-    session = Session(sweep, lease.writer, study, paths, folder, resources=resources, node_wait=10.0)
+    session = Session(
+        sweep, lease.writer, study, paths, folder, resources=resources, node_wait=10.0, busy_wait=10.0
+    )
     shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
     return Service(sweep, ledger, session, resources, shipper)

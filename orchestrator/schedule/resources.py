@@ -53,6 +53,10 @@ class AvailableResources:
         """Return why no attempt can start now."""
         return why_none(self._read(), self._cpu, self._gpu)
 
+    def placed(self) -> bool:
+        """Return True if an attempt of this driver has its resources."""
+        return ray_private.has_placement_group()
+
     def request(self, attempts: int) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of so many attempts."""
         if attempts != self._requested:
