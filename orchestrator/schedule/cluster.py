@@ -128,13 +128,15 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
 
     Args:
         request: names the checkpoint and the split.
-        cpu: processors of the task.
+        cpu: processors of the task, which Ray accounts for on a cluster.
         gpu: share of a GPU of the task.
 
     Raises:
         Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
-    task = ray.remote(num_cpus=cpu, num_gpus=gpu)(_in_environment)
+    # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
+    accounted = cpu if "RAY_ADDRESS" in os.environ else 0
+    task = ray.remote(num_cpus=accounted, num_gpus=gpu)(_in_environment)
     try:
         answer: dict[str, Any] = ray.get(
             task.remote(environment.of_workers(gpu), evaluation.evaluate, *request)

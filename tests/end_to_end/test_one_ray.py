@@ -136,6 +136,23 @@ def test_a_sweep_waits_for_another_uncharged_and_gets_its_processors(
     assert attempt.taken_at - attempt.started_at > 5, "the wait is not part of what the attempt costs"
 
 
+def test_test_is_evaluated_while_another_sweep_holds_all_processors(
+    commands: Commands, second: Commands
+) -> None:
+    everything = ["--set", f"resources={{cpu: {len(os.sched_getaffinity(0))}}}"]
+    minutes = ["--set", "training.steps=20_000", "--set", "training.interval=200"]
+    first = commands.start(*LONG, *minutes, *everything)
+    wait_for(lambda: training(commands), seconds=400)
+    other = second.start(*ENDLESS, *everything)
+    wait_for(lambda: states(second)[0] == "WAITING", seconds=400)
+    assert first.poll() is None, "the second sweep waits for it"
+    code, output = finish(first, timeout=400)
+    assert code == 0, output
+    assert len(commands.ledger.evaluations(commands.ledger.sweeps()[0].id)) == 1
+    wait_for(lambda: training(second), seconds=400)
+    stopped(second, other)
+
+
 def test_the_environment_of_one_sweep_does_not_reach_another(commands: Commands, temporary: Path) -> None:
     """The first sweep starts Ray, the second one joins it; each has a variable and a package of its own."""
     seen = []
