@@ -42,8 +42,9 @@ from trainables.settings import LayerSettings, Option
 NAMES = ("OF_SWEEP_1", "OF_SWEEP_2", "OMP_NUM_THREADS", "XLA_FLAGS")
 
 class Loud(LDS):
-    options = {"says": Option("nothing", "Unused.", choices=("nothing",))}
-    settings = LayerSettings("Records its environment.", options)
+    settings = LayerSettings(
+        "Records its environment.", {"says": Option("nothing", "Unused.", choices=("nothing",))}
+    )
 
     def __init__(self, *sizes, says="nothing", **options):
         super().__init__(*sizes, **options)
@@ -117,6 +118,7 @@ def test_the_end_of_one_driver_leaves_the_other_sweep_undisturbed(
     assert running(runtime_folder()) == head
 
 
+@pytest.mark.slow
 def test_a_sweep_waits_for_another_uncharged_and_gets_its_processors(
     commands: Commands, second: Commands
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_sweep_waits_for_another_uncharged_and_gets_its_processors(
     assert attempt.taken_at - attempt.started_at > 5, "the wait is not part of what the attempt costs"
 
 
+@pytest.mark.slow
 def test_test_is_evaluated_while_another_sweep_holds_all_processors(
     commands: Commands, second: Commands
 ) -> None:
@@ -153,6 +156,7 @@ def test_test_is_evaluated_while_another_sweep_holds_all_processors(
     stopped(second, other)
 
 
+@pytest.mark.slow
 def test_the_environment_of_one_sweep_does_not_reach_another(commands: Commands, temporary: Path) -> None:
     """The first sweep starts Ray, the second one joins it; each has a variable and a package of its own."""
     seen = []
@@ -178,6 +182,7 @@ def test_the_environment_of_one_sweep_does_not_reach_another(commands: Commands,
     ]
 
 
+@pytest.mark.slow
 def test_the_death_of_ray_ends_a_driver_and_the_same_command_resumes(
     commands: Commands, temporary: Path
 ) -> None:
@@ -195,6 +200,7 @@ def test_the_death_of_ray_ends_a_driver_and_the_same_command_resumes(
         assert code == 0, output
 
 
+@pytest.mark.slow
 def test_nothing_remains_of_a_ray_that_does_not_linger(commands: Commands, temporary: Path) -> None:
     code, output = commands.run(
         *ONE_CPU, "--set", "budget.trials=1", SWEEP_RUNTIME=str(temporary), SWEEP_RAY_LINGER="0"

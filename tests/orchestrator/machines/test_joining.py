@@ -136,6 +136,7 @@ def test_a_killed_keeper_or_head_is_replaced(folder: Path) -> None:
         driver.leave()
 
 
+@pytest.mark.slow
 def test_a_driver_that_leaves_replaces_a_killed_keeper(folder: Path) -> None:
     driver = Driver()
     driver.head()
@@ -152,6 +153,7 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
     wait_for(lambda: running(folder) is None and not processes(folder), seconds=120)
 
 
+@pytest.mark.slow
 def test_another_version_is_refused_while_a_driver_uses_ray_and_replaces_it_afterwards(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
