@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
     from orchestrator.ledger.ledger import Ledger
-    from orchestrator.schedule.resources import AvailableResources
+    from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session
     from orchestrator.tracking.shipper import Shipper
 
 
 class Service(NamedTuple):
-    """A running sweep: its ledger, its session, the cluster's resources, and the shipper to MLflow."""
+    """A running sweep: its ledger, its session, its share of the cluster, and the shipper to MLflow."""
 
     sweep: SweepConfig
     ledger: Ledger
     session: Session
-    resources: AvailableResources
+    share: ClusterShare
     shipper: Shipper
 
 
@@ -36,7 +36,9 @@ def begin(text: str, folder: Path) -> Service:
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
     from orchestrator.schedule.resources import AvailableResources
+    from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session
+    from orchestrator.sharing.rows import Claim
     from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
     from orchestrator.tracking import events
@@ -53,7 +55,11 @@ def begin(text: str, folder: Path) -> Service:
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
-    session = Session(sweep, lease.writer, study, paths, folder, resources=resources, node_wait=10.0)
+    claim = Claim.of(sweep.id, "benchmark", 0.0, sweep.resources.cpu, sweep.resources.gpu)
+    share = ClusterShare(lease.writer, resources, claim)
+    session = Session(
+        sweep, lease.writer, study, paths, folder, resources=resources, share=share, node_wait=10.0
+    )
     shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
-    return Service(sweep, ledger, session, resources, shipper)
+    return Service(sweep, ledger, session, share, shipper)

@@ -64,8 +64,8 @@ class Scenario:
 def places(count: int, sweeps: int, seed: int = 0) -> Scenario:
     """Return a pool of equal places, one trial each, with sweeps of owners of equal weight.
 
-    Half of the sweeps are submitted at the start, the others within the first 90 minutes. Trials work for 12 minutes
-    on average. In all, there is more work than the pool can do.
+    Half of the sweeps are submitted at the start, the others within the first 90 minutes. Trials work for 12
+    minutes on average. In all, there is more work than the pool can do.
     """
     chance = random.Random(f"{count} {sweeps} {seed}")
     owners = tuple(Owner(f"owner-{k}") for k in range(max(3, sweeps // 4)))
@@ -95,13 +95,6 @@ def with_crashes(scenario: Scenario, seed: int = 0) -> Scenario:
     return replace(scenario, name=f"{scenario.name}, drivers killed", sweeps=sweeps)
 
 
-def with_fragments(scenario: Scenario, seed: int = 0) -> Scenario:
-    """Return a scenario in which trials take 1, 2, 3 or 6 of the 8 cores of a node."""
-    chance = random.Random(seed)
-    sweeps = tuple(replace(sweep, cpu=chance.choice([1, 1, 2, 3, 6]) * UNIT) for sweep in scenario.sweeps)
-    return replace(scenario, name=f"{scenario.name}, unequal trials", sweeps=sweeps)
-
-
 def with_classes(scenario: Scenario, seed: int = 0) -> Scenario:
     """Return a scenario in which a fifth of the sweeps is `urgent`, and a fifth `idle`."""
     chance = random.Random(seed)
@@ -111,7 +104,7 @@ def with_classes(scenario: Scenario, seed: int = 0) -> Scenario:
 
 
 def with_devices(scenario: Scenario, seed: int = 0) -> Scenario:
-    """Return a scenario on GPUs: every place is a device with 4 cores, and 1, 2 or 4 trials of a sweep share one."""
+    """Return a scenario on GPUs: each place is a device with 4 cores for 1, 2 or 4 trials of a sweep."""
     chance = random.Random(seed)
     nodes = tuple(Node(node.name, 4 * node.cpu, node.cpu // UNIT) for node in scenario.nodes)
     sweeps = tuple(replace(sweep, slots=chance.choice([1, 1, 2, 4])) for sweep in scenario.sweeps)
@@ -121,7 +114,8 @@ def with_devices(scenario: Scenario, seed: int = 0) -> Scenario:
 def turns(places: int = 2, owners: int = 5, hours: float = 4.0) -> Scenario:
     """Return a pool with fewer places than owners, each with one endless sweep."""
     sweeps = tuple(
-        Sweep(f"sweep-{k}", f"owner-{k}", 60.0 * k, tuple([600.0] * 60), concurrent=places) for k in range(owners)
+        Sweep(f"sweep-{k}", f"owner-{k}", 60.0 * k, tuple([600.0] * 60), concurrent=places)
+        for k in range(owners)
     )
     rows = tuple(Owner(f"owner-{k}") for k in range(owners))
     return Scenario(f"{places} places, {owners} owners", (Node("node", places * UNIT),), rows, sweeps, hours)

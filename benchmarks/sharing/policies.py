@@ -2,69 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.sharing.simulation import Policy
-from orchestrator.sharing.dealing import Leave
-from orchestrator.sharing.rows import Snapshot
-from orchestrator.sharing.rules import Rules
-from orchestrator.sharing.shed import RunningTrial, choose, minimum_run
-from orchestrator.sharing.take import Grant, on_node, open_slot, taken
-from orchestrator.sharing.turn import Turn, turn
-from orchestrator.sharing.usage import charged, due
-from orchestrator.sharing.view import View, expired, view
+from orchestrator.sharing import shedding
+from orchestrator.sharing.shedding import Demand, RunningTrial
+from orchestrator.sharing.view import View
 
 
-def fair(
-    snapshot: Snapshot, sweep: str, trials: Sequence[RunningTrial], now: float, restart: float, rules: Rules
-) -> Turn | None:
+@dataclass(frozen=True)
+class Decision:
+    """What a driver does in one second.
+
+    Attributes:
+        starts: whether it starts one more trial.
+        leaving: keys of the trials that end at their next report.
+    """
+
+    starts: bool
+    leaving: frozenset[str]
+
+
+Policy = Callable[[View, str, Sequence[RunningTrial], float], Decision]
+"""(pool, sweep, its running trials, seconds of a restart) -> what its driver does."""
+
+
+def fair(view: View, sweep: str, trials: Sequence[RunningTrial], restart: float) -> Decision:
     """Do what a driver of the service does."""
-    return turn(snapshot, sweep, trials, now, restart=restart, rules=rules)
+    demand = shedding.demands(view).get(sweep)
+    min_run = shedding.minimum_run(view.claims[sweep], restart, view.rules)
+    leaving = shedding.chosen(trials, demand, view.now, min_run) if demand else frozenset()
+    return Decision(view.may_start(sweep), leaving)
 
 
-def naive(
-    snapshot: Snapshot, sweep: str, trials: Sequence[RunningTrial], now: float, restart: float, rules: Rules
-) -> Turn | None:
+def naive(view: View, sweep: str, trials: Sequence[RunningTrial], restart: float) -> Decision:
     """Take what is free; give up what is above the share, at once."""
-    return _naive(snapshot, sweep, trials, now, 0.0, rules)
+    return _naive(view, sweep, trials, 0.0)
 
 
-def naive_with_minimum(
-    snapshot: Snapshot, sweep: str, trials: Sequence[RunningTrial], now: float, restart: float, rules: Rules
-) -> Turn | None:
+def naive_with_minimum(view: View, sweep: str, trials: Sequence[RunningTrial], restart: float) -> Decision:
     """Take what is free; give up what is above the share, but no trial before its minimum run time."""
-    claims = {claim.sweep: claim for claim in snapshot.claims}
-    return _naive(snapshot, sweep, trials, now, minimum_run(claims[sweep], restart, rules), rules)
+    return _naive(view, sweep, trials, shedding.minimum_run(view.claims[sweep], restart, view.rules))
 
 
-def _naive(
-    snapshot: Snapshot, sweep: str, trials: Sequence[RunningTrial], now: float, min_run: float, rules: Rules
-) -> Turn | None:
-    seen = view(snapshot, now, rules)
-    if sweep not in seen.claims:
-        return None
-    grants: list[Grant] = []
-    while len(grants) < 2 and (grant := _free(seen, sweep)) is not None:
-        grants.append(grant)
-        snapshot = replace(snapshot, holdings=taken(snapshot, grant))
-        seen = view(snapshot, now, rules)
-    held, share = seen.occupancy.of(sweep), seen.shares[sweep]
-    devices = max(0, held.devices - share.devices)
-    each = held.trials // max(1, held.devices)
-    above = Leave(devices, max(0, held.trials - share.trials - devices * each))
-    leaving = choose(trials, (above,), now, min_run)
-    owners = charged(seen) if due(snapshot.owners, now, rules.charge_every) else ()
-    state = replace(seen.states[sweep], beat=now)
-    return Turn(expired(snapshot, now, rules), tuple(grants), state, leaving, owners)
-
-
-def _free(seen: View, sweep: str) -> Grant | None:
-    claim = seen.claims[sweep]
-    left = claim.limit - seen.occupancy.of(sweep).trials
-    if left <= 0:
-        return None
-    return open_slot(seen, claim, seen.nodes) or on_node(seen, claim, seen.nodes, left)
+def _naive(view: View, sweep: str, trials: Sequence[RunningTrial], min_run: float) -> Decision:
+    use, share = view.uses[sweep], view.shares[sweep]
+    devices = max(0, use.devices - share.devices)
+    per_device = use.trials // max(1, use.devices)
+    above = Demand(devices, max(0, use.trials - share.trials - devices * per_device))
+    starts = use.trials < view.claims[sweep].want and view.fits(sweep)
+    return Decision(starts, shedding.chosen(trials, above, view.now, min_run))
 
 
 POLICIES: Mapping[str, Policy] = {"naive": naive, "naive, minimum run": naive_with_minimum, "fair": fair}

@@ -2,7 +2,7 @@
 
 Every driver reads the same rows and computes the same shares, so no process has to hand them out:
 
-    rows --live claims--> fill --> shares --with holdings--> take, shortage, shed, hold
+    nodes, owners, claims --fill--> shares --with uses--> may_start, shedding, renewed
 
 `fill` never reads what is running. With fixed claims the shares are therefore constant, and what is running
 can only move towards them.

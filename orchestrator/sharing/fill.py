@@ -22,11 +22,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from math import gcd
 
-from orchestrator.sharing.capacity import Capacity
-from orchestrator.sharing.quotas import hours_spent
-from orchestrator.sharing.room import Room
-from orchestrator.sharing.rows import UNIT, Bundle, Claim, Node, Owner, PriorityClass, Share
-from orchestrator.sharing.rules import RULES, Rules
+from orchestrator.sharing.capacity import Capacity, FreeNodes
+from orchestrator.sharing.rows import RULES, UNIT, Bundle, Claim, Node, Owner, PriorityClass, Rules, Share
 
 
 def fill(
@@ -38,7 +35,7 @@ def fill(
         nodes: of the pool.
         owners: rows of owners; an owner without a row has the defaults of `Owner`.
         claims: of live sweeps.
-        rules: for the floor, the cap and the step of past use.
+        rules: of the pool; the floor, the cap and the step of past use take part.
     """
     filling = _Filling(nodes, owners, claims, rules)
     filling.run()
@@ -112,7 +109,7 @@ class _Filling:
         self, nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules
     ) -> None:
         self._nodes = sorted(nodes, key=lambda node: node.name)
-        self._room = Room((node.devices, node.cpu) for node in self._nodes)
+        self._free = FreeNodes((node.devices, node.cpu) for node in self._nodes)
         self._capacity = Capacity.of(self._nodes)
         self._rules = rules
         self._normal = _Part()
@@ -150,7 +147,7 @@ class _Filling:
     def _sweeps(self, row: Owner, claims: list[Claim]) -> list[_Sweep]:
         ordered = sorted(claims, key=lambda claim: (claim.created, claim.sweep))
         return [
-            _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.limit, self._capacity)
+            _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.want, self._capacity)
             for rank, claim in enumerate(ordered)
         ]
 
@@ -177,13 +174,13 @@ class _Filling:
             trials = min(sweep.bundle, sweep.left)
             if ahead or owner.most < UNIT:
                 trials = self._allowed(owner, sweep, trials, ahead)
-            spot = self._room.take(sweep.claim.cpu, trials, sweep.device) if trials else None
-            if spot is None:
+            placed = self._free.place(sweep.claim.cpu, trials, sweep.device) if trials else None
+            if placed is None:
                 heappop(owner.queue)
                 if not owner.queue:
                     heappop(owners)
                 continue
-            self._give(owner, sweep, spot, ahead)
+            self._give(owner, sweep, placed, ahead)
             bundles = None if bundles is None else bundles - 1
             if sweep.left:
                 heapreplace(owner.queue, self._entry(sweep, len(owner.sweeps)))
@@ -227,16 +224,22 @@ class _Filling:
             return 0
         return max(0, min(trials, (limit - part.cpu) // sweep.one_cpu))
 
-    def _give(self, owner: _Owner, sweep: _Sweep, spot: tuple[int, int], ahead: bool) -> None:
-        cpu, devices = spot[1] * sweep.one_cpu, sweep.one_device
-        sweep.bundles.append(spot)
-        sweep.left -= spot[1]
+    def _give(self, owner: _Owner, sweep: _Sweep, placed: tuple[int, int], ahead: bool) -> None:
+        cpu, devices = placed[1] * sweep.one_cpu, sweep.one_device
+        sweep.bundles.append(placed)
+        sweep.left -= placed[1]
         sweep.add(cpu, devices)
         owner.add(cpu, devices)
         if ahead:
             owner.urgent.add(cpu, devices)
         if sweep.claim.priority_class == "normal":
             self._normal.add(cpu, devices)
+
+
+def hours_spent(owner: Owner, claim: Claim) -> bool:
+    """Return True if a claim must wait because its owner has used up the week's GPU-hours."""
+    hours = owner.most_gpu_hours
+    return claim.slots > 0 and hours is not None and owner.week_gpu_seconds >= hours * 3600
 
 
 def _ranked(rows: list[Owner], claims: dict[str, list[Claim]], step: int) -> list[Owner]:

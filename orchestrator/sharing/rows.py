@@ -1,8 +1,8 @@
-"""The rows that sharing reads and writes, one frozen dataclass a table, and one transaction's view of them.
+"""The rows that sharing reads and writes, and the durations and limits that all drivers agree on.
 
 Amounts are integers, so that every driver computes the same shares: CPU in 1/10,000 of a core (Ray's own
-grain), GPUs in whole devices, weights and quotas in 1/10,000. Times are seconds of the database server's
-clock.
+grain), GPUs in whole devices, weights and quotas in 1/10,000. Times are seconds of the clock of the
+database's server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,49 @@ CLASSES: tuple[PriorityClass, ...] = ("urgent", "normal", "idle")
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """Durations (seconds) and limits (parts of the pool, 1/10,000) that every driver of a pool must agree on.
+
+    Attributes:
+        dead_after: a claim is dead when its driver has not renewed it for this long.
+        shed_after: a shortage must last this long before other sweeps give up trials for it.
+        lapse_after: a reservation lapses when granted attempts have waited this long for a worker: the free
+            resources are in fragments, and other sweeps may use them.
+        pending: most attempts of a sweep that wait for a worker, if the sweep is not alone in the pool.
+        min_run: shortest time that a trial runs before it may be shed; classes `urgent` and `normal`.
+        min_run_restarts: the same in restarts of the trial; the longer of both counts.
+        normal_floor: part of the pool that class `normal` gets before class `urgent` gets all it wants.
+        urgent_cap: part of the pool that one owner gets ahead of others through class `urgent`.
+        half_life: time after which past use counts half.
+        use_step: device-seconds by which the past use of two owners must differ to order them.
+        charge_every: the past use of owners is constant between updates this far apart.
+    """
+
+    dead_after: float = 45.0
+    shed_after: float = 30.0
+    lapse_after: float = 60.0
+    pending: int = 2
+    min_run: float = 120.0
+    min_run_restarts: float = 10.0
+    normal_floor: int = UNIT // 10
+    urgent_cap: int = UNIT // 4
+    half_life: float = 86_400.0
+    use_step: int = 600
+    charge_every: float = 300.0
+
+
+RULES = Rules()
+"""The defaults."""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """One machine of the pool. Key: name.
+    """One machine of the pool.
 
     Attributes:
         name: unique in the pool.
         cpu: cores that trials may use, in 1/10,000.
-        devices: GPUs that trials may use; their indices are 0 to `devices - 1`.
+        devices: GPUs that trials may use.
     """
 
     name: str
@@ -34,29 +70,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """The machines that drivers share.
-
-    Attributes:
-        nodes: in any order.
-        version: incremented by every transaction that changes a row of the sharing tables. A decision made
-            from an older version must not be committed.
-    """
-
-    nodes: tuple[Node, ...]
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Owner:
-    """A person or group that owns sweeps. Key: name. An owner without a row has these defaults.
+    """A person or group that owns sweeps. An owner without a row has these defaults.
 
     Attributes:
         name: unique.
         weight: relative to other owners, in 1/10,000; at least 1.
         most_share: largest part of the pool that the owner's trials may hold at once, in 1/10,000. One bundle
             is always allowed, unless it is 0.
-        most_queued: sweeps of the owner that may wait in the queue; None for no limit.
         most_gpu_hours: GPU-hours a week; None for no limit. Weeks begin on Monday, 00:00 UTC.
         used: past use in device-seconds, decayed up to `charged_at`.
         charged_at: when `used` was last updated; None if it never was.
@@ -67,8 +88,7 @@ class Owner:
     name: str
     weight: int = UNIT
     most_share: int = UNIT
-    most_queued: int | None = None
-    most_gpu_hours: int | None = None
+    most_gpu_hours: float | None = None
     used: int = 0
     charged_at: float | None = None
     week: int = 0
@@ -81,16 +101,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a live sweep asks for; its driver writes it. Key: sweep.
+    """What a live sweep asks for; its driver writes it.
 
     Attributes:
         sweep: id of the sweep.
         owner: name of the owner.
-        created: when the sweep was submitted; older sweeps win ties.
+        created: when the sweep was created; older sweeps win ties.
         cpu: of one trial, in 1/10,000 of a core; at least 1.
         slots: trials that share one device (`gpu: 1/K` has K slots); 0 if trials use no GPU.
         want: trials that the sweep could run at once now, those that run included.
-        concurrent: most trials of the sweep at once; None for no limit.
         priority_class: `urgent` goes ahead of the others and must be granted by an admin, `idle` takes what
             the others leave.
         weight: relative to the owner's other sweeps, in 1/10,000; at least 1.
@@ -102,7 +121,6 @@ class Claim:
     cpu: int
     slots: int
     want: int
-    concurrent: int | None = None
     priority_class: PriorityClass = "normal"
     weight: int = UNIT
 
@@ -113,10 +131,18 @@ class Claim:
                 f"got {self.cpu}, {self.weight}, {self.slots} and {self.want}"
             )
 
-    @property
-    def limit(self) -> int:
-        """Most trials that the sweep can use at once."""
-        return self.want if self.concurrent is None else min(self.want, self.concurrent)
+    @classmethod
+    def of(cls, sweep: str, owner: str, created: float, cpu: float, gpu: float) -> Claim:
+        """Return the claim of a sweep that wants nothing yet.
+
+        Args:
+            sweep: id of the sweep.
+            owner: name of the owner.
+            created: when the sweep was created.
+            cpu: cores of one trial.
+            gpu: share of a GPU of one trial.
+        """
+        return cls(sweep, owner, created, max(1, round(cpu * UNIT)), round(1 / gpu) if gpu else 0, want=0)
 
     @property
     def device(self) -> int:
@@ -130,58 +156,38 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverState:
-    """What the driver of a claim wrote last; no other driver writes it. Key: sweep.
+class Use:
+    """What a sweep holds now, and since when it holds too little; its driver writes it every second.
 
     Attributes:
         sweep: id of the sweep.
-        token: the driver's lease token.
-        beat: when the driver last renewed the claim.
-        short_since: since when the sweep has run less than its share; None if it does not.
-        room_since: since when the free room of the pool, summed over nodes, has sufficed for the sweep's next
-            trial while the sweep was short; None if it did not.
-        held_node: node that is reserved for the sweep's next bundle; None for no node.
+        renewed_at: when the driver last renewed the claim.
+        trials: attempts that were granted and have not ended, those that are pending included.
+        pending: of these, attempts that wait for a worker.
+        devices: GPUs that the attempts hold or are about to.
+        leaving: of `trials`, attempts that are being shed.
+        short_since: since when the sweep has held less than its share; None if it does not.
+        pending_since: since when its oldest pending attempt has waited; None if none is pending.
     """
 
     sweep: str
-    token: str
-    beat: float
-    short_since: float | None = None
-    room_since: float | None = None
-    held_node: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """The room that running trials of a sweep take on one device, or on one node without a device.
-
-    Key: sweep, node, device. Also unique by node and device where there is a device: one sweep owns a device
-        at a time.
-
-    Attributes:
-        sweep: id of the sweep.
-        node: name of the node.
-        device: index of the device on its node; None for trials without a GPU.
-        trials: that run or start there, those that are leaving included.
-        leaving: of these, the trials that are asked to leave at their next report.
-    """
-
-    sweep: str
-    node: str
-    device: int | None
-    trials: int
+    renewed_at: float
+    trials: int = 0
+    pending: int = 0
+    devices: int = 0
     leaving: int = 0
+    short_since: float | None = None
+    pending_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of the sharing tables, read in one transaction; the order of the rows has no meaning."""
+    """All rows of a pool, read in one transaction; the order of the rows has no meaning."""
 
-    pool: Pool
+    nodes: tuple[Node, ...]
     owners: tuple[Owner, ...] = ()
     claims: tuple[Claim, ...] = ()
-    states: tuple[DriverState, ...] = ()
-    holdings: tuple[Holding, ...] = ()
+    uses: tuple[Use, ...] = ()
 
 
 class Bundle(NamedTuple):

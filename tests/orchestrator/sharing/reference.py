@@ -1,4 +1,4 @@
-"""The shares of `fill`, computed the slow and obvious way: fractions, and a look at every row for every bundle."""
+"""The shares of `fill`, computed the obvious way: with fractions, and from all rows for every bundle."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from orchestrator.sharing.rows import UNIT, Bundle, Claim, Node, Owner, Share
-from orchestrator.sharing.rules import RULES, Rules
+from orchestrator.sharing.rows import RULES, UNIT, Bundle, Claim, Node, Owner, Rules, Share
 
 
 @dataclass
@@ -29,11 +28,11 @@ def fill(
     free = {node.name: [node.devices, node.cpu] for node in machines}
     state = _State(machines, free, rows, wanting, {claim.sweep: [] for claim in wanting})
     if any(claim.priority_class == "urgent" for claim in wanting):
-        _turns(state, rules, {"urgent"}, ahead=True, most=1)
-        _turns(state, rules, {"normal"}, floor=Fraction(rules.normal_floor, UNIT))
-        _turns(state, rules, {"urgent"}, ahead=True)
-    _turns(state, rules, {"normal", "urgent"})
-    _turns(state, rules, {"idle"})
+        _fill_class(state, rules, {"urgent"}, ahead=True, most=1)
+        _fill_class(state, rules, {"normal"}, floor=Fraction(rules.normal_floor, UNIT))
+        _fill_class(state, rules, {"urgent"}, ahead=True)
+    _fill_class(state, rules, {"normal", "urgent"})
+    _fill_class(state, rules, {"idle"})
     return {
         claim.sweep: Share(_trials(state, claim), claim.device * len(given), tuple(given))
         for claim in wanting
@@ -41,7 +40,7 @@ def fill(
     }
 
 
-def _turns(
+def _fill_class(
     state: _State,
     rules: Rules,
     classes: set[str],
@@ -59,21 +58,21 @@ def _turns(
             return
         owner = min({claim.owner for claim in inside}, key=lambda name: _owner_key(state, rules, name))
         claim = min(
-            (each for each in inside if each.owner == owner), key=lambda each: _claim_key(state, each)
+            (other for other in inside if other.owner == owner), key=lambda other: _claim_key(state, other)
         )
         trials = min(claim.slots or 1, _left(state, claim))
         while trials and not _allowed(state, rules, claim, trials, ahead):
             trials -= 1
-        spot = _best(state, claim, trials) if trials else None
-        if spot is None:
+        bundle = _best(state, claim, trials) if trials else None
+        if bundle is None:
             inside.remove(claim)
             continue
-        free = state.free[spot.node]
+        free = state.free[bundle.node]
         free[0] -= claim.device
-        free[1] -= spot.trials * claim.cpu
-        state.given[claim.sweep].append(spot)
+        free[1] -= bundle.trials * claim.cpu
+        state.given[claim.sweep].append(bundle)
         if ahead:
-            state.ahead.setdefault(owner, []).append((claim, spot.trials))
+            state.ahead.setdefault(owner, []).append((claim, bundle.trials))
         most = None if most is None else most - 1
 
 
@@ -90,10 +89,10 @@ def _best(state: _State, claim: Claim, trials: int) -> Bundle | None:
 def _allowed(state: _State, rules: Rules, claim: Claim, trials: int, ahead: bool) -> bool:
     owner = state.owners[claim.owner]
     held = [
-        (each, bundle.trials)
-        for each in state.claims
-        if each.owner == claim.owner
-        for bundle in state.given[each.sweep]
+        (own, bundle.trials)
+        for own in state.claims
+        if own.owner == claim.owner
+        for bundle in state.given[own.sweep]
     ]
     if not _within(state, held, (claim, trials), Fraction(owner.most_share, UNIT)):
         return False
@@ -138,5 +137,5 @@ def _left(state: _State, claim: Claim) -> int:
     hours = owner.most_gpu_hours
     if claim.slots and hours is not None and owner.week_gpu_seconds >= hours * 3600:
         return 0
-    most = claim.want if claim.concurrent is None else min(claim.want, claim.concurrent)
+    most = claim.want
     return most - _trials(state, claim)

@@ -56,7 +56,6 @@ def worlds(draw: st.DrawFn, *, classes: tuple[str, ...] = ("normal",), quotas: b
             cpu=draw(st.sampled_from([2_500, UNIT, UNIT, 3 * UNIT])),
             slots=draw(st.sampled_from([0, 0, 1, 1, 2, 3, 8])),
             want=draw(st.integers(0, 12)),
-            concurrent=draw(st.none() | st.integers(1, 6)),
             priority_class=draw(st.sampled_from(classes)),  # type: ignore[arg-type]
             weight=draw(weights),
         )
@@ -93,7 +92,6 @@ def random_world(seed: int) -> World:
             cpu=chance.choice([2_500, UNIT, UNIT, 3 * UNIT]),
             slots=chance.choice([0, 0, 1, 1, 2, 3, 8]),
             want=chance.randint(0, 30),
-            concurrent=chance.choice([None, None, 1, 5]),
             priority_class=chance.choice(["urgent", "normal", "normal", "normal", "idle"]),  # type: ignore[arg-type]
             weight=chance.choice([1, UNIT, UNIT, 30_001]),
         )
