@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.sharing.rows import RULES, Claim, Rules
+
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
     from orchestrator.ledger.ledger import Ledger
@@ -24,12 +26,17 @@ class Service(NamedTuple):
     shipper: Shipper
 
 
-def begin(text: str, folder: Path) -> Service:
+def begin(
+    text: str, folder: Path, *, name: str = "space", owner: str = "benchmark", rules: Rules = RULES
+) -> Service:
     """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
 
     Args:
         text: content of the search-space file.
-        folder: folder for the file and for everything that the sweep writes.
+        folder: for the file and for everything that the sweep writes; sweeps in one folder share a ledger.
+        name: of the file.
+        owner: in whose name the sweep runs.
+        rules: by which the sweep shares its cluster.
     """
     from orchestrator.config import load
     from orchestrator.ledger.lease import Lease
@@ -38,13 +45,12 @@ def begin(text: str, folder: Path) -> Service:
     from orchestrator.schedule.resources import AvailableResources
     from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session
-    from orchestrator.sharing.rows import Claim
     from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
     from orchestrator.tracking import events
     from orchestrator.tracking.shipper import Shipper
 
-    file = folder / "space.yaml"
+    file = folder / f"{name}.yaml"
     file.write_text(text)
     sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
     paths.create()
@@ -55,8 +61,8 @@ def begin(text: str, folder: Path) -> Service:
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
-    claim = Claim.of(sweep.id, "benchmark", 0.0, sweep.resources.cpu, sweep.resources.gpu)
-    share = ClusterShare(lease.writer, resources, claim)
+    claim = Claim.of(sweep.id, owner, record.created_at, sweep.resources.cpu, sweep.resources.gpu)
+    share = ClusterShare(lease.writer, resources, claim, rules=rules)
     session = Session(
         sweep, lease.writer, study, paths, folder, resources=resources, share=share, node_wait=10.0
     )

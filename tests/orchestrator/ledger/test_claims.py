@@ -213,6 +213,6 @@ def test_processes_that_are_killed_never_hold_more_than_the_pool_together(url: s
     for process in running:
         answer(process)
     grants = [json.loads(line) for log in logs if log.exists() for line in log.read_text().splitlines()]
-    assert len(grants) > 20
+    assert len(grants) > 6, "every driver starts something"
     assert all(used <= cores for used, cores in grants)
     ledger.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,24 @@ class FixedResources:
         return self.reason
 
 
+@dataclass
+class FixedShare:
+    """A share that a test sets.
+
+    Attributes:
+        attempts: number of attempts that may run at once.
+        leaving: ids of the attempts to shed.
+        waiting: why nothing may run.
+    """
+
+    attempts: int
+    leaving: Collection[str] = frozenset()
+    waiting: str | None = None
+
+    def may_start(self, session: Session) -> bool:
+        return len(session.running) < self.attempts
+
+
 class Sessions:
     """Opens sessions on one ledger, as successive drivers do."""
 
@@ -75,6 +93,7 @@ class Sessions:
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock, self.resources = folder, Clock(), FixedResources()
+        self.share: FixedShare | None = None
         self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
@@ -111,6 +130,7 @@ class Sessions:
             self.paths,
             self.folder,
             resources=self.resources,
+            share=self.share,
             node_wait=NODE_WAIT,
             clock=self.clock,
             probes=self.probes,
