@@ -33,14 +33,14 @@ with nodes(Path(sys.argv[1]), count=2, cpus=2):
 """
 
 REQUESTED = """
-import sys
+import json, sys
 from pathlib import Path
 from orchestrator.schedule import environment
 environment.prepare(0.0, Path(sys.argv[1]) / "ray-token")
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray._raylet import GcsClient
-from ray.autoscaler.v2.sdk import get_cluster_resource_state
-state = get_cluster_resource_state(GcsClient(address=sys.argv[2]))
-print(sum(each.count for row in state.cluster_resource_constraints for each in row.resource_requests))
+request = GcsClient(address=sys.argv[2]).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None)
+print(len(json.loads(request or "[]")))
 """
 
 

@@ -97,8 +97,12 @@ class Sessions:
         self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
+        return self.of(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+
+    def of(self, text: str) -> SweepConfig:
+        """Return the sweep of a file with this content."""
         file = self.folder / "space.yaml"
-        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+        file.write_text(text)
         return load(file, profile=None, gpus=0)
 
     def writer(self, sweep: SweepConfig) -> SweepWriter:
