@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sharing.real import Load, samples
+from benchmarks.sharing.real import start as start_driver
 from orchestrator.ledger.claims import pools
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.sharing.rows import Rules
@@ -58,10 +60,8 @@ class Sharing:
 
     def start(self, name: str, owner: str, trials: int) -> None:
         """Start the driver of a sweep whose trials report 15 times, a second apart."""
-        from benchmarks.sharing import real
-
         os.environ["RAY_ADDRESS"] = self.address
-        self.drivers[name] = real.start(self.folder, Load(name, owner, trials, 15, 1.0), RULES)
+        self.drivers[name] = start_driver(self.folder, Load(name, owner, trials, 15, 1.0), RULES)
         del os.environ["RAY_ADDRESS"]
 
     def running(self) -> dict[str, int]:
@@ -94,6 +94,7 @@ def sharing() -> Iterator[Sharing]:
         driver.kill()
         driver.wait()
     cluster.communicate(timeout=120)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_three_sweeps_of_two_owners_share_one_ray(sharing: Sharing) -> None:
