@@ -42,7 +42,7 @@ def current_owner() -> str:
         return os.environ.get(OWNER) or getpass.getuser()
     except (OSError, KeyError):
         got = f"user {os.getuid()} without a name"
-        raise BadInput("this process", "must run in somebody's name", got, f"Set {OWNER}.") from None
+        raise BadInput("this process", "must have an owner for its sweeps", got, f"Set {OWNER}.") from None
 
 
 class Observer:
