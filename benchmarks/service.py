@@ -64,7 +64,15 @@ def begin(
     claim = Claim.of(sweep.id, owner, record.created_at, sweep.resources.cpu, sweep.resources.gpu)
     share = ClusterShare(lease.writer, resources, claim, rules=rules)
     session = Session(
-        sweep, lease.writer, study, paths, folder, resources=resources, share=share, node_wait=10.0
+        sweep,
+        lease.writer,
+        study,
+        paths,
+        folder,
+        resources=resources,
+        share=share,
+        node_wait=10.0,
+        busy_wait=10.0,
     )
     shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()

@@ -70,7 +70,8 @@ class RunOptions:
             "--wait",
             metavar="SECONDS",
             envvar="SWEEP_WAIT",
-            help="How long to wait while no node has room for a trial. If left out, 10, on a cluster 3600.",
+            help="How long to wait while no trial can start. If left out, 3600 on a cluster; on this machine"
+            " without limit for other sweeps.",
             rich_help_panel=EXECUTION,
         ),
     ] = None
@@ -145,7 +146,8 @@ def run(
 ) -> int:
     """Run the sweep of a search-space file, or resume it where it stopped.
 
-    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
+    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable,
+    6 another driver runs the sweep.
 
     Example:
 

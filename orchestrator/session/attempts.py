@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
+from orchestrator.session.limits import SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -239,9 +239,18 @@ class Attempts:
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)
 
 
-def any_active(running: Iterable[Running], now: float) -> bool:
-    """Return True if an attempt runs, or was launched so recently that its worker may still be starting."""
-    return any(run.started or now - run.reported_at <= SLOW_START for run in running)
+def any_active(running: Sequence[Running], now: float, placed: Callable[[], bool]) -> bool:
+    """Return True if an attempt runs, or was launched so recently that its worker may still be starting.
+
+    Args:
+        running: attempts that were launched and have not ended.
+        now: by the clock of the launches.
+        placed: returns True if one of the attempts has its resources; called if none runs.
+    """
+    if not running or any(run.started for run in running):
+        return bool(running)
+    patience = SLOW_START if placed() else SLOW_PLACEMENT
+    return any(now - run.reported_at <= patience for run in running)
 
 
 def launched(

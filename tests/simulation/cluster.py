@@ -105,6 +105,10 @@ class Cluster:
         """Return why no attempt can start."""
         return "no node has room"
 
+    def placed(self) -> bool:
+        """Return True if an attempt has its resources, as each one that is launched here has."""
+        return True
+
     def free(self) -> list[Node]:
         """Return the nodes with room."""
         used = Counter(actor.node.machine.name for actor in self.actors)

@@ -179,6 +179,7 @@ class Driver:
             Path("data"),
             resources=self.cluster,
             node_wait=60.0,
+            busy_wait=60.0,
             clock=ledger.system.monotonic,
         )
         scheduler = schedulers.build(sweep, histories(reports))
