@@ -89,7 +89,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
             done = self._at == REPORTS
             return Outcome(self._at, done, metrics_of(rate, self._at), saved).to_result()
 
-    sweep, ledger, session, resources, shipper = begin(SPACE.format(trials=trials), folder)
+    sweep, ledger, session, share, shipper = begin(SPACE.format(trials=trials), folder)
     grown = Growth()
 
     def tick(_: Any) -> None:
@@ -98,7 +98,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
 
     with cluster.connected(hardware.detect()):
         began = time.perf_counter()
-        tuner.run(session, resources, [], deadline=600, tick=tick, trainable=Idle)
+        tuner.run(session, share, [], deadline=600, tick=tick, trainable=Idle)
         searched = time.perf_counter() - began
         left = shipper.drain(600)
         seconds = time.perf_counter() - began

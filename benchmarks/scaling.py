@@ -56,7 +56,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
             return Outcome(self._at, False, metrics_of(rate, 1), saved).to_result()
 
     endless = SPACE.format(trials=nodes).replace("steps: 5,", f"steps: {ENDLESS},")
-    sweep, ledger, session, resources, shipper = begin(endless, folder)
+    sweep, ledger, session, share, shipper = begin(endless, folder)
     head = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(nodes):
         head.add_node(num_cpus=1, object_store_memory=80 * 1024 * 1024, wait=False)
@@ -70,7 +70,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
 
     try:
         with cluster.connected(Hardware(1, 0)):
-            tuner.run(session, resources, [], deadline=600, tick=tick, trainable=Reporting)
+            tuner.run(session, share, [], deadline=600, tick=tick, trainable=Reporting)
     finally:
         shipper.close()
         head.shutdown()

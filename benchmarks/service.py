@@ -6,43 +6,51 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.sharing.rows import RULES, Claim, Rules
+
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
     from orchestrator.ledger.ledger import Ledger
-    from orchestrator.schedule.resources import AvailableResources
+    from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session
     from orchestrator.tracking.shipper import Shipper
 
 
 class Service(NamedTuple):
-    """A running sweep: its ledger, its session, the cluster's resources, and the shipper to MLflow."""
+    """A running sweep: its ledger, its session, its share of the cluster, and the shipper to MLflow."""
 
     sweep: SweepConfig
     ledger: Ledger
     session: Session
-    resources: AvailableResources
+    share: ClusterShare
     shipper: Shipper
 
 
-def begin(text: str, folder: Path) -> Service:
+def begin(
+    text: str, folder: Path, *, name: str = "space", owner: str = "benchmark", rules: Rules = RULES
+) -> Service:
     """Begin a sweep in a new folder; `orchestrator.schedule.environment.prepare` must have run.
 
     Args:
         text: content of the search-space file.
-        folder: folder for the file and for everything that the sweep writes.
+        folder: for the file and for everything that the sweep writes; sweeps in one folder share a ledger.
+        name: of the file.
+        owner: in whose name the sweep runs.
+        rules: by which the sweep shares its cluster.
     """
     from orchestrator.config import load
     from orchestrator.ledger.lease import Lease
     from orchestrator.ledger.ledger import Ledger
     from orchestrator.ledger.records import SweepRecord
     from orchestrator.schedule.resources import AvailableResources
+    from orchestrator.schedule.shares import ClusterShare
     from orchestrator.session.session import Session
     from orchestrator.storage.paths import Paths
     from orchestrator.study.study import Study
     from orchestrator.tracking import events
     from orchestrator.tracking.shipper import Shipper
 
-    file = folder / "space.yaml"
+    file = folder / f"{name}.yaml"
     file.write_text(text)
     sweep, paths = load(file, profile=None, gpus=0), Paths(folder / "mlruns")
     paths.create()
@@ -53,9 +61,19 @@ def begin(text: str, folder: Path) -> Service:
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
+    claim = Claim.of(sweep.id, owner, record.created_at, sweep.resources.cpu, sweep.resources.gpu)
+    share = ClusterShare(lease.writer, resources, claim, rules=rules)
     session = Session(
-        sweep, lease.writer, study, paths, folder, resources=resources, node_wait=10.0, busy_wait=10.0
+        sweep,
+        lease.writer,
+        study,
+        paths,
+        folder,
+        resources=resources,
+        share=share,
+        node_wait=10.0,
+        busy_wait=10.0,
     )
     shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()
-    return Service(sweep, ledger, session, resources, shipper)
+    return Service(sweep, ledger, session, share, shipper)

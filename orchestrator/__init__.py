@@ -26,6 +26,7 @@ from orchestrator.errors import (
 
 if TYPE_CHECKING:
     from orchestrator.api.cluster import available
+    from orchestrator.api.queue import move, queue, quota
     from orchestrator.api.status import Status, status, sweeps
     from orchestrator.api.sweep import Sweep
     from orchestrator.api.trial import Trial
@@ -53,6 +54,9 @@ __all__ = [
     "available",
     "check",
     "collect_garbage",
+    "move",
+    "queue",
+    "quota",
     "recover",
     "status",
     "sweeps",
@@ -67,6 +71,9 @@ _MODULES = {
     "available": "api.cluster",
     "check": "api.upkeep",
     "collect_garbage": "api.upkeep",
+    "move": "api.queue",
+    "queue": "api.queue",
+    "quota": "api.queue",
     "recover": "api.upkeep",
     "status": "api.status",
     "sweeps": "api.status",

@@ -25,6 +25,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "orchestrator.cli.trials:show",
         "logs": "orchestrator.cli.trials:logs",
     },
+    "Share": {
+        "queue": "orchestrator.cli.queue:queue",
+        "move": "orchestrator.cli.queue:move",
+        "quota": "orchestrator.cli.queue:quota",
+    },
     "Results": {
         "report": "orchestrator.cli.results:report",
         "compare": "orchestrator.cli.results:compare",

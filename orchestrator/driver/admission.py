@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,23 @@ from orchestrator.session.board import Progress
 from orchestrator.storage.paths import Paths
 
 _LOG = logging.getLogger("orchestrator")
+
+
+OWNER = "SWEEP_OWNER"
+"""Environment variable: in whose name sweeps run; by default, that of the user of this process."""
+
+
+def current_owner() -> str:
+    """Return in whose name this process runs sweeps.
+
+    Raises:
+        BadInput: if the environment does not say so and the user of this process has no name.
+    """
+    try:
+        return os.environ.get(OWNER) or getpass.getuser()
+    except (OSError, KeyError):
+        got = f"user {os.getuid()} without a name"
+        raise BadInput("this process", "must have an owner for its sweeps", got, f"Set {OWNER}.") from None
 
 
 class Observer:
@@ -62,6 +81,7 @@ class Run:
         tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
         wait: how long to wait while no trial can start.
         unless_stopped: leave a sweep as it is that a person has stopped.
+        owner: in whose name the sweep runs, for its share of a cluster.
     """
 
     paths: Paths
@@ -74,6 +94,7 @@ class Run:
     tracking_patience: float = 60.0
     wait: Patience = ON_THIS_MACHINE
     unless_stopped: bool = False
+    owner: str = field(default_factory=current_owner)
 
 
 @dataclass(frozen=True)

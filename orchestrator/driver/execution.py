@@ -27,6 +27,7 @@ from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
+from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
@@ -82,6 +83,7 @@ def run_session(
     """
     run, observer = claim.run, claim.observer
     resources = AvailableResources(slotted.resources.cpu, slotted.resources.gpu)
+    share = ClusterShare(claim.writer, resources, sweep_rows.claim_of(claim, slotted))
     session = Session(
         slotted,
         claim.writer,
@@ -89,6 +91,7 @@ def run_session(
         run.paths,
         run.data.absolute(),
         resources=resources,
+        share=share,
         node_wait=run.wait.node,
         busy_wait=run.wait.busy,
     )
@@ -105,7 +108,7 @@ def run_session(
 
     observer.show(session.progress())
     with deleting(claim.lease) as delete:
-        tuner.run(session, resources, curves, deadline=run.deadline, tick=tick)
+        tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
     observer.show(session.progress())
     return session.stopped

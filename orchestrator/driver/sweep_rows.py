@@ -20,6 +20,7 @@ from orchestrator.ledger.records import (
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.orphans import clear
@@ -160,6 +161,22 @@ def record_of(claim: Claim) -> SweepRecord:
     record = claim.ledger.sweep(claim.sweep.id)
     assert record is not None, "a driver enters its sweep in the ledger first"
     return record
+
+
+def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.Claim:
+    """Return what a sweep asks for in the pool that it shares with other sweeps.
+
+    Args:
+        claim: of the sweep.
+        slotted: the sweep with its number of slots fixed.
+    """
+    return sharing.Claim.of(
+        claim.sweep.id,
+        claim.run.owner,
+        record_of(claim).created_at,
+        slotted.resources.cpu,
+        slotted.resources.gpu,
+    )
 
 
 def interrupt(claim: Claim, reason: str) -> None:

@@ -43,7 +43,8 @@ Connect = Callable[[], Connection]
 Held: TypeAlias = Row[tuple[int, str, float, bool]]
 """Number, holder, time of expiry by the server's clock, and whether the row has not expired."""
 
-_NOW = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
+SERVER_NOW = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
+"""Seconds since the epoch by the clock of PostgreSQL's server."""
 
 
 class LeaseBackend(Protocol):
@@ -217,7 +218,7 @@ class RowLease:
             if row.alive and not (other is not None and other.is_dead(self._system)):
                 return row
             token = Token(self._sweep_id, row.number + 1, Holder.here(self._system))
-            _set(connection, token, expires_at=_NOW + LIFE_SECONDS)
+            _set(connection, token, expires_at=SERVER_NOW + LIFE_SECONDS)
             return token
 
     def renew(self, token: Token) -> bool:
@@ -231,13 +232,13 @@ class RowLease:
     def _expire(self, token: Token, seconds: float) -> bool:
         own = (LEASE.c.sweep_id == token.sweep_id) & (LEASE.c.number == token.number)
         with self._connect() as connection, connection.begin():
-            renewed = connection.execute(update(LEASE).where(own).values(expires_at=_NOW + seconds))
+            renewed = connection.execute(update(LEASE).where(own).values(expires_at=SERVER_NOW + seconds))
             return renewed.rowcount == 1
 
 
 def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Holder | None:
     """Return the process that holds the row of a sweep, or None."""
-    query = select(LEASE.c.holder).where(LEASE.c.sweep_id == sweep_id, LEASE.c.expires_at > _NOW)
+    query = select(LEASE.c.holder).where(LEASE.c.sweep_id == sweep_id, LEASE.c.expires_at > SERVER_NOW)
     with connect() as connection:
         text = connection.execute(query).scalar_one_or_none()
     named = None if text is None else Holder.read(text)
@@ -280,7 +281,7 @@ def _is_near(row: Held, system: System) -> bool:
 def _locked_row(connection: Connection, sweep_id: str) -> Held:
     empty = postgresql.insert(LEASE).values(sweep_id=sweep_id, **_EMPTY)
     connection.execute(empty.on_conflict_do_nothing())
-    alive = (LEASE.c.expires_at > _NOW).label("alive")
+    alive = (LEASE.c.expires_at > SERVER_NOW).label("alive")
     query = select(LEASE.c.number, LEASE.c.holder, LEASE.c.expires_at, alive).where(
         LEASE.c.sweep_id == sweep_id
     )

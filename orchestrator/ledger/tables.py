@@ -171,6 +171,59 @@ DELETION = Table(
 )
 """Folders and URLs of checkpoints that are to be deleted, since when, and how often deleting them failed."""
 
+POOL = Table(
+    "pool",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("nodes", Text, nullable=False),
+    Column("charged_at", Float(53)),
+)
+"""The Ray clusters on which sweeps of this ledger run: their nodes, and when past use was last charged."""
+
+CLAIM = Table(
+    "claim",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("pool_id", Text, ForeignKey("pool.id"), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Float(53), nullable=False),
+    Column("cpu", BigInteger, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("want", Integer, nullable=False),
+    Column("renewed_at", Float(53), nullable=False),
+    Column("trials", Integer, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column("devices", Integer, nullable=False),
+    Column("leaving", Integer, nullable=False),
+    Column("short_since", Float(53)),
+    Column("pending_since", Float(53)),
+    Index("claim_of_pool", "pool_id"),
+)
+"""What each live sweep wants and holds: the fields of `orchestrator.sharing.rows.Claim` and `Use`."""
+
+OWNER = Table(
+    "owner",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("weight", BigInteger, nullable=False),
+    Column("most_share", BigInteger, nullable=False),
+    Column("most_gpu_hours", Float(53)),
+    Column("used", BigInteger, nullable=False),
+    Column("charged_at", Float(53)),
+    Column("week", Integer, nullable=False),
+    Column("week_gpu_seconds", BigInteger, nullable=False),
+)
+"""Weights, quotas and past use: the fields of `orchestrator.sharing.rows.Owner`."""
+
+PRIORITY = Table(
+    "priority",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("priority_class", Text, nullable=False),
+    Column("weight", BigInteger, nullable=False),
+)
+"""Class and weight of the sweeps for which `move` has set them, whether or not they run now."""
+
 IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))
 """The random id of this ledger, in one row: it keeps apart the files of ledgers that share a store."""
 

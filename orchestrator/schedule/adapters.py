@@ -131,8 +131,8 @@ class SessionSearch(SearchAlgorithm):
 class SessionStopper(Stopper):
     """Ends each attempt of a stopping session at its next report, and the experiment after the last one.
 
-    It also ends an attempt whose objective is not finite. Tune asks the stopper before the stopping rule, so
-    the rule never sees such a value.
+    It also ends an attempt whose resources another sweep gets, and an attempt whose objective is not finite.
+    Tune asks the stopper before the stopping rule, so the rule sees neither report.
 
     Args:
         sweep_id: of the session's sweep.
@@ -142,9 +142,12 @@ class SessionStopper(Stopper):
         self._sweep_id = sweep_id
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return True if the session is stopping, or if the objective is not finite."""
+        """Return True if the session is stopping or sheds the attempt, or the objective is not finite."""
         session = session_of(self._sweep_id)
-        return session.stopped is not None or not has_finite_objective(result, session.sweep.metric)
+        if session.stopped is not None or not has_finite_objective(result, session.sweep.metric):
+            return True
+        is_report = not result["queued"] and not result["done"]
+        return is_report and session.sheds(trial_id)
 
     def stop_all(self) -> bool:
         """Return True if the session is stopping and no attempt runs."""

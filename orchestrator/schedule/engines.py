@@ -12,8 +12,9 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from typing import Any
 
 import ray
@@ -152,7 +153,7 @@ class Engines:
     nothing.
 
     Args:
-        devices: returns how many devices the cluster has.
+        devices: returns how many devices the sweep may use.
     """
 
     def __init__(self, devices: Callable[[], int]) -> None:
@@ -177,8 +178,10 @@ class Engines:
         return seated
 
     def _choose(self, assignment: Assignment) -> str:
-        engines = [f"{assignment.sweep_id}-engine-{index}" for index in range(max(1, self._devices()))]
-        used = Counter(seated.engine for seated in self._seats.values())
+        used = Counter(seated.engine for seated in self._seats.values() if seated.engine)
+        names = (f"{assignment.sweep_id}-engine-{index}" for index in count())
+        unused = (name for name in names if name not in used)
+        engines = [*sorted(used), *islice(unused, max(0, max(1, self._devices()) - len(used)))]
         program = assignment.settings.static()
         same = {one.engine for one in self._seats.values() if one.settings.static() == program}
         free = [name for name in engines if used[name] < assignment.slots] or engines
@@ -252,9 +255,26 @@ class Engines:
         sharing = {name for name, seated in self._seats.items() if seated.engine == engine}
         return (sharing & self._entered) - {attempt_id}
 
+    @property
+    def in_use(self) -> Set[str]:
+        """The engines in which an attempt has a slot or waits for one."""
+        return {seated.engine for seated in self._seats.values() if seated.engine}
+
+    def engine_of(self, attempt_id: str) -> str | None:
+        """Return the engine that an attempt shares, or None if it shares none."""
+        seated = self._seats.get(attempt_id)
+        return seated.engine if seated else None
+
+    def retire_idle(self) -> None:
+        """Let the engines end that no attempt uses, so that another sweep gets their devices."""
+        self._retire(self._actors.keys() - self.in_use)
+
     def retire(self) -> None:
         """Ask every engine to end as soon as it has no attempt."""
-        for engine in self._actors:
+        self._retire(self._actors)
+
+    def _retire(self, engines: Iterable[str]) -> None:
+        for engine in engines:
             if (handle := self._living(engine)) is not None:
                 handle.retire.remote()
             ray_private.withdraw_engine(engine)

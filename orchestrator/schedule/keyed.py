@@ -66,12 +66,14 @@ class KeyedScheduler(TrialScheduler):
         histories: reports of earlier runs, the oldest first.
 
     Attributes:
+        controller: Tune's, or None until it has added the first trial.
         stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
 
     def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReport] = ()) -> None:
         super().__init__()
         self._rule = rule
+        self.controller: Any = None
         self._trials: dict[str, Any] = {}
         decisions: dict[str, str] = {}
         for key, result in histories:
@@ -95,6 +97,7 @@ class KeyedScheduler(TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Introduce a trial of the search to the rule, unless an earlier attempt did."""
+        self.controller = tune_controller
         if not is_confirmation(key := trial_key_of(trial.trial_id)):
             self._keyed(key)
 

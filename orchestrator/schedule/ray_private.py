@@ -6,6 +6,7 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,17 @@ def published_engine(engine: str) -> str | None:
     """Return the name of the actor that is an engine now, or None if there is none."""
     actor: bytes | None = _internal_kv_get(_engine_key(engine))
     return actor.decode() if actor else None
+
+
+_POOL_KEY = b"sweep-pool"
+
+
+def pool_id() -> str:
+    """Return the id of the joined cluster: random, drawn by the first driver that asks for it."""
+    _internal_kv_put(_POOL_KEY, uuid.uuid4().hex.encode(), overwrite=False)
+    drawn = _internal_kv_get(_POOL_KEY)
+    assert drawn is not None, "the key was written just now"
+    return bytes(drawn).decode()
 
 
 def _engine_key(engine: str) -> bytes:
@@ -146,6 +158,16 @@ def has_placement_group() -> bool:
     job = ray.get_runtime_context().get_job_id()
     groups = placement_group_table().items()
     return any(name.endswith(job) and group["state"] == "CREATED" for name, group in groups)
+
+
+# ------------------------------------------------------------------ Tune's controller
+# With `reuse_actors` Tune keeps the actor of an ended trial for the next one, even if none is launched. It
+# has no interface to give the actor's resources back.
+
+
+def release_idle_actors(controller: Any) -> None:
+    """Let the actors end that Tune's controller keeps for the next trial."""
+    controller._cleanup_cached_actors(force_all=True)
 
 
 # ------------------------------------------------------------------ the end of an attempt

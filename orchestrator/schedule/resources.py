@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 
 import ray
@@ -38,39 +39,51 @@ class AvailableResources:
     def __init__(self, cpu: float, gpu: float) -> None:
         self._cpu, self._gpu = cpu, gpu
         self._read_at = float("-inf")
-        self._nodes: list[Node] = []
-        self._requested = 0
+        self._nodes: dict[str, Node] = {}
+        self._requested: Counter[tuple[float, float]] = Counter()
 
     def capacity(self) -> int:
         """Return how many attempts fit on the nodes that are alive and not drained."""
-        return fitting(self._read(), self._cpu, self._gpu)
+        return fitting(self.nodes().values(), self._cpu, self._gpu)
 
     def devices(self) -> int:
         """Return how many GPUs the nodes have that are alive and not drained."""
-        return sum(int(node.gpus) for node in self._read())
+        return sum(int(node.gpus) for node in self.nodes().values())
 
     def shortage(self) -> str:
         """Return why no attempt can start now."""
-        return why_none(self._read(), self._cpu, self._gpu)
+        return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
     def placed(self) -> bool:
         """Return True if an attempt of this driver has its resources."""
         return ray_private.has_placement_group()
 
-    def request(self, attempts: int) -> None:
-        """Ask the cluster's autoscaler, if it has one, for the resources of so many attempts."""
+    def request(self, attempts: Counter[tuple[float, float]]) -> None:
+        """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
+
+        The cluster keeps one request, that of the last call by any driver: it must cover all sweeps.
+
+        Args:
+            attempts: how many attempts there are with so many processors and such a share of a GPU.
+        """
         if attempts != self._requested:
-            attempt = {name: share for name, share in (("CPU", self._cpu), ("GPU", self._gpu)) if share}
-            request_resources(bundles=[attempt] * attempts)
+            request_resources(bundles=[_bundle(*amounts) for amounts in sorted(attempts.elements())])
             self._requested = attempts
 
-    def _read(self) -> list[Node]:
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the nodes that are alive and not drained, by id."""
         if time.monotonic() - self._read_at >= LOOK_SECONDS:
             free, draining = ray_private.free_resources(), ray_private.draining_nodes()
             staying = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
-            self._nodes = [_node(node["Resources"], free.get(node["NodeID"], {})) for node in staying]
+            self._nodes = {
+                node["NodeID"]: _node(node["Resources"], free.get(node["NodeID"], {})) for node in staying
+            }
             self._read_at = time.monotonic()
         return self._nodes
+
+
+def _bundle(cpu: float, gpu: float) -> dict[str, float]:
+    return {name: amount for name, amount in (("CPU", cpu), ("GPU", gpu)) if amount}
 
 
 def _node(total: Mapping[str, float], free: Mapping[str, float]) -> Node:

@@ -11,9 +11,8 @@ from ray.tune import TuneError
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
-from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.keyed import histories
-from orchestrator.schedule.resources import AvailableResources
+from orchestrator.schedule.shares import ClusterShare
 from orchestrator.schedule.worker import Worker
 from orchestrator.session.session import Session
 from trainables.errors import Refusal
@@ -21,7 +20,7 @@ from trainables.errors import Refusal
 
 def run(
     session: Session,
-    resources: AvailableResources,
+    share: ClusterShare,
     curves: Sequence[CurvePoint],
     *,
     deadline: float,
@@ -32,7 +31,7 @@ def run(
 
     Args:
         session: decides what is launched and receives every outcome.
-        resources: of the joined cluster.
+        share: of the joined cluster; the session was made with it.
         curves: the first objective in the reports of earlier runs of this sweep.
         deadline: seconds that an attempt may stay silent before it is killed.
         tick: called twice a second.
@@ -43,10 +42,13 @@ def run(
     """
     sweep_id = session.sweep.id
     # By default Tune keeps one trial of a custom search algorithm pending, which would fill a cluster slowly.
+    # While other sweeps use the cluster, the share limits the pending attempts to a few.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
 
     def tick_and_publish(session: Session) -> None:
-        resources.request(session.demand)
+        share.renew(session)
+        if share.has_idle(session) and scheduler.controller is not None:
+            ray_private.release_idle_actors(scheduler.controller)
         tick(session)
         if session.stopped:
             ray_private.publish_stop(sweep_id)
@@ -55,7 +57,7 @@ def run(
     scheduler = schedulers.build(session.sweep, histories(curves))
     session.settle_stopped(scheduler.stopped)
     try:
-        with registered(session, Engines(resources.devices), tick_and_publish):
+        with registered(session, share.engines, tick_and_publish):
             tune.Tuner(
                 _with_environment(trainable, session.sweep.resources.gpu),
                 tune_config=tune.TuneConfig(
@@ -77,7 +79,7 @@ def run(
     except TuneError as error:
         raise refusal_behind(error) or error from None
     finally:
-        resources.request(0)
+        share.withdraw()
         ray_private.withdraw_stop(sweep_id)
 
 

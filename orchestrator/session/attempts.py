@@ -50,7 +50,8 @@ class Running:
         reported_at: time of the launch or of the last outcome, by the session's clock.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, or None.
-        started: whether a worker has taken the attempt; until then it waits for its resources.
+        started_at: when a worker took the attempt; None while it waits for its resources.
+        progressed_at: time of the last report; `started_at` before the first one.
     """
 
     trial: TrialRecord
@@ -62,7 +63,13 @@ class Running:
     best_metrics: Mapping[str, float] | None = None
     last: Outcome | None = None
     cause: str | None = None
-    started: bool = False
+    started_at: float | None = None
+    progressed_at: float = 0.0
+
+    @property
+    def started(self) -> bool:
+        """Return True if a worker has taken the attempt."""
+        return self.started_at is not None
 
 
 class Attempts:
@@ -146,7 +153,7 @@ class Attempts:
         best = bool(outcome.metrics) and self._improves(run, outcome)
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
-        run.step = outcome.step
+        run.step, run.progressed_at = outcome.step, self._clock()
         if outcome.metrics:
             self._learn(run, outcome, best=best)
 
@@ -163,7 +170,7 @@ class Attempts:
         """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
         run.reported_at = self._clock()
         if not run.started:
-            run.started = True
+            run.started_at = run.progressed_at = run.reported_at
             self.spending.take(attempt_id, run.reported_at)
             self._writer.take_attempt(attempt_id)
 

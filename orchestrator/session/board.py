@@ -62,9 +62,13 @@ class RetryQueue:
         """Add a trial that is due at a time."""
         heapq.heappush(self._due, (due, key))
 
+    def is_due(self, now: float) -> bool:
+        """Return True if a trial is due."""
+        return bool(self._due) and self._due[0][0] <= now
+
     def pop(self, now: float) -> str | None:
         """Remove and return the earliest trial, or None if none is due yet."""
-        return heapq.heappop(self._due)[1] if self._due and self._due[0][0] <= now else None
+        return heapq.heappop(self._due)[1] if self.is_due(now) else None
 
     def remove(self, key: str) -> None:
         """Remove a trial before it is due."""

@@ -15,6 +15,7 @@ HOPELESS_AFTER = 8
 
 UNCHARGED = frozenset(
     {"interrupted", "node lost", "driver lost", "disk full", "store lost", "engine lost", "slot lost"}
+    | {"shared"}
 )
 """Causes that say nothing about the trial: retried at once and without limit."""
 
@@ -192,14 +193,20 @@ class Shortage:
         self.reason: str | None = None
         self._since = 0.0
 
-    def update(self, reason: str | None, now: float) -> float:
-        """Record why no attempt runs, or None if one does; return the seconds that this has lasted."""
+    def update(self, reason: str | None, now: float, *, counts: bool = True) -> float:
+        """Record why no attempt runs, or None if one does; return the seconds that this has lasted.
+
+        Args:
+            reason: for people.
+            now: time of the session's clock.
+            counts: whether the time until the next call counts.
+        """
         before, self.reason = self.reason, reason
         if reason is None:
             if before is not None:
                 self._writer.set_sweep_state("RUNNING")
             return 0.0
-        if before is None:
+        if before is None or not counts:
             self._since = now
         if reason != before:
             self._writer.set_sweep_state("WAITING", reason)

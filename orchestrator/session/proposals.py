@@ -49,6 +49,16 @@ class Proposals:
         return bool(self._proposed) or not self._asked_all
 
     @property
+    def unlaunched(self) -> int:
+        """Return how many trials of the search are left that were never launched."""
+        return len(self._proposed) + max(0, self._search_trials - self._next_number)
+
+    @property
+    def confirmable(self) -> int:
+        """Return how many confirmations of the best trial are left."""
+        return self._sweep.confirm.seeds - self._confirmations if self.unconfirmed else 0
+
+    @property
     def unconfirmed(self) -> bool:
         """Return True if a trial can be confirmed and confirmations of the budget are left."""
         return self._board.best is not None and self._confirmations < self._sweep.confirm.seeds

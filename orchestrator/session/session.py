@@ -52,6 +52,32 @@ class Resources(Protocol):
         """Return True if an attempt has its resources, on which its worker may be starting."""
 
 
+class Share(Protocol):
+    """The part of the resources that a sweep may use beside other sweeps.
+
+    Attributes:
+        leaving: ids of the attempts that end at their next report, so that other sweeps get their resources.
+        waiting: why the sweep may run nothing now, with its position in the queue, or None.
+    """
+
+    leaving: Collection[str]
+    waiting: str | None
+
+    def may_start(self, session: Session) -> bool:
+        """Return True if one more attempt may start now; it then counts as one of the sweep's."""
+
+
+class WholeCluster:
+    """The share of a sweep beside which no other one runs: everything."""
+
+    leaving: Collection[str] = frozenset()
+    waiting: str | None = None
+
+    def may_start(self, session: Session) -> bool:
+        """Return True."""
+        return True
+
+
 class Session:
     """The decisions of one driver about one sweep; the trials of earlier drivers go on.
 
@@ -62,6 +88,7 @@ class Session:
         paths: where files are written.
         data: folder of the data sets.
         resources: that attempts can use.
+        share: of these resources; all of them if it is left out.
         node_wait: seconds to wait while no node could hold an attempt, before the sweep is interrupted.
         busy_wait: the same, while the nodes that could hold one are in use.
         clock: in seconds.
@@ -80,6 +107,7 @@ class Session:
         data: Path,
         *,
         resources: Resources,
+        share: Share | None = None,
         node_wait: float,
         busy_wait: float,
         clock: Callable[[], float] = time.monotonic,
@@ -88,6 +116,7 @@ class Session:
         self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
         self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
+        self._share = share or WholeCluster()
         self._clock, self._began = clock, clock()
         trials, violations = self.ledger.trials(sweep.id), violations_of(self.ledger, self._record)
         self._board = TrialBoard(trials, maximize=sweep.direction == "maximize", violations=violations)
@@ -125,6 +154,21 @@ class Session:
         return min(left, self.sweep.resources.concurrent or left)
 
     @property
+    def startable(self) -> int:
+        """Return how many attempts could run at once now with unlimited resources.
+
+        Unlike `demand`, it leaves out confirmations while the search may still change which trial is best,
+        and everything that does not run yet during an outage.
+        """
+        if self.stopped or self._outages.reason:
+            return len(self.running)
+        left = len(self._board.retries) + self._proposals.unlaunched
+        if not left and not self._is_searching():
+            left = self._proposals.confirmable
+        most = self.sweep.resources.concurrent
+        return min(len(self.running) + left, most) if most else len(self.running) + left
+
+    @property
     def finished(self) -> bool:
         """Return True if no attempt runs and none will ever be launched again."""
         if self.running:
@@ -136,8 +180,9 @@ class Session:
         """Return the next attempt to launch, committed to the ledger, or None if there is none now."""
         if self.stopped or self._outages.reason or len(self.running) >= self.concurrency:
             return None
-        if key := self._board.retries.pop(self._clock()):
-            return self._resume(self.ledger.trial(key))
+        if self._board.retries.is_due(now := self._clock()):
+            key = self._board.retries.pop(now) if self._share.may_start(self) else None
+            return self._resume(self.ledger.trial(key)) if key else None
         # Reserve a slot for each queued retry: a new trial might hold it for hours. Hold back the slots of a
         # lost node, too: Ray reports it as alive for up to 20 s.
         reserved = len(self._board.retries) + self._attempts.recently_lost
@@ -147,15 +192,19 @@ class Session:
         return self._attempts.launch(trial) if trial else None
 
     def _next_of_search(self) -> TrialRecord | None:
+        if not self._share.may_start(self):
+            return None
         return self._proposals.next([run.trial for run in self.running.values()], self.concurrency)
 
     def _next_confirmation(self) -> TrialRecord | None:
         """Return the next confirmation, or None while the search may still change which trial is best."""
-        searching = any(run.trial.role == "search" for run in self.running.values())
-        if searching or self._board.retries or not self._proposals.unconfirmed:
+        if self._is_searching() or self._board.retries or not self._proposals.unconfirmed:
             return None
         best = best_of_sweep(self.ledger, self._record)
-        return self._proposals.confirmation(best) if best else None
+        return self._proposals.confirmation(best) if best and self._share.may_start(self) else None
+
+    def _is_searching(self) -> bool:
+        return any(run.trial.role == "search" for run in self.running.values())
 
     def _resume(self, trial: TrialRecord) -> Assignment | None:
         """Launch the next attempt of a trial, or settle the trial if it has reported its last step."""
@@ -188,12 +237,13 @@ class Session:
         if run is None:
             return
         outcome, donor = run.last, self._exploits.pop_donor(run.trial.key)
+        is_shed = run.cause == "shared"
         if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif outcome is not None and outcome.step >= run.trial.total_steps:
             self._attempts.settle(attempt_id, "COMPLETE")
-        elif outcome is None or outcome.interrupted or self.stopped:
-            self._attempts.requeue(attempt_id, "interrupted", 0.0)
+        elif is_shed or outcome is None or outcome.interrupted or self.stopped:
+            self._attempts.requeue(attempt_id, "shared" if is_shed else "interrupted", 0.0)
         elif donor is not None:
             self._exploit(attempt_id, donor)
         else:
@@ -257,6 +307,16 @@ class Session:
         for attempt_id in (*unstarted, *self._exploits.pop_postponed()):
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
+    def sheds(self, attempt_id: str) -> bool:
+        """Return True if an attempt that has just reported gives its resources up to another sweep.
+
+        The trial is not charged, and is the next to be launched.
+        """
+        if attempt_id not in self._share.leaving or (run := self.running.get(attempt_id)) is None:
+            return False
+        run.cause = run.cause or "shared"
+        return True
+
     def check_limits(self) -> None:
         """Stop on request, if no node has come in time, if all trials fail, or if the budget is spent.
 
@@ -279,10 +339,16 @@ class Session:
             self.stop(over, "COMPLETE")
 
     def _lasting_shortage(self) -> str | None:
-        """Return why no attempt runs if that has lasted longer than it may, else None."""
+        """Return why no attempt runs if that has lasted longer than it may, else None.
+
+        The time in which other sweeps have all that the sweep may use does not count.
+        """
         if self._outages.reason:
             return None
         now = self._clock()
+        if not self.running and (waiting := self._share.waiting):
+            self._shortage.update(waiting, now, counts=False)
+            return None
         starting = any_active([*self.running.values()], now, self._resources.placed)
         room = starting or (not self.running and self._resources.capacity() > 0)
         reason = None if room else self._resources.shortage()

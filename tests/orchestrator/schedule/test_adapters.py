@@ -48,9 +48,10 @@ def test_an_objective_that_is_not_finite_ends_the_attempt_before_the_stopping_ru
     session = sessions.open(sessions.sweep(1))
     with registered(session, Engines(lambda: 0)):
         stopper = SessionStopper(session.sweep.id)
-        assert stopper("any attempt", {"val/accuracy": value, "step": 10})
-        assert not stopper("any attempt", {"val/accuracy": 0.5, "val/loss": value, "step": 10})
-        assert not stopper("any attempt", {"step": 10, "queued": True})
+        report = {"step": 10, "done": False, "queued": False}
+        assert stopper("any attempt", {**report, "val/accuracy": value})
+        assert not stopper("any attempt", {**report, "val/accuracy": 0.5, "val/loss": value})
+        assert not stopper("any attempt", {**report, "queued": True})
 
 
 def test_a_started_attempt_that_waits_for_a_new_engine_is_not_silent(tmp_path: Path) -> None:

@@ -276,6 +276,19 @@ def test_attempts_fill_the_engine_of_their_program_before_another_device(tmp_pat
     assert [seated(apart, tmp_path, 2, settings=wide), seated(apart, tmp_path, 3)] == ["1", "0"]
 
 
+def test_engines_in_use_count_first_when_a_share_shrinks(tmp_path: Path) -> None:
+    """The sweep keeps the engines that have attempts, whatever their names, and begins no other one."""
+    share = [3]
+    engines = Engines(lambda: share[0])
+    settings = assignment(tmp_path, 0).settings
+    programs = [replace(settings, model=replace(settings.model, d_model=size)) for size in (8, 16, 32)]
+    assert [seated(engines, tmp_path, k, settings=programs[k]) for k in range(3)] == ["0", "1", "2"]
+    engines.release("s-0.1")
+    share[0] = 2
+    assert seated(engines, tmp_path, 3, settings=programs[0]) in {"1", "2"}
+    assert len(engines.in_use) == 2
+
+
 def test_an_attempt_with_its_own_device_gets_no_shared_engine(tmp_path: Path) -> None:
     whole = assignment(tmp_path, 1, gpu=1.0)
     assert Engines(lambda: 2).seat(whole) is whole

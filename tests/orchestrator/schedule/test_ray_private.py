@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 from orchestrator.schedule import ray_private
@@ -66,6 +68,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     actor = ray.remote(num_cpus=1)(Process).remote()
     ray.get(actor.id.remote())
     time.sleep(1)
+    seen["pool"] = len(ray_private.pool_id()), ray_private.pool_id() == ray_private.pool_id()
     seen["free"] = ray_private.free_resources()[node]["CPU"]
     try:
         ray.get(actor.die.remote())
@@ -94,6 +97,7 @@ EXPECTED = {
     "nodes": [[True, 2.0]],
     "groups": [False, True],
     "addable": [],
+    "pool": [32, True],
     "free": 1.0,
     "death": ["worker lost", "The actor died unexpectedly before finishing this task."],
     "draining": [[], [True]],
@@ -169,6 +173,11 @@ def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
     before = len(trial.run_metadata.get_json_state())
     ray_private.forget_statistics(trial)
     assert len(trial.run_metadata.get_json_state()) < before / 3
+
+
+def test_tune_still_has_the_method_that_ends_idle_actors() -> None:
+    method = inspect.signature(TuneController._cleanup_cached_actors)
+    assert method.parameters.keys() == {"self", "force_all"}
 
 
 def test_the_actor_of_a_trial_is_known() -> None:

@@ -18,6 +18,7 @@ from tests.shared_ray import own_ray
 
 CONNECT = """
 import sys
+from collections import Counter
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
@@ -26,8 +27,8 @@ from orchestrator.schedule import cluster
 from orchestrator.schedule.resources import AvailableResources
 with cluster.connected(Hardware(cpus=1, gpus=0)):
     resources = AvailableResources(1, 0)
-    resources.request(3)
-    resources.request(0)
+    resources.request(Counter({(1.0, 0.0): 3}))
+    resources.request(Counter())
     print(resources.capacity())
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +72,24 @@ class FixedResources:
         return self.has_placed
 
 
+@dataclass
+class FixedShare:
+    """A share that a test sets.
+
+    Attributes:
+        attempts: number of attempts that may run at once.
+        leaving: ids of the attempts to shed.
+        waiting: why nothing may run.
+    """
+
+    attempts: int
+    leaving: Collection[str] = frozenset()
+    waiting: str | None = None
+
+    def may_start(self, session: Session) -> bool:
+        return len(session.running) < self.attempts
+
+
 class Sessions:
     """Opens sessions on one ledger, as successive drivers do."""
 
@@ -80,11 +98,16 @@ class Sessions:
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock, self.resources = folder, Clock(), FixedResources()
+        self.share: FixedShare | None = None
         self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
+        return self.of(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+
+    def of(self, text: str) -> SweepConfig:
+        """Return the sweep of a file with this content."""
         file = self.folder / "space.yaml"
-        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+        file.write_text(text)
         return load(file, profile=None, gpus=0)
 
     def writer(self, sweep: SweepConfig) -> SweepWriter:
@@ -116,6 +139,7 @@ class Sessions:
             self.paths,
             self.folder,
             resources=self.resources,
+            share=self.share,
             node_wait=NODE_WAIT,
             busy_wait=BUSY_WAIT,
             clock=self.clock,

@@ -199,7 +199,15 @@ def test_interruptions_do_not_lengthen_the_wait() -> None:
 
 
 def running(reported_at: float, *, started: bool) -> Running:
-    return Running(sweeps.trial(0, "RUNNING"), None, 0, None, None, reported_at, started=started)
+    return Running(
+        sweeps.trial(0, "RUNNING"),
+        None,
+        0,
+        None,
+        None,
+        reported_at,
+        started_at=reported_at if started else None,
+    )
 
 
 @pytest.mark.parametrize(("placed", "patience"), [(True, SLOW_START), (False, SLOW_PLACEMENT)])

@@ -10,8 +10,11 @@ import pytest
 from orchestrator.assignment import Outcome
 from orchestrator.errors import NoSpace
 from orchestrator.session.attempts import DEAD_NODE_SECONDS
+from orchestrator.session.limits import wait_before_retry
 from orchestrator.storage.paths import checkpoint_stem
 from tests.orchestrator.session.sessions import (
+    NODE_WAIT,
+    FixedShare,
     Sessions,
     failure,
     launch,
@@ -327,3 +330,105 @@ def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     assert sessions.ledger.reports(assignment.trial_key) == []
     train(session, assignment)
     assert sessions.ledger.trial(assignment.trial_key).state == "COMPLETE"
+
+
+# ------------------------------------------------------------------ shared resources
+
+
+def test_no_more_attempts_are_launched_than_the_share_allows(sessions: Sessions) -> None:
+    sessions.share = FixedShare(1)
+    session = sessions.open(sessions.sweep(5), capacity=4)
+    first = launch(session)
+    assert session.next_assignment() is None
+    assert [trial.number for trial in sessions.ledger.trials(session.sweep.id)] == [0], "nothing was proposed"
+    train(session, first)
+    assert session.next_assignment() is not None
+
+
+def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sessions: Sessions) -> None:
+    sessions.share = FixedShare(0, waiting="position 2 of 3 in the queue")
+    session = sessions.open(sessions.sweep(2))
+    assert session.next_assignment() is None
+    for _ in range(20):
+        sessions.clock.now += NODE_WAIT
+        session.check_limits()
+    assert session.stopped is None
+    record = sessions.ledger.sweep(session.sweep.id)
+    assert record is not None
+    assert (record.state, record.reason) == ("WAITING", "position 2 of 3 in the queue")
+    assert session.progress().waiting == "position 2 of 3 in the queue"
+    sessions.share.attempts, sessions.share.waiting = 1, None
+    assert session.next_assignment() is not None
+    session.check_limits()
+    assert sessions.ledger.sweep(session.sweep.id).state == "RUNNING"  # type: ignore[union-attr]
+
+
+def test_the_time_in_the_queue_is_no_time_without_a_node(sessions: Sessions) -> None:
+    """The wait for a node begins when the share does."""
+    sessions.share = FixedShare(0, waiting="position 1 of 1 in the queue")
+    session = sessions.open(sessions.sweep(2), capacity=0)
+    session.check_limits()
+    sessions.clock.now += 10 * NODE_WAIT
+    session.check_limits()
+    sessions.share.waiting = None
+    session.check_limits()
+    assert session.stopped is None
+    sessions.clock.now += NODE_WAIT + 1
+    session.check_limits()
+    assert session.stopped is not None
+
+
+def test_a_trial_that_is_shed_is_not_charged_and_is_the_next_to_be_launched(sessions: Sessions) -> None:
+    sessions.share = FixedShare(2)
+    session = sessions.open(sessions.sweep(5), capacity=2)
+    first, _ = launch(session), launch(session)
+    session.reported(first.attempt_id, outcome(first, 10, 0.5))
+    assert not session.sheds(first.attempt_id)
+    sessions.share.leaving, sessions.share.attempts = frozenset({first.attempt_id}), 1
+    session.reported(first.attempt_id, outcome(first, 20, 0.5))
+    assert session.sheds(first.attempt_id)
+    session.completed(first.attempt_id)
+    [attempt] = sessions.ledger.attempts(first.trial_key)
+    assert (attempt.state, attempt.cause) == ("LOST", "shared")
+    assert sessions.ledger.trial(first.trial_key).state == "PREEMPTED"
+    assert session.next_assignment() is None, "another sweep has the place"
+    sessions.share.attempts = 2
+    again = launch(session)
+    assert again.trial_key == first.trial_key
+    assert step_resumed(again) == 20
+    assert wait_before_retry("error", sessions.ledger.attempts(first.trial_key)) == 2.0, "no failure counts"
+
+
+def test_a_trial_that_finishes_while_it_is_to_be_shed_is_complete(sessions: Sessions) -> None:
+    sessions.share = FixedShare(2)
+    session = sessions.open(sessions.sweep(2))
+    first = launch(session)
+    sessions.share.leaving = frozenset({first.attempt_id})
+    train(session, first)
+    assert sessions.ledger.trial(first.trial_key).state == "COMPLETE"
+
+
+def test_confirmations_are_not_wanted_while_the_search_may_change_what_they_confirm(
+    sessions: Sessions,
+) -> None:
+    """A sweep that claimed places for them would keep them from other sweeps."""
+    session = sessions.open(sessions.sweep(2, "confirm: {seeds: 3}\n"), capacity=4)
+    assert session.startable == 2
+    first, second = launch(session), launch(session)
+    assert session.startable == 2
+    train(session, first)
+    assert session.startable == 1
+    train(session, second)
+    assert session.startable == 3
+
+
+def test_nothing_more_is_wanted_during_an_outage_or_after_a_stop(sessions: Sessions) -> None:
+    sessions.probes = {"disk full": lambda: False}
+    session = sessions.open(sessions.sweep(5), capacity=2)
+    running = launch(session)
+    session.failed(launch(session).attempt_id, "disk full")
+    assert session.startable == 1
+    session.stop("enough", "INTERRUPTED")
+    assert session.startable == 1
+    train(session, running)
+    assert session.startable == 0

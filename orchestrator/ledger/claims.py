@@ -1,0 +1,336 @@
+"""Claims of sweeps on the pool that they share, and the owners, weights and quotas that decide the shares.
+
+A pool is one Ray cluster. A driver renews its claim once a second, and asks before it launches an attempt.
+Each is one short transaction: it locks the pool, deletes the claims of dead drivers, computes the shares from
+the rows, and writes what the driver may do. All times are those of the clock of the database's server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, bindparam, delete, func, select
+
+from orchestrator.errors import NoDatabase
+from orchestrator.ledger.connect import with_retries
+from orchestrator.ledger.holder import Token, busy
+from orchestrator.ledger.lease_backends import SERVER_NOW, holds
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.prepared import execute
+from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY
+from orchestrator.ledger.transaction import statements
+from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner, PriorityClass, Rules, Snapshot, Use
+from orchestrator.sharing.usage import charged
+from orchestrator.sharing.view import View, renewed
+
+Result = TypeVar("Result")
+
+ABANDONED_SECONDS = 86_400.0
+"""How long the claim of a dead driver is kept in a pool that no other driver uses."""
+
+_CLAIMS = (
+    select(
+        *CLAIM.columns,
+        func.coalesce(PRIORITY.c.priority_class, "normal").label("priority_class"),
+        func.coalesce(PRIORITY.c.weight, UNIT).label("weight"),
+    )
+    .select_from(CLAIM.outerjoin(PRIORITY, PRIORITY.c.sweep_id == CLAIM.c.sweep_id))
+    .where(CLAIM.c.pool_id == bindparam("pool_id"))
+)
+_OWNERS = select(*OWNER.columns)
+_CLOCK = select(SERVER_NOW)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What a sweep wants and holds at a moment, as its driver counts it.
+
+    Attributes:
+        want: attempts that the sweep could run at once now, those that run included.
+        trials: attempts that were launched and have not ended.
+        pending: of these, attempts that wait for a worker.
+        devices: GPUs that the attempts hold.
+        leaving: attempts that are being shed.
+        waited: seconds for which the oldest pending attempt has waited.
+    """
+
+    want: int
+    trials: int
+    pending: int
+    devices: int
+    leaving: int = 0
+    waited: float = 0.0
+
+
+class Claims:
+    """The claim of one sweep on a pool, written by the process that holds the lease of the sweep.
+
+    Args:
+        ledger: holds the sweep.
+        token: of the lease of the sweep.
+        pool_id: identifies the Ray cluster.
+        claim: of the sweep; its class, its weight and what it wants are read from the ledger and `Amounts`.
+        rules: of the pool.
+    """
+
+    def __init__(
+        self, ledger: Ledger, token: Token, pool_id: str, claim: Claim, rules: Rules = RULES
+    ) -> None:
+        self._ledger, self._token, self._pool_id = ledger, token, pool_id
+        self._claim, self._rules = claim, rules
+
+    def renew(self, nodes: Sequence[Node], amounts: Amounts) -> View | None:
+        """Write what the sweep wants and holds, and return the pool after that.
+
+        Return None, and write nothing, while the database does not answer.
+
+        Raises:
+            Busy: another process has taken the lease.
+        """
+        written = self._written(nodes, amounts, start=False)
+        return written[0] if written else None
+
+    def start(self, nodes: Sequence[Node], amounts: Amounts) -> tuple[View, bool] | None:
+        """Count one more attempt as the sweep's own if it may start one now.
+
+        Returns:
+            The pool after that, and whether the attempt may start; None while the database does not answer.
+
+        Raises:
+            Busy: another process has taken the lease.
+        """
+        return self._written(nodes, amounts, start=True)
+
+    def withdraw(self) -> View | None:
+        """Delete the claim, and return the pool without it; None while the database does not answer."""
+        return self._run(self._withdrawn)
+
+    def _withdrawn(self, connection: Connection) -> View:
+        _lock(connection, self._pool_id)
+        snapshot, _ = _read(connection, self._pool_id)
+        execute(connection, statements(CLAIM).delete, {"key_sweep_id": self._token.sweep_id})
+        left = tuple(claim for claim in snapshot.claims if claim.sweep != self._token.sweep_id)
+        if not left:
+            execute(connection, statements(POOL).delete, {"key_id": self._pool_id})
+        return View.of(replace(snapshot, claims=left), _now(connection, self._ledger), self._rules)
+
+    def _written(self, nodes: Sequence[Node], amounts: Amounts, *, start: bool) -> tuple[View, bool] | None:
+        def written(connection: Connection) -> tuple[View, bool]:
+            now = _now(connection, self._ledger)
+            recorded = _lock(connection, self._pool_id) or _create(connection, self._pool_id, now)
+            snapshot, charged_at = _read(connection, self._pool_id)
+            others = _without(snapshot, {*_dead(snapshot, now, self._rules), self._token.sweep_id})
+            claim, use = self._own(connection, snapshot, amounts, now)
+            rows = Snapshot(tuple(nodes), others.owners, (*others.claims, claim), (*others.uses, use))
+            view = View.of(rows, now, self._rules)
+            granted = start and view.may_start(claim.sweep)
+            if granted:
+                use = _with_one_more(claim, use, now)
+                view = replace(view, uses={**view.uses, claim.sweep: use})
+            use = renewed(view, use)
+            view = replace(view, uses={**view.uses, claim.sweep: use})
+            live = {row.sweep for row in others.claims}
+            for sweep in (*(row.sweep for row in snapshot.claims if row.sweep not in live), claim.sweep):
+                execute(connection, statements(CLAIM).delete, {"key_sweep_id": sweep})
+            execute(connection, statements(CLAIM).insert, _row(self._pool_id, claim, use))
+            _update_pool(connection, self._pool_id, recorded, nodes, view, charged_at)
+            return view, granted
+
+        return self._run(written)
+
+    def _own(
+        self, connection: Connection, snapshot: Snapshot, amounts: Amounts, now: float
+    ) -> tuple[Claim, Use]:
+        """Return the own rows as they are to be written; class, weight and shortage are the ledger's."""
+        sweep = self._token.sweep_id
+        priority = execute(connection, statements(PRIORITY).find, {"key_sweep_id": sweep})
+        kept = {"priority_class": priority[0][1], "weight": priority[0][2]} if priority else {}
+        since = next((row.short_since for row in snapshot.uses if row.sweep == sweep), None)
+        use = Use(
+            sweep,
+            now,
+            amounts.trials,
+            amounts.pending,
+            amounts.devices,
+            amounts.leaving,
+            short_since=since,
+            pending_since=now - amounts.waited if amounts.pending else None,
+        )
+        return replace(self._claim, want=amounts.want, **kept), use
+
+    def _run(self, change: Callable[[Connection], Result]) -> Result | None:
+        """Run a transaction while the token is the newest; return None if the database does not answer."""
+
+        def attempt() -> Result:
+            with self._ledger.writer() as connection, connection.begin():
+                result = change(connection)
+                if not holds(connection, self._token):
+                    raise busy(self._token.sweep_id, None)
+                return result
+
+        ledger = self._ledger
+        try:
+            return with_retries(attempt, ledger.where, reconnect_seconds=0.0, system=ledger.system)
+        except NoDatabase:
+            return None
+
+
+def pools(ledger: Ledger, rules: Rules = RULES) -> dict[str, View]:
+    """Return the pools in which a sweep claims resources now, by id."""
+
+    def read() -> dict[str, View]:
+        with ledger.reader() as connection:
+            now = _now(connection, ledger)
+            ids = [str(row.id) for row in connection.execute(select(POOL.c.id).order_by(POOL.c.id))]
+            views = {pool_id: View.of(_read(connection, pool_id)[0], now, rules) for pool_id in ids}
+        return {pool_id: view for pool_id, view in views.items() if view.claims}
+
+    return ledger.retried(read)
+
+
+def owners(ledger: Ledger) -> dict[str, Owner]:
+    """Return the rows of all owners by name; an owner without a row has the defaults."""
+
+    def read() -> dict[str, Owner]:
+        with ledger.reader() as connection:
+            return {owner.name: owner for owner in _owners(connection)}
+
+    return ledger.retried(read)
+
+
+def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
+    """Change the weight or the quotas of an owner, and return the new row.
+
+    Args:
+        ledger: of the owner's sweeps.
+        name: of the owner.
+        **changes: fields of `Owner`.
+    """
+
+    def write() -> Owner:
+        with ledger.writer() as connection, connection.begin():
+            row = execute(connection, statements(OWNER).find, {"key_name": name})
+            owner = replace(Owner(*row[0]) if row else Owner(name), **changes)  # type: ignore[arg-type]
+            _replace_owner(connection, owner)
+            return owner
+
+    return ledger.retried(write)
+
+
+def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, weight: int = UNIT) -> None:
+    """Set the class and the weight of a sweep, whether or not it runs now."""
+
+    def write() -> None:
+        with ledger.writer() as connection, connection.begin():
+            execute(connection, statements(PRIORITY).delete, {"key_sweep_id": sweep_id})
+            row = {"sweep_id": sweep_id, "priority_class": priority_class, "weight": weight}
+            execute(connection, statements(PRIORITY).insert, row)
+
+    ledger.retried(write)
+
+
+def _now(connection: Connection, ledger: Ledger) -> float:
+    if ledger.is_file:
+        return ledger.now()
+    return float(connection.execute(_CLOCK).scalar_one())
+
+
+def _lock(connection: Connection, pool_id: str) -> str | None:
+    """Lock a pool until the transaction ends, and return its nodes as recorded; None if it has no row."""
+    rows = execute(connection, statements(POOL).find, {"key_id": pool_id})
+    return str(rows[0][1]) if rows else None
+
+
+def _create(connection: Connection, pool_id: str, now: float) -> str:
+    """Add a pool, and remove what dead drivers have left of others; return its recorded nodes."""
+    connection.execute(delete(CLAIM).where(CLAIM.c.renewed_at < now - ABANDONED_SECONDS))
+    connection.execute(delete(POOL).where(POOL.c.id.not_in(select(CLAIM.c.pool_id))))
+    execute(connection, statements(POOL).insert, {"id": pool_id, "nodes": "[]", "charged_at": None})
+    return "[]"
+
+
+def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]:
+    """Return the rows of a pool, and when it was last charged."""
+    pool = execute(connection, statements(POOL).find, {"key_id": pool_id})
+    nodes = tuple(Node(*node) for node in json.loads(pool[0][1])) if pool else ()
+    selected = execute(connection, _CLAIMS, {"pool_id": pool_id})
+    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in selected]
+    claims = tuple(Claim(**{name: row[name] for name in _CLAIM_FIELDS}) for row in rows)
+    uses = tuple(Use(**{name: row[name] for name in _USE_FIELDS}) for row in rows)
+    return Snapshot(nodes, _owners(connection), claims, uses), pool[0][2] if pool else None
+
+
+def _owners(connection: Connection) -> tuple[Owner, ...]:
+    return tuple(Owner(*row) for row in execute(connection, _OWNERS, {}))
+
+
+def _dead(snapshot: Snapshot, now: float, rules: Rules) -> set[str]:
+    return {use.sweep for use in snapshot.uses if now - use.renewed_at > rules.dead_after}
+
+
+def _without(snapshot: Snapshot, sweeps: set[str]) -> Snapshot:
+    """Return the rows of a pool without those of some sweeps."""
+    return replace(
+        snapshot,
+        claims=tuple(claim for claim in snapshot.claims if claim.sweep not in sweeps),
+        uses=tuple(use for use in snapshot.uses if use.sweep not in sweeps),
+    )
+
+
+def _with_one_more(claim: Claim, use: Use, now: float) -> Use:
+    """Return what a sweep holds once one more attempt was granted to it."""
+    needs_device = claim.slots > 0 and use.devices * claim.slots <= use.trials
+    since = now if use.pending_since is None else use.pending_since
+    return replace(
+        use,
+        trials=use.trials + 1,
+        pending=use.pending + 1,
+        devices=use.devices + needs_device,
+        pending_since=since,
+    )
+
+
+def _row(pool_id: str, claim: Claim, use: Use) -> dict[str, Any]:
+    both = {**_fields(claim), **_fields(use), "pool_id": pool_id}
+    return {name: both[_FIELD.get(name, name)] for name in _COLUMN_NAMES}
+
+
+def _update_pool(
+    connection: Connection,
+    pool_id: str,
+    recorded: str,
+    nodes: Sequence[Node],
+    view: View,
+    charged_at: float | None,
+) -> None:
+    """Write the nodes if they have changed, and past use if it is due."""
+    written: dict[str, Any] = {}
+    if (text := json.dumps([[node.name, node.cpu, node.devices] for node in nodes])) != recorded:
+        written["nodes"] = text
+    if rows := charged(view, charged_at):
+        written["charged_at"] = view.now
+        for owner in rows:
+            _replace_owner(connection, owner)
+    if written:
+        execute(connection, statements(POOL).update, written | {"key_id": pool_id})
+
+
+def _replace_owner(connection: Connection, owner: Owner) -> None:
+    execute(connection, statements(OWNER).delete, {"key_name": owner.name})
+    execute(connection, statements(OWNER).insert, _fields(owner))
+
+
+def _fields(row: Claim | Use | Owner) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+_FIELD: Mapping[str, str] = {"sweep_id": "sweep", "created_at": "created"}
+"""Fields of `Claim` whose columns have other names."""
+
+_CLAIM_FIELDS = tuple(field.name for field in fields(Claim))
+_USE_FIELDS = tuple(field.name for field in fields(Use))
+_COLUMN_NAMES = tuple(column.name for column in CLAIM.columns)
+_COLUMNS = tuple(_FIELD.get(column.name, column.name) for column in _CLAIMS.selected_columns)

@@ -1,0 +1,164 @@
+"""The share of a sweep in the joined cluster: its driver claims it, keeps to it and gives it up."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+from orchestrator.errors import Busy
+from orchestrator.ledger.claims import Amounts, Claims
+from orchestrator.ledger.writer import SweepWriter
+from orchestrator.schedule import ray_private
+from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.resources import AvailableResources
+from orchestrator.session.session import Session
+from orchestrator.sharing import shedding
+from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Rules
+from orchestrator.sharing.shedding import RunningTrial
+from orchestrator.sharing.view import View
+
+RENEW_SECONDS = 1.0
+"""Time between two renewals of a claim."""
+
+
+class ClusterShare:
+    """The share of one sweep; nothing is written before the cluster is joined and the first attempt starts.
+
+    While the ledger does not answer, nothing is started and nothing is shed; what runs trains on.
+
+    Args:
+        writer: of the sweep.
+        resources: of the cluster.
+        claim: of the sweep.
+        rules: of the pool.
+        clock: of the session, in seconds.
+
+    Attributes:
+        engines: the sweep's shared engines; they use no more devices than the sweep may.
+        leaving: ids of the attempts that end at their next report.
+        waiting: why the sweep may run nothing now, or None.
+    """
+
+    def __init__(
+        self,
+        writer: SweepWriter,
+        resources: AvailableResources,
+        claim: Claim,
+        *,
+        rules: Rules = RULES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer, self._resources, self._claim = writer, resources, claim
+        self._rules, self._clock = rules, clock
+        self._claims: Claims | None = None
+        self._view: View | None = None
+        self._renewed_at = float("-inf")
+        self._refused: int | None = None
+        self._restart = 0.0
+        self.engines = Engines(self._devices)
+        self.leaving: Collection[str] = frozenset()
+        self.waiting: str | None = None
+
+    def may_start(self, session: Session) -> bool:
+        """Return True if one more attempt may start now; it then counts as one of the sweep's.
+
+        A refusal holds until an attempt of the sweep ends, or the claim is renewed.
+        """
+        if self.was_refused(session):
+            return False
+        started = self._joined().start(self._nodes(), self._amounts(session))
+        if started is None:
+            self._refused = len(session.running)
+            return False
+        self._view, granted = started
+        self._refused = None if granted else len(session.running)
+        return granted
+
+    def was_refused(self, session: Session) -> bool:
+        """Return True if the last attempt was refused, and none of the sweep has ended since."""
+        return self._refused == len(session.running)
+
+    def has_idle(self, session: Session) -> bool:
+        """Return True if other sweeps can use the workers that this one keeps without an attempt."""
+        is_shared = self._view is not None and len(self._view.claims) > 1
+        return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
+
+    def renew(self, session: Session) -> None:
+        """Renew the claim if it is time, choose the attempts to shed, and ask the autoscaler for the sum."""
+        if self._clock() - self._renewed_at < RENEW_SECONDS:
+            return
+        self._renewed_at = self._clock()
+        compiled = [
+            run.last.metrics.get("seconds/compile", 0.0) for run in session.running.values() if run.last
+        ]
+        self._restart = max([self._restart, *compiled])
+        view = self._joined().renew(self._nodes(), self._amounts(session))
+        if view is None:
+            self.leaving = frozenset()
+            return
+        self._view = view
+        sweep = self._claim.sweep
+        if self._refused is not None and view.may_start(sweep):
+            self._refused = None
+        self.leaving = self._chosen(session, view)
+        self.waiting = view.why_waiting(sweep)
+        if len(view.claims) > 1:
+            self.engines.retire_idle()
+        self._resources.request(total(view))
+
+    def withdraw(self) -> None:
+        """Give the claim up, and ask the autoscaler for what the other sweeps want."""
+        with suppress(Busy):  # another driver of the sweep has renewed the claim already
+            if self._claims is not None and (view := self._claims.withdraw()) is not None:
+                self._resources.request(total(view))
+
+    def _joined(self) -> Claims:
+        if self._claims is None:
+            pool = ray_private.pool_id()
+            writer = self._writer
+            self._claims = Claims(writer.ledger, writer.token, pool, self._claim, self._rules)
+        return self._claims
+
+    def _devices(self) -> int:
+        """Return how many devices the engines may use: all of them if no other sweep shares the pool."""
+        if self._view is None or len(self._view.claims) == 1:
+            return self._resources.devices()
+        return self._view.uses[self._claim.sweep].devices
+
+    def _nodes(self) -> Sequence[Node]:
+        nodes = self._resources.nodes().items()
+        return [Node(name, round(node.cpus * UNIT), int(node.gpus)) for name, node in sorted(nodes)]
+
+    def _amounts(self, session: Session) -> Amounts:
+        running, now = session.running.values(), self._clock()
+        waits = [now - run.reported_at for run in running if not run.started]
+        trials, slots = len(running), self._claim.slots
+        # Attempts that were granted and are not in an engine yet need devices, too.
+        devices = max(len(self.engines.in_use), -(-trials // slots)) if slots else 0
+        leaving = len(session.running.keys() & set(self.leaving))
+        return Amounts(session.startable, trials, len(waits), devices, leaving, max(waits, default=0.0))
+
+    def _chosen(self, session: Session, view: View) -> Collection[str]:
+        """Return the attempts of the sweep that are to end at their next report."""
+        demand = shedding.demands(view).get(self._claim.sweep)
+        if demand is None:
+            return frozenset()
+        started = [
+            RunningTrial(
+                name, self.engines.engine_of(name), run.started_at, run.progressed_at, name in self.leaving
+            )
+            for name, run in session.running.items()
+            if run.started_at is not None
+        ]
+        seconds = shedding.minimum_run(view.claims[self._claim.sweep], self._restart, self._rules)
+        return shedding.chosen(started, demand, self._clock(), seconds)
+
+
+def total(view: View) -> Counter[tuple[float, float]]:
+    """Return how many attempts all sweeps of a pool want, by processors and share of a GPU of one attempt."""
+    wanted: Counter[tuple[float, float]] = Counter()
+    for claim in view.claims.values():
+        wanted[claim.cpu / UNIT, 1 / claim.slots if claim.slots else 0.0] += claim.want
+    return wanted

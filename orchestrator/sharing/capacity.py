@@ -1,0 +1,119 @@
+"""Amounts of CPU and GPUs as parts of the pool, in exact integers, and the nodes on which bundles fit."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.sharing.rows import UNIT, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The total of a pool.
+
+    Attributes:
+        cpu: in 1/10,000 of a core.
+        devices: GPUs.
+    """
+
+    cpu: int
+    devices: int
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> Capacity:
+        """Return the sum over nodes."""
+        rows = tuple(nodes)
+        return cls(sum(node.cpu for node in rows), sum(node.devices for node in rows))
+
+    @property
+    def whole(self) -> int:
+        """The dominant share of the whole pool."""
+        return max(self.cpu, 1) * max(self.devices, 1)
+
+    def dominant(self, cpu: int, devices: int) -> int:
+        """Return the larger of an amount's parts of the pool, as an integer between 0 and `whole`.
+
+        Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
+        """
+        return max(cpu * max(self.devices, 1), devices * max(self.cpu, 1))
+
+    def parts(self, dominant: int) -> int:
+        """Return a dominant share in 1/10,000 of the pool, rounded up."""
+        return -(-dominant * UNIT // self.whole)
+
+    def device_seconds(self, dominant: int, seconds: float) -> int:
+        """Return the use of a dominant share for a time, in GPU-seconds, or core-seconds without GPUs."""
+        devices = self.devices or self.cpu / UNIT
+        return round(dominant / self.whole * devices * seconds)
+
+
+class FreeNodes:
+    """The free devices and cores of the nodes of a pool while it is filled.
+
+    Every node is one integer, ordered by free devices, free cores and index. This is the order of preference:
+    best fit leaves large holes for large bundles. A search is one binary search in each group of nodes with
+    equally many free devices.
+
+    Args:
+        free: free devices and free cores (1/10,000) of every node, in order of their indices.
+    """
+
+    def __init__(self, free: Iterable[tuple[int, int]]) -> None:
+        rows = list(free)
+        self._index = len(rows).bit_length()
+        self._device = max((cpu for _, cpu in rows), default=0).bit_length() + self._index
+        self._mask = (1 << self._index) - 1
+        self._order = sorted(
+            (devices << self._device) + (cpu << self._index) + index
+            for index, (devices, cpu) in enumerate(rows)
+            if devices >= 0 and cpu >= 0
+        )
+
+    def place(self, cpu: int, trials: int, device: int) -> tuple[int, int] | None:
+        """Place a bundle on its best node.
+
+        All trials on one node come before fewer; then fewest free devices, fewest free cores, lowest index.
+
+        Args:
+            cpu: of one trial.
+            trials: most trials of the bundle.
+            device: 1 if the bundle takes a device, else 0.
+
+        Returns:
+            The index of the node and the number of trials, which is less than asked for if no node has the
+            cores for all of them. None, and nothing is taken, if not even one trial fits on any node.
+        """
+        at = self._first(device, cpu * trials)
+        if at is None:
+            trials = min(trials, self._most_cpu(device) // cpu)
+            at = self._first(device, cpu * trials) if trials else None
+        if at is None:
+            return None
+        entry = self._order.pop(at)
+        insort(self._order, entry - (device << self._device) - (cpu * trials << self._index))
+        return entry & self._mask, trials
+
+    def _first(self, devices: int, cpu: int) -> int | None:
+        """Return the position of the first entry with at least so much of both."""
+        order, shift = self._order, self._device
+        below = cpu << self._index
+        if below >> shift:
+            return None
+        while (at := bisect_left(order, (devices << shift) + below)) < len(order):
+            group = order[at] >> shift
+            if order[at] - (group << shift) >= below:
+                return at
+            devices = group
+        return None
+
+    def _most_cpu(self, devices: int) -> int:
+        """Return the most free cores of a node with at least so many free devices."""
+        order, shift, most = self._order, self._device, 0
+        at = bisect_left(order, devices << shift)
+        while at < len(order):
+            group = order[at] >> shift
+            at = bisect_left(order, (group + 1) << shift)
+            most = max(most, (order[at - 1] - (group << shift)) >> self._index)
+        return most

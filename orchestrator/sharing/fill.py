@@ -1,0 +1,264 @@
+"""Fair shares: weighted max-min fairness over the dominant resource.
+
+First between owners, then between the sweeps of an owner.
+
+An empty pool is filled one bundle at a time. The next bundle goes to the owner with the least dominant share
+by weight, and to that owner's sweep with the least. A bundle is one trial, or one device with as many trials
+as have slots on it and cores beside it. A sweep whose bundle fits nowhere, or that has reached a limit, drops
+out. Classes are filled in five passes:
+
+1. one bundle of class `urgent`, so that `urgent` has an effect on a pool of one device;
+2. class `normal`, up to its floor;
+3. class `urgent`, up to the cap of each owner;
+4. `normal`, and what `urgent` sweeps want beyond the cap, on equal terms;
+5. class `idle`.
+
+Source: progressive filling, Ghodsi et al., Dominant Resource Fairness, NSDI 2011, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
+from math import gcd
+
+from orchestrator.sharing.capacity import Capacity, FreeNodes
+from orchestrator.sharing.rows import RULES, UNIT, Bundle, Claim, Node, Owner, PriorityClass, Rules, Share
+
+
+def fill(
+    nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules = RULES
+) -> dict[str, Share]:
+    """Return the share of every claim by sweep; the order of the rows has no effect.
+
+    Args:
+        nodes: of the pool.
+        owners: rows of owners; an owner without a row has the defaults of `Owner`.
+        claims: of live sweeps.
+        rules: of the pool; the floor, the cap and the step of past use take part.
+    """
+    filling = _Filling(nodes, owners, claims, rules)
+    filling.run()
+    return filling.shares()
+
+
+class _Part:
+    """A part of the pool: cores and devices, each as the integer that `Capacity.dominant` compares."""
+
+    __slots__ = ("cpu", "devices")
+
+    def __init__(self) -> None:
+        self.cpu = self.devices = 0
+
+    def add(self, cpu: int, devices: int) -> None:
+        self.cpu += cpu
+        self.devices += devices
+
+    def dominant(self) -> int:
+        return max(self.cpu, self.devices)
+
+
+class _Sweep(_Part):
+    """A claim while the pool is filled.
+
+    Attributes:
+        rank: among the owner's sweeps, by age; decides ties.
+        left: trials that the sweep can still use.
+        one_cpu: part of the pool that the cores of one trial are.
+        one_device: part of the pool that the device of a bundle is; 0 without a GPU.
+        bundles: index of a node and trials, in the order in which they were given.
+    """
+
+    __slots__ = ("bundle", "bundles", "claim", "device", "left", "one_cpu", "one_device", "rank", "weight")
+
+    def __init__(self, claim: Claim, rank: int, left: int, capacity: Capacity) -> None:
+        super().__init__()
+        self.claim, self.rank, self.left, self.weight = claim, rank, left, claim.weight
+        self.bundle, self.device = claim.bundle, claim.device
+        self.one_cpu = capacity.dominant(claim.cpu, 0)
+        self.one_device = capacity.dominant(0, claim.device)
+        self.bundles: list[tuple[int, int]] = []
+
+
+class _Owner(_Part):
+    """An owner while the pool is filled.
+
+    Attributes:
+        rank: among the owners, by past use and age; decides ties.
+        urgent: what the owner was given ahead of others.
+        queue: heap of the sweeps that still take part in a pass.
+    """
+
+    __slots__ = ("most", "queue", "rank", "sweeps", "urgent", "weight")
+
+    def __init__(self, row: Owner, rank: int, sweeps: Sequence[_Sweep]) -> None:
+        super().__init__()
+        self.rank, self.weight, self.most, self.sweeps = rank, row.weight, row.most_share, sweeps
+        self.urgent = _Part()
+        self.queue: list[int] = []
+
+
+class _Filling:
+    """A pool while it is filled.
+
+    An entry of a heap is one integer, `ratio * count + rank`: the least dominant share by weight comes first,
+    the rank decides ties, and `entry % count` is the rank again.
+    """
+
+    def __init__(
+        self, nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules
+    ) -> None:
+        self._nodes = sorted(nodes, key=lambda node: node.name)
+        self._free = FreeNodes((node.devices, node.cpu) for node in self._nodes)
+        self._capacity = Capacity.of(self._nodes)
+        self._rules = rules
+        self._normal = _Part()
+        by_owner: dict[str, list[Claim]] = {}
+        for claim in claims:
+            by_owner.setdefault(claim.owner, []).append(claim)
+        rows = {row.name: row for row in owners}
+        ranked = _ranked([rows.get(name, Owner(name)) for name in by_owner], by_owner, rules.use_step)
+        self._owners = [
+            _Owner(row, rank, self._sweeps(row, by_owner[row.name])) for rank, row in enumerate(ranked)
+        ]
+        self._all = [sweep for owner in self._owners for sweep in owner.sweeps]
+        self._scale = _scaled_weights([*self._owners, *self._all])
+
+    def run(self) -> None:
+        """Fill the pool, pass by pass."""
+        if any(sweep.claim.priority_class == "urgent" for sweep in self._all):
+            floor = -(-self._capacity.whole * self._rules.normal_floor // UNIT)
+            self._fill_pass(("urgent",), ahead=True, bundles=1)
+            self._fill_pass(("normal",), floor=floor)
+            self._fill_pass(("urgent",), ahead=True)
+        self._fill_pass(("normal", "urgent"))
+        self._fill_pass(("idle",))
+
+    def shares(self) -> dict[str, Share]:
+        """Return what every sweep was given."""
+        names = [node.name for node in self._nodes]
+        shares = {}
+        for sweep in self._all:
+            bundles = tuple([Bundle(names[node], trials) for node, trials in sweep.bundles])
+            trials = sum([trials for _, trials in sweep.bundles])
+            shares[sweep.claim.sweep] = Share(trials, sweep.device * len(bundles), bundles)
+        return shares
+
+    def _sweeps(self, row: Owner, claims: list[Claim]) -> list[_Sweep]:
+        ordered = sorted(claims, key=lambda claim: (claim.created, claim.sweep))
+        return [
+            _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.want, self._capacity)
+            for rank, claim in enumerate(ordered)
+        ]
+
+    def _fill_pass(
+        self,
+        classes: tuple[PriorityClass, ...],
+        *,
+        ahead: bool = False,
+        floor: int | None = None,
+        bundles: int | None = None,
+    ) -> None:
+        """Give bundles to sweeps of some classes until none fits.
+
+        Args:
+            classes: that take part.
+            ahead: whether the owner's cap on class `urgent` holds.
+            floor: end when the dominant share of class `normal` is this large.
+            bundles: end after so many.
+        """
+        owners, count = self._queued(classes), len(self._owners)
+        while owners and bundles != 0 and (floor is None or self._normal.dominant() < floor):
+            owner = self._owners[owners[0] % count]
+            sweep = owner.sweeps[owner.queue[0] % len(owner.sweeps)]
+            trials = min(sweep.bundle, sweep.left)
+            if ahead or owner.most < UNIT:
+                trials = self._allowed(owner, sweep, trials, ahead)
+            placed = self._free.place(sweep.claim.cpu, trials, sweep.device) if trials else None
+            if placed is None:
+                heappop(owner.queue)
+                if not owner.queue:
+                    heappop(owners)
+                continue
+            self._give(owner, sweep, placed, ahead)
+            bundles = None if bundles is None else bundles - 1
+            if sweep.left:
+                heapreplace(owner.queue, self._entry(sweep, len(owner.sweeps)))
+            else:
+                heappop(owner.queue)
+            if owner.queue:
+                heapreplace(owners, self._entry(owner, count))
+            else:
+                heappop(owners)
+
+    def _queued(self, classes: tuple[PriorityClass, ...]) -> list[int]:
+        """Queue the sweeps that take part in a pass; return the heap of their owners."""
+        for owner in self._owners:
+            owner.queue = [
+                self._entry(sweep, len(owner.sweeps))
+                for sweep in owner.sweeps
+                if sweep.left and sweep.claim.priority_class in classes
+            ]
+            heapify(owner.queue)
+        owners = [self._entry(owner, len(self._owners)) for owner in self._owners if owner.queue]
+        heapify(owners)
+        return owners
+
+    def _entry(self, part: _Owner | _Sweep, count: int) -> int:
+        return part.dominant() * self._scale // part.weight * count + part.rank
+
+    def _allowed(self, owner: _Owner, sweep: _Sweep, trials: int, ahead: bool) -> int:
+        """Return how many trials of a bundle the owner's quota allows, and ahead of others its urgent cap."""
+        allowed = self._within(owner, sweep, trials, owner.most)
+        return (
+            min(allowed, self._within(owner.urgent, sweep, trials, self._rules.urgent_cap))
+            if ahead
+            else allowed
+        )
+
+    def _within(self, part: _Part, sweep: _Sweep, trials: int, most: int) -> int:
+        limit = self._capacity.whole * most // UNIT
+        if not part.cpu:
+            return trials if most else 0
+        if part.devices + sweep.one_device > limit:
+            return 0
+        return max(0, min(trials, (limit - part.cpu) // sweep.one_cpu))
+
+    def _give(self, owner: _Owner, sweep: _Sweep, placed: tuple[int, int], ahead: bool) -> None:
+        cpu, devices = placed[1] * sweep.one_cpu, sweep.one_device
+        sweep.bundles.append(placed)
+        sweep.left -= placed[1]
+        sweep.add(cpu, devices)
+        owner.add(cpu, devices)
+        if ahead:
+            owner.urgent.add(cpu, devices)
+        if sweep.claim.priority_class == "normal":
+            self._normal.add(cpu, devices)
+
+
+def hours_spent(owner: Owner, claim: Claim) -> bool:
+    """Return True if a claim must wait because its owner has used up the week's GPU-hours."""
+    hours = owner.most_gpu_hours
+    return claim.slots > 0 and hours is not None and owner.week_gpu_seconds >= hours * 3600
+
+
+def _ranked(rows: list[Owner], claims: dict[str, list[Claim]], step: int) -> list[Owner]:
+    """Return owners in the order that decides ties: least past use by weight, oldest sweep, name."""
+
+    def key(row: Owner) -> tuple[int, float, str]:
+        oldest = min(claim.created for claim in claims[row.name])
+        return row.used * UNIT // row.weight // step, oldest, row.name
+
+    return sorted(rows, key=key)
+
+
+def _scaled_weights(parts: Sequence[_Owner | _Sweep]) -> int:
+    """Divide all weights by their common divisor; return a scale for exact comparisons.
+
+    Two fractions with these weights as denominators differ by at least 1 over the square of the largest
+    weight, so the integer quotients of both, multiplied by this square, are equal only if the fractions are.
+    """
+    divisor = gcd(*(part.weight for part in parts))
+    for part in parts:
+        part.weight //= divisor
+    return max((part.weight for part in parts), default=1) ** 2

@@ -1,0 +1,218 @@
+"""The rows that sharing reads and writes, and the durations and limits that all drivers agree on.
+
+Amounts are integers, so that every driver computes the same shares: CPU in 1/10,000 of a core (Ray's own
+grain), GPUs in whole devices, weights and quotas in 1/10,000. Times are seconds of the clock of the
+database's server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+UNIT = 10_000
+"""One core, the weight 1, or the whole pool."""
+
+PriorityClass = Literal["urgent", "normal", "idle"]
+CLASSES: tuple[PriorityClass, ...] = ("urgent", "normal", "idle")
+"""From the first to be served to the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Durations (seconds) and limits (parts of the pool, 1/10,000) that every driver of a pool must agree on.
+
+    Attributes:
+        dead_after: a claim is dead when its driver has not renewed it for this long.
+        shed_after: a shortage must last this long before other sweeps give up trials for it.
+        lapse_after: a reservation lapses when granted attempts have waited this long for a worker: the free
+            resources are in fragments, and other sweeps may use them.
+        pending: most attempts of a sweep that wait for a worker, if the sweep is not alone in the pool.
+        min_run: shortest time that a trial runs before it may be shed; classes `urgent` and `normal`.
+        min_run_restarts: the same in restarts of the trial; the longer of both counts.
+        normal_floor: part of the pool that class `normal` gets before class `urgent` gets all it wants.
+        urgent_cap: part of the pool that one owner gets ahead of others through class `urgent`.
+        half_life: time after which past use counts half.
+        use_step: device-seconds by which the past use of two owners must differ to order them.
+        charge_every: the past use of owners is constant between updates this far apart.
+    """
+
+    dead_after: float = 45.0
+    shed_after: float = 30.0
+    lapse_after: float = 60.0
+    pending: int = 2
+    min_run: float = 120.0
+    min_run_restarts: float = 10.0
+    normal_floor: int = UNIT // 10
+    urgent_cap: int = UNIT // 4
+    half_life: float = 86_400.0
+    use_step: int = 600
+    charge_every: float = 300.0
+
+
+RULES = Rules()
+"""The defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of the pool.
+
+    Attributes:
+        name: unique in the pool.
+        cpu: cores that trials may use, in 1/10,000.
+        devices: GPUs that trials may use.
+    """
+
+    name: str
+    cpu: int
+    devices: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A person or group that owns sweeps. An owner without a row has these defaults.
+
+    Attributes:
+        name: unique.
+        weight: relative to other owners, in 1/10,000; at least 1.
+        most_share: largest part of the pool that the owner's trials may hold at once, in 1/10,000. One bundle
+            is always allowed, unless it is 0.
+        most_gpu_hours: GPU-hours a week; None for no limit. Weeks begin on Monday, 00:00 UTC.
+        used: past use in device-seconds, decayed up to `charged_at`.
+        charged_at: when `used` was last updated; None if it never was.
+        week: number of the week that `week_gpu_seconds` belongs to, counted from the epoch.
+        week_gpu_seconds: GPU-seconds used in that week.
+    """
+
+    name: str
+    weight: int = UNIT
+    most_share: int = UNIT
+    most_gpu_hours: float | None = None
+    used: int = 0
+    charged_at: float | None = None
+    week: int = 0
+    week_gpu_seconds: int = 0
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            raise ValueError(f"owner {self.name}: weight must be at least 1, got {self.weight}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a live sweep asks for; its driver writes it.
+
+    Attributes:
+        sweep: id of the sweep.
+        owner: name of the owner.
+        created: when the sweep was created; older sweeps win ties.
+        cpu: of one trial, in 1/10,000 of a core; at least 1.
+        slots: trials that share one device (`gpu: 1/K` has K slots); 0 if trials use no GPU.
+        want: trials that the sweep could run at once now, those that run included.
+        priority_class: `urgent` goes ahead of the others and must be granted by an admin, `idle` takes what
+            the others leave.
+        weight: relative to the owner's other sweeps, in 1/10,000; at least 1.
+    """
+
+    sweep: str
+    owner: str
+    created: float
+    cpu: int
+    slots: int
+    want: int
+    priority_class: PriorityClass = "normal"
+    weight: int = UNIT
+
+    def __post_init__(self) -> None:
+        if self.cpu < 1 or self.weight < 1 or self.slots < 0 or self.want < 0:
+            raise ValueError(
+                f"claim of {self.sweep}: cpu and weight must be at least 1, slots and want at least 0, "
+                f"got {self.cpu}, {self.weight}, {self.slots} and {self.want}"
+            )
+
+    @classmethod
+    def of(cls, sweep: str, owner: str, created: float, cpu: float, gpu: float) -> Claim:
+        """Return the claim of a sweep that wants nothing yet.
+
+        Args:
+            sweep: id of the sweep.
+            owner: name of the owner.
+            created: when the sweep was created.
+            cpu: cores of one trial.
+            gpu: share of a GPU of one trial.
+        """
+        return cls(sweep, owner, created, max(1, round(cpu * UNIT)), round(1 / gpu) if gpu else 0, want=0)
+
+    @property
+    def device(self) -> int:
+        """Devices of one bundle: 1 if trials use a GPU, else 0."""
+        return 1 if self.slots else 0
+
+    @property
+    def bundle(self) -> int:
+        """Most trials of one bundle: all slots of a device, or one trial without a GPU."""
+        return self.slots or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a sweep holds now, and since when it holds too little; its driver writes it every second.
+
+    Attributes:
+        sweep: id of the sweep.
+        renewed_at: when the driver last renewed the claim.
+        trials: attempts that were granted and have not ended, those that are pending included.
+        pending: of these, attempts that wait for a worker.
+        devices: GPUs that the attempts hold or are about to.
+        leaving: of `trials`, attempts that are being shed.
+        short_since: since when the sweep has held less than its share; None if it does not.
+        pending_since: since when its oldest pending attempt has waited; None if none is pending.
+    """
+
+    sweep: str
+    renewed_at: float
+    trials: int = 0
+    pending: int = 0
+    devices: int = 0
+    leaving: int = 0
+    short_since: float | None = None
+    pending_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows of a pool, read in one transaction; the order of the rows has no meaning."""
+
+    nodes: tuple[Node, ...]
+    owners: tuple[Owner, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    uses: tuple[Use, ...] = ()
+
+
+class Bundle(NamedTuple):
+    """Trials of a share that fit on one node: all on one device, or one trial without a GPU.
+
+    Attributes:
+        node: name of the node.
+        trials: at once.
+    """
+
+    node: str
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a sweep may hold; computed, never stored.
+
+    Attributes:
+        trials: at once.
+        devices: that these trials run on.
+        bundles: the share by node, in the order in which it was filled. The bundles of all shares fit the
+            pool together; the sweep's trials may run elsewhere as well.
+    """
+
+    trials: int
+    devices: int
+    bundles: tuple[Bundle, ...] = ()

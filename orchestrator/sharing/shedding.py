@@ -1,0 +1,203 @@
+"""Which sweeps give up how many trials, and which of its own trials a driver chooses for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Claim, Rules, Use
+from orchestrator.sharing.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a sweep is to give up; its driver chooses the trials.
+
+    Attributes:
+        devices: whole devices, with all their trials.
+        trials: trials besides.
+    """
+
+    devices: int
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrial:
+    """One trial of a driver's own sweep that runs now.
+
+    Attributes:
+        key: of its attempt.
+        engine: name of the shared engine that trains it; None for a trial with its own resources.
+        started: when a worker took it, by any clock.
+        reported: when its last report was committed; its start if none was. What it did since is lost with
+            it.
+        leaving: whether it was chosen before.
+    """
+
+    key: str
+    engine: str | None
+    started: float
+    reported: float
+    leaving: bool = False
+
+
+def demands(view: View) -> dict[str, Demand]:
+    """Return what every sweep is to give up now, those trials that are leaving already included.
+
+    A sweep gives up trials if its owner is over a quota, or if it holds more than its share and others have
+    been short for `shed_after`, of more than is free. A demand that is not in the answer any more is
+    withdrawn: a trial that was chosen and has not ended yet goes on.
+    """
+    return {**_beyond_shares(view), **_beyond_quotas(view)}
+
+
+def minimum_run(claim: Claim, restart: float, rules: Rules = RULES) -> float:
+    """Return how many seconds a trial runs at least before it may be shed.
+
+    Args:
+        claim: of its sweep; class `idle` has no minimum.
+        restart: seconds that its sweep needs to start a trial again.
+        rules: of the pool.
+    """
+    if claim.priority_class == "idle":
+        return 0.0
+    return max(rules.min_run, rules.min_run_restarts * restart)
+
+
+def chosen(trials: Collection[RunningTrial], demand: Demand, now: float, min_run: float) -> frozenset[str]:
+    """Return the keys of a driver's own trials that end at their next report.
+
+    Trials that are leaving already come first; then the one with the least work since its last report; then
+    the youngest. Of a device all trials leave, or none. Where too few have run for `min_run`, fewer leave.
+
+    Args:
+        trials: all that run.
+        demand: what the sweep is to give up.
+        now: time of the clock of the trials.
+        min_run: from `minimum_run`.
+    """
+    old = {trial.key for trial in trials if now - trial.started >= min_run}
+    groups: dict[str, list[RunningTrial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.engine or trial.key, []).append(trial)
+    ready = [group for group in groups.values() if all(trial.key in old for trial in group)]
+    ready.sort(key=lambda group: _preference(group, now))
+    # A sweep without GPUs has no devices to give up; its demands are trials.
+    leaving = {trial.key for group in ready[: demand.devices] for trial in group}
+    single = sorted(
+        (trial for trial in trials if trial.key in old - leaving), key=lambda trial: _preference([trial], now)
+    )
+    return frozenset(leaving | {trial.key for trial in single[: demand.trials]})
+
+
+def _preference(group: list[RunningTrial], now: float) -> tuple[bool, float, float, str]:
+    lost = sum(now - trial.reported for trial in group)
+    youngest = max(trial.started for trial in group)
+    return not all(trial.leaving for trial in group), lost, -youngest, min(trial.key for trial in group)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A sweep that can give something up.
+
+    Attributes:
+        claim: of the sweep.
+        use: what it holds.
+        devices: that it may be asked for.
+        trials: that it may be asked for, those on these devices included.
+    """
+
+    claim: Claim
+    use: Use
+    devices: int
+    trials: int
+    given_devices: int = 0
+    given_trials: int = 0
+
+    @property
+    def per_device(self) -> int:
+        """Trials on one device, on average."""
+        return max(1, self.use.trials // max(1, self.use.devices))
+
+    @property
+    def given(self) -> int:
+        """Trials that it was asked for so far."""
+        return self.given_devices * self.per_device + self.given_trials
+
+    def order(self, view: View) -> tuple[bool, int, int, float, str]:
+        """Return the key by which candidates are asked: those whose trials are leaving already come first.
+
+        Then class `idle` before `normal` before `urgent`; the sweep that is furthest above its share by
+        weight; the newest sweep.
+        """
+        claim = self.claim
+        trials, devices = max(0, self.trials - self.given), max(0, self.devices - self.given_devices)
+        above = view.capacity.dominant(trials * claim.cpu, devices) * UNIT // claim.weight
+        is_leaving = self.given < self.use.leaving
+        return not is_leaving, -CLASSES.index(claim.priority_class), -above, -claim.created, claim.sweep
+
+
+def _beyond_quotas(view: View) -> dict[str, Demand]:
+    """Return what owners who exceed a quota must give up at once: everything beyond their shares."""
+    return {
+        candidate.claim.sweep: Demand(
+            max(0, candidate.devices),
+            max(0, candidate.trials - max(0, candidate.devices) * candidate.per_device),
+        )
+        for candidate in _candidates(view)
+        if not view.within_quotas(candidate.claim)
+    }
+
+
+def _beyond_shares(view: View) -> dict[str, Demand]:
+    """Return what sweeps above their shares give up for those that have been short for `shed_after`."""
+    cpu = devices = 0
+    for sweep, use in view.uses.items():
+        since = use.short_since
+        if since is not None and view.now - since >= view.rules.shed_after and view.reserves(sweep):
+            cpu += view.shortage(sweep) * view.claims[sweep].cpu
+            devices += max(0, view.shares[sweep].devices - use.devices)
+    free_cpu, free_devices = view.free
+    within = [each for each in _candidates(view) if view.within_quotas(each.claim)]
+    return _dealt(view, within, cpu - free_cpu, devices - free_devices)
+
+
+def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int) -> dict[str, Demand]:
+    """Ask the candidates for one device or trial at a time, until so much becomes free or none is left.
+
+    Args:
+        view: of the pool.
+        candidates: that were asked for nothing yet.
+        cpu: in 1/10,000 of a core.
+        devices: GPUs.
+    """
+    heap = [(candidate.order(view), candidate) for candidate in candidates]
+    heapify(heap)
+    asked: dict[str, _Candidate] = {}
+    while heap and (cpu > 0 or devices > 0):
+        _, candidate = heappop(heap)
+        if devices > 0 and candidate.given_devices < candidate.devices:
+            candidate.given_devices += 1
+            devices -= 1
+            cpu -= candidate.per_device * candidate.claim.cpu
+        elif cpu > 0 and candidate.given < candidate.trials:
+            candidate.given_trials += 1
+            cpu -= candidate.claim.cpu
+        else:
+            continue
+        asked[candidate.claim.sweep] = candidate
+        heappush(heap, (candidate.order(view), candidate))
+    return {sweep: Demand(each.given_devices, each.given_trials) for sweep, each in asked.items()}
+
+
+def _candidates(view: View) -> list[_Candidate]:
+    """Return the sweeps that hold more than their shares."""
+    candidates = []
+    for sweep, use in view.uses.items():
+        share = view.shares[sweep]
+        if use.trials > share.trials or use.devices > share.devices:
+            trials, devices = use.trials - share.trials, use.devices - share.devices
+            candidates.append(_Candidate(view.claims[sweep], use, devices, trials))
+    return candidates

@@ -1,0 +1,190 @@
+"""A pool at a moment, as every driver sees it: shares, free resources, and which sweeps are short.
+
+A sweep is short while it holds less than its share and wants more. From then on a place is reserved for it:
+other sweeps start nothing above their own shares. After `shed_after` they give up trials unless enough is
+free. A reservation lapses when an attempt that was granted has waited for a worker for `lapse_after`: the
+free resources are in fragments on several nodes, and other sweeps may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from orchestrator.sharing.capacity import Capacity
+from orchestrator.sharing.fill import fill, hours_spent
+from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Claim, Owner, Rules, Share, Snapshot, Use
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pool at a moment. Only live claims appear in it.
+
+    Attributes:
+        now: time of the clock of the database's server.
+        rules: of the pool.
+        capacity: of all nodes.
+        owners: rows by name; use `owner_of` for an owner that may have none.
+        claims: live claims by sweep.
+        uses: what these sweeps hold, by sweep.
+        shares: by sweep.
+    """
+
+    now: float
+    rules: Rules
+    capacity: Capacity
+    owners: Mapping[str, Owner]
+    claims: Mapping[str, Claim]
+    uses: Mapping[str, Use]
+    shares: Mapping[str, Share]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now: float, rules: Rules = RULES) -> View:
+        """Derive the shares from rows; claims that have expired are left out, and what they held is free."""
+        uses = {use.sweep: use for use in snapshot.uses if now - use.renewed_at <= rules.dead_after}
+        capacity = Capacity.of(snapshot.nodes)
+        claims = {claim.sweep: claim for claim in snapshot.claims if claim.sweep in uses}
+        # What a sweep wants beyond the whole pool changes no share. Without it, and in one order, the rows
+        # change rarely, and so are rarely filled anew.
+        live = tuple(
+            replace(claims[sweep], want=min(claims[sweep].want, capacity.cpu // claims[sweep].cpu))
+            for sweep in sorted(claims)
+        )
+        return cls(
+            now=now,
+            rules=rules,
+            capacity=capacity,
+            owners={owner.name: owner for owner in snapshot.owners},
+            claims=claims,
+            uses=uses,
+            shares=_filled(snapshot.nodes, tuple(sorted(snapshot.owners, key=_name)), live, rules),
+        )
+
+    def owner_of(self, claim: Claim) -> Owner:
+        """Return the row of a claim's owner, or the defaults."""
+        return self.owners.get(claim.owner) or Owner(claim.owner)
+
+    @property
+    def free(self) -> tuple[int, int]:
+        """Cores (1/10,000) and devices that no attempt holds; attempts of lapsed reservations hold none."""
+        cpu, devices = self.capacity.cpu, self.capacity.devices
+        for sweep, claim in self.claims.items():
+            use = self.uses[sweep]
+            waiting = use.pending if self.has_lapsed(sweep) else 0
+            cpu -= (use.trials - waiting) * claim.cpu
+            devices -= use.devices - (waiting if claim.slots == 1 else 0)
+        return max(0, cpu), max(0, devices)
+
+    def fits(self, sweep: str) -> bool:
+        """Return True if the free resources, summed over all nodes, suffice for one more trial of a sweep."""
+        claim, use = self.claims[sweep], self.uses[sweep]
+        cpu, devices = self.free
+        has_slot = use.devices * claim.slots > use.trials
+        return cpu >= claim.cpu and (devices >= claim.device or has_slot)
+
+    def shortage(self, sweep: str) -> int:
+        """Return how many trials a sweep holds less than its share; 0 if it holds as many or more."""
+        return max(0, self.shares[sweep].trials - self.uses[sweep].trials)
+
+    def has_lapsed(self, sweep: str) -> bool:
+        """Return True if a sweep's attempts have waited so long that no place is reserved for it."""
+        since = self.uses[sweep].pending_since
+        return since is not None and self.now - since >= self.rules.lapse_after
+
+    def reserves(self, sweep: str) -> bool:
+        """Return True if places are reserved for a sweep: it is short, and the reservation has not lapsed."""
+        return self.shortage(sweep) > 0 and not self.has_lapsed(sweep)
+
+    def may_start(self, sweep: str) -> bool:
+        """Return True if a sweep may start one more attempt now.
+
+        Within its share, a sweep may start whatever fits. Beyond it, only while no place is reserved for
+        another sweep and its owner's quotas allow it. A sweep that is alone in its pool leaves to Ray what
+        fits.
+        """
+        claim, use = self.claims[sweep], self.uses[sweep]
+        others = self.claims.keys() - {sweep}
+        if use.trials >= claim.want:
+            return False
+        if others and (use.pending >= self.rules.pending or not self.fits(sweep)):
+            return False
+        if use.trials < self.shares[sweep].trials:
+            return True
+        return self.within_quotas(claim, claim.cpu) and not any(self.reserves(other) for other in others)
+
+    def within_quotas(self, claim: Claim, more_cpu: int = 0) -> bool:
+        """Return True if what an owner's sweeps hold is within the owner's quotas.
+
+        Args:
+            claim: of a sweep of the owner.
+            more_cpu: cores (1/10,000) to be held besides, with the devices of a bundle of the claim.
+        """
+        owner = self.owner_of(claim)
+        if hours_spent(owner, claim) or not owner.most_share:
+            return False
+        cpu, devices = self.held_by(claim.owner)
+        if owner.most_share >= UNIT or not cpu:
+            return True
+        part = self.capacity.dominant(cpu + more_cpu, devices + (claim.device if more_cpu else 0))
+        return part * UNIT <= self.capacity.whole * owner.most_share
+
+    def held_by(self, owner: str) -> tuple[int, int]:
+        """Return the cores (1/10,000) and devices that an owner's sweeps hold."""
+        own = [claim for claim in self.claims.values() if claim.owner == owner]
+        cpu = sum(self.uses[claim.sweep].trials * claim.cpu for claim in own)
+        return cpu, sum(self.uses[claim.sweep].devices for claim in own)
+
+    def queue(self) -> list[str]:
+        """Return the sweeps that hold nothing, the next one first.
+
+        They are ordered by class, past use of their owners by weight, age, and id.
+        """
+
+        def order(claim: Claim) -> tuple[int, int, float, str]:
+            owner = self.owner_of(claim)
+            use = owner.used * UNIT // owner.weight // self.rules.use_step
+            return CLASSES.index(claim.priority_class), use, claim.created, claim.sweep
+
+        waiting = [
+            claim for claim in self.claims.values() if claim.want and not self.uses[claim.sweep].trials
+        ]
+        return [claim.sweep for claim in sorted(waiting, key=order)]
+
+    def why_waiting(self, sweep: str) -> str | None:
+        """Return why a sweep holds nothing although it wants to, with its position in the queue, or None."""
+        queue = self.queue()
+        if sweep not in queue:
+            return None
+        claim, share = self.claims[sweep], self.shares[sweep].trials
+        owner = self.owner_of(claim)
+        if hours_spent(owner, claim):
+            return f"owner {owner.name} has used the quota of {owner.most_gpu_hours:g} GPU-hours of this week"
+        if not owner.most_share:
+            return f"owner {owner.name} has a quota of 0 % of the pool"
+        place = f"position {queue.index(sweep) + 1} of {len(queue)} in the queue"
+        if not share:
+            return f"{place}: the pool has no share for it yet"
+        if others := len(self.claims) - 1:
+            sweeps = "another sweep" if others == 1 else f"{others} other sweeps"
+            return f"{place}: its share of {share} trial{'s' * (share > 1)} is still held by {sweeps}"
+        return None
+
+
+def renewed(view: View, use: Use) -> Use:
+    """Return what a driver writes about its sweep: renewed now, with the beginning of a shortage.
+
+    Args:
+        view: of the pool, with `use` in it.
+        use: of the driver's own sweep.
+    """
+    since = view.now if use.short_since is None else use.short_since
+    return replace(use, renewed_at=view.now, short_since=since if view.shortage(use.sweep) else None)
+
+
+def _name(owner: Owner) -> str:
+    return owner.name
+
+
+_filled = lru_cache(maxsize=8)(fill)
+"""`fill`, computed once for the same rows. The rows are the key, so a cached result is never out of date."""

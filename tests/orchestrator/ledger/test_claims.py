@@ -1,0 +1,218 @@
+"""Claims in both databases: what drivers write about the pool that they share."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import Busy
+from orchestrator.ledger.claims import (
+    ABANDONED_SECONDS,
+    Amounts,
+    Claims,
+    owners,
+    pools,
+    set_owner,
+    set_priority,
+)
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner
+from tests.orchestrator.ledger.examples import writer
+from tests.orchestrator.ledger.processes import answer, start
+
+NODES = [Node("node", 4 * UNIT)]
+
+
+def claims(
+    ledger: Ledger, sweep: str, owner: str = "ada", pool: str = "pool", created: float = 0.0
+) -> Claims:
+    """Return the claim of a driver that has just taken the lease of its sweep."""
+    claim = Claim(sweep, owner, created, UNIT, 0, want=0)
+    return Claims(ledger, writer(ledger, sweep).token, pool, claim)
+
+
+def amounts(trials: int = 0, want: int = 4, **changes: float) -> Amounts:
+    return Amounts(want, trials, changes.pop("pending", 0), 0, **changes)  # type: ignore[arg-type]
+
+
+def test_a_sweep_alone_may_start_all_that_it_wants(ledger: Ledger) -> None:
+    own = claims(ledger, "a")
+    for trials in range(9):
+        started = own.start(NODES, amounts(trials, want=9))
+        assert started is not None
+        assert started[1]
+    assert own.start(NODES, amounts(9, want=9))[1] is False  # type: ignore[index]
+
+
+def test_a_granted_attempt_counts_in_the_same_transaction(ledger: Ledger) -> None:
+    """Two drivers cannot both take the last place: each sees what the other was granted."""
+    first, second = claims(ledger, "a"), claims(ledger, "b", "bob")
+    second.renew(NODES, amounts(1, want=2))
+    first.renew(NODES, amounts(2, want=4))
+    view, granted = first.start(NODES, amounts(2))  # type: ignore[misc]
+    assert granted is False, "the pool has four places, and two are b's share"
+    view, granted = second.start(NODES, amounts(1, want=2))  # type: ignore[misc]
+    assert granted
+    assert (view.uses["b"].trials, view.uses["b"].pending, view.free) == (2, 1, (0, 0))
+
+
+def test_at_most_two_attempts_are_pending_beside_another_sweep(ledger: Ledger) -> None:
+    own = claims(ledger, "a")
+    claims(ledger, "b", "bob").renew(NODES, amounts(want=0))
+    assert own.start(NODES, amounts(1, pending=1))[1]  # type: ignore[index]
+    assert not own.start(NODES, amounts(2, pending=2))[1]  # type: ignore[index]
+
+
+def test_a_driver_without_its_lease_takes_nothing(ledger: Ledger) -> None:
+    own = claims(ledger, "a")
+    own.renew(NODES, amounts())
+    claims(ledger, "a")
+    with pytest.raises(Busy):
+        own.start(NODES, amounts())
+    with pytest.raises(Busy):
+        own.renew(NODES, amounts(trials=3))
+    assert pools(ledger)["pool"].uses["a"].trials == 0
+
+
+def test_the_claim_of_a_dead_driver_is_deleted_and_a_living_one_is_kept(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, living = claims(ledger, "a"), claims(ledger, "b", "bob")
+    dead.renew(NODES, amounts(4))
+    living.renew(NODES, amounts(0))
+    later(monkeypatch, RULES.dead_after + 1)
+    view, granted = living.start(NODES, amounts(0))  # type: ignore[misc]
+    assert granted
+    assert view.claims.keys() == {"b"}
+    view = dead.renew(NODES, amounts(1))  # type: ignore[assignment]
+    assert view.claims.keys() == {"a", "b"}, "a driver that was only slow claims again"
+    assert view.free[0] == 2 * UNIT
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the clock of the database's server forward."""
+    from orchestrator.ledger import claims as module
+
+    now = module._now
+    monkeypatch.setattr(module, "_now", lambda connection, ledger: now(connection, ledger) + seconds)
+
+
+def test_a_shortage_is_recorded_once_and_ends_with_the_share(ledger: Ledger) -> None:
+    own, other = claims(ledger, "a"), claims(ledger, "b", "bob")
+    other.renew(NODES, amounts(4))
+    first = own.renew(NODES, amounts(0)).uses["a"].short_since  # type: ignore[union-attr]
+    again = own.renew(NODES, amounts(1)).uses["a"].short_since  # type: ignore[union-attr]
+    assert first is not None
+    assert again == first
+    assert own.renew(NODES, amounts(2)).uses["a"].short_since is None  # type: ignore[union-attr]
+
+
+def test_clusters_do_not_share_with_each_other(ledger: Ledger) -> None:
+    claims(ledger, "a", pool="here").renew(NODES, amounts(4))
+    there = claims(ledger, "b", pool="elsewhere").renew(NODES, amounts())
+    assert there is not None
+    assert there.claims.keys() == {"b"}
+    assert pools(ledger).keys() == {"here", "elsewhere"}
+
+
+def test_the_last_claim_of_a_pool_takes_the_pool_with_it(ledger: Ledger) -> None:
+    first, second = claims(ledger, "a"), claims(ledger, "b")
+    first.renew(NODES, amounts())
+    second.renew(NODES, amounts())
+    assert first.withdraw().claims.keys() == {"b"}  # type: ignore[union-attr]
+    assert second.withdraw().claims == {}  # type: ignore[union-attr]
+    assert pools(ledger) == {}
+
+
+def test_what_dead_drivers_left_of_another_pool_is_removed_after_a_day(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims(ledger, "a", pool="gone").renew(NODES, amounts())
+    later(monkeypatch, ABANDONED_SECONDS + 1)
+    claims(ledger, "b", pool="here").renew(NODES, amounts())
+    with ledger.reader() as connection:
+        assert connection.exec_driver_sql("SELECT id FROM pool").all() == [("here",)]
+
+
+def test_class_and_weight_hold_before_and_while_a_sweep_runs(ledger: Ledger) -> None:
+    set_priority(ledger, "a", "idle", weight=2 * UNIT)
+    own = claims(ledger, "a")
+    claim = own.renew(NODES, amounts()).claims["a"]  # type: ignore[union-attr]
+    assert (claim.priority_class, claim.weight) == ("idle", 2 * UNIT)
+    set_priority(ledger, "a", "urgent")
+    claim = own.renew(NODES, amounts()).claims["a"]  # type: ignore[union-attr]
+    assert (claim.priority_class, claim.weight) == ("urgent", UNIT)
+    assert pools(ledger)["pool"].claims["a"].priority_class == "urgent"
+
+
+def test_changing_one_quota_keeps_the_others_and_the_past_use(ledger: Ledger) -> None:
+    set_owner(ledger, "ada", weight=2 * UNIT)
+    assert set_owner(ledger, "ada", most_gpu_hours=3.5) == Owner("ada", weight=2 * UNIT, most_gpu_hours=3.5)
+    assert owners(ledger) == {"ada": Owner("ada", weight=2 * UNIT, most_gpu_hours=3.5)}
+
+
+def test_past_use_is_charged_every_five_minutes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = claims(ledger, "a")
+    own.renew(NODES, amounts(2))
+    assert owners(ledger)["ada"].used == 0
+    later(monkeypatch, RULES.charge_every)
+    own.renew(NODES, amounts(2))
+    assert owners(ledger)["ada"].used == pytest.approx(2 * RULES.charge_every, rel=0.01)
+
+
+def test_while_the_database_is_away_nothing_is_granted(postgres_url: str) -> None:
+    ledger = Ledger.open(postgres_url)
+    own = claims(ledger, "a")
+    own.renew(NODES, amounts())
+    ledger.close()
+    from sqlalchemy import create_engine
+
+    ledger._engine = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/nothing")
+    assert own.start(NODES, amounts()) is None
+    assert own.renew(NODES, amounts()) is None
+    assert own.withdraw() is None
+
+
+DRIVER = """
+import json, random, sys, time
+from orchestrator.ledger.claims import Amounts
+from orchestrator.ledger.ledger import Ledger
+from tests.orchestrator.ledger.test_claims import NODES, claims
+url, sweep, log, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+chance, held, ledger = random.Random(sweep), 0, Ledger.open(url)
+own, end = claims(ledger, sweep, owner=sweep[0]), time.time() + seconds
+with open(log, "a", buffering=1) as out:
+    while time.time() < end:
+        granted = own.start(NODES, Amounts(3, held, 0, 0))
+        if granted is not None and granted[1]:
+            held += 1
+            uses, cores = granted[0].uses.values(), granted[0].capacity.cpu
+            print(json.dumps([sum(use.trials for use in uses) * 10_000, cores]), file=out)
+        elif held and chance.random() < 0.5:
+            held -= 1
+            own.renew(NODES, Amounts(3, held, 0, 0))
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_never_hold_more_than_the_pool_together(url: str, tmp_path: Path) -> None:
+    """Six drivers take and give back for five seconds; two are killed and started again meanwhile."""
+    ledger = Ledger.open(url)
+    claims(ledger, "waiting", "nobody").renew(NODES, amounts(want=0))
+    logs = [tmp_path / f"{k}.log" for k in range(6)]
+    running = [start(DRIVER, url, f"{k}-sweep", str(logs[k]), "5") for k in range(6)]
+    time.sleep(3)
+    for k in (0, 1):
+        running[k].send_signal(signal.SIGKILL)
+        running[k].communicate()
+        running[k] = start(DRIVER, url, f"{k}-sweep", str(logs[k]), "3")
+    for process in running:
+        answer(process)
+    grants = [json.loads(line) for log in logs if log.exists() for line in log.read_text().splitlines()]
+    assert len(grants) > 6, "every driver starts something"
+    assert all(used <= cores for used, cores in grants)
+    ledger.close()
