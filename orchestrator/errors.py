@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
@@ -115,8 +116,13 @@ def redacted(text: str) -> str:
 
 def _secrets() -> list[str]:
     """Return the values of variables that are named like a secret; a path to one is not secret itself."""
-    named = {name: value for name, value in os.environ.items() if _NAMED_SECRET.search(name)}
-    return [value for name, value in named.items() if len(value) >= _SHORTEST and not _is_path(name, value)]
+    named = [(name, os.environ.get(name, "")) for name in os.environ if _is_named_secret(name)]
+    return [value for name, value in named if len(value) >= _SHORTEST and not _is_path(name, value)]
+
+
+@cache  # every value of every event is redacted, and the environment has a hundred names
+def _is_named_secret(name: str) -> bool:
+    return bool(_NAMED_SECRET.search(name))
 
 
 def _is_path(name: str, value: str) -> bool:

@@ -192,7 +192,7 @@ class Shipper:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
             self._failures, self._last_error = 0, None
-        self._lag = self._ledger.backlog(self._sweep_id)
+        self._lag = self._ledger.backlog(self._sweep_id) if rows else 0
         if not self._lag:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:

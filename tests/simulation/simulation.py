@@ -19,7 +19,8 @@ from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.invariants import Finished, Holders, Outcome, StopRequests, Violation
 from tests.simulation.kernel import Kernel, Process
-from tests.simulation.sweeps import VARIANTS, Variant, config, template
+from tests.simulation.sizes import SIZES
+from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
 from tests.simulation.world import World
 
@@ -49,6 +50,7 @@ class Result:
 
     Attributes:
         seed: of the run.
+        size: of the sweep, by name.
         variant: that ran.
         faults: that were planned.
         error: traceback of the exception that ended a process.
@@ -58,6 +60,7 @@ class Result:
     """
 
     seed: int
+    size: str
     variant: Variant
     faults: Sequence[Fault]
     error: str = ""
@@ -66,7 +69,7 @@ class Result:
     outcome: Outcome | None = None
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
+        lines = [f"{self.size} seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
         lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
         return "\n".join(
             [
@@ -77,18 +80,20 @@ class Result:
         )
 
 
-def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
+def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = None) -> Result:
     """Run the sweep of a seed.
 
     Args:
         seed: of the run.
+        size: of the sweep, one of `SIZES`.
         faults: None for those of the seed.
     """
     rng = random.Random(seed)
-    variant = rng.choice(VARIANTS)
-    planned = drawn_faults.drawn(rng, variant) if faults is None else faults
+    variant = rng.choice(SIZES[size].variants)
+    if faults is None:
+        faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.trials == 1)
     with _collecting_afterwards():
-        return _Simulation(seed, variant, planned).run()
+        return _Simulation(Result(seed, size, variant, faults)).run()
 
 
 @contextmanager
@@ -107,7 +112,7 @@ def _collecting_afterwards() -> Iterator[None]:
 @cache
 def undisturbed(variant: Variant) -> Outcome:
     """Return what a sweep comes to without faults."""
-    result = _Simulation(0, variant, ()).run()
+    result = _Simulation(Result(0, "", variant, ())).run()
     if result.violation is not None:
         raise AssertionError(f"without any fault:\n{result}")
     assert result.outcome is not None
@@ -115,10 +120,10 @@ def undisturbed(variant: Variant) -> Outcome:
 
 
 class _Simulation:
-    def __init__(self, seed: int, variant: Variant, faults: Sequence[Fault]) -> None:
-        self._result = Result(seed, variant, faults)
-        self._sweep = config(variant)
-        self._kernel = Kernel(f"{seed}", self._trace)
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        self._sweep = config(result.variant)
+        self._kernel = Kernel(f"{result.seed}", self._trace)
         self._folder = Path()
         self._world: World
 
@@ -224,7 +229,7 @@ def shrunk(result: Result) -> Result:
     smallest = result
     for fault in result.faults:
         fewer = [kept for kept in smallest.faults if kept != fault]
-        tried = simulate(result.seed, fewer)
+        tried = simulate(result.seed, result.size, fewer)
         if tried.violation is not None and tried.violation.invariant == result.violation.invariant:
             smallest = tried
     return smallest
