@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Engine, Executable, PoolProxiedConnection
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import ClauseElement
@@ -41,8 +40,36 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
         return list(result) if result.returns_rows else []
     if not connection.in_transaction():
         connection.begin()
+    with _errors():
+        return _run(connection.connection, statement, values)
+
+
+def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any]]:
+    """Run a query in a transaction of its own, and return its rows.
+
+    SQLite reads the rows of one statement from one snapshot: it needs no transaction, and SQLAlchemy's
+    bookkeeping for one takes longer than most queries.
+
+    Args:
+        engine: of the database.
+        query: built at the import of a module: its compiled form is kept for ever.
+        values: the parameters.
+
+    Raises:
+        DBAPIError: the database refuses the query, or is lost.
+    """
+    if engine.dialect.name != sqlite.dialect.name:
+        with engine.connect() as connection:
+            return execute(connection, query, values)
+    with _errors(), closing(engine.raw_connection()) as connection:
+        return _run(connection, query, (values,))
+
+
+def _run(
+    connection: PoolProxiedConnection, statement: Executable, values: Sequence[Values]
+) -> list[Sequence[Any]]:
     prepared = _prepared(statement, tuple(values[0]))
-    with _cursor(connection) as cursor:
+    with closing(connection.cursor()) as cursor:
         if len(values) == 1:
             cursor.execute(prepared.text, prepared.arranged(values[0]))
         else:
@@ -56,20 +83,17 @@ def command(connection: Connection, text: str) -> None:
     Raises:
         DBAPIError: the database refuses the statement.
     """
-    with _cursor(connection) as cursor:
+    with _errors(), closing(connection.connection.cursor()) as cursor:
         cursor.execute(text)
 
 
 @contextmanager
-def _cursor(connection: Connection) -> Iterator[DBAPICursor]:
-    """Open a cursor of SQLite; raise its errors as SQLAlchemy does."""
-    cursor = connection.connection.cursor()
+def _errors() -> Iterator[None]:
+    """Raise the errors of SQLite as SQLAlchemy does."""
     try:
-        yield cursor
+        yield
     except sqlite3.Error as error:
         raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
-    finally:
-        cursor.close()
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,7 @@ def main() -> int:
         print(result if options.whole or result.violation is None else shrunk(result))
         return int(result.violation is not None)
     seeds = range(options.seed, options.seed + options.count)
-    return many.run(
-        seeds, options.size, processes=options.processes, until_failure=options.until_failure
-    )
+    return many.run(seeds, options.size, processes=options.processes, until_failure=options.until_failure)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine
 from tests.simulation.training import Work, Worker
 
-TICK_SECONDS, LONGEST_TICK_SECONDS = 1.0, 4.0
+TICK_SECONDS, LONGEST_TICK_SECONDS = 2.0, 8.0
 """Time between two ticks of a driver after a message, and the longest one while none arrives."""
 
 START_SECONDS = (2.0, 2.0, 2.0, 40.0)

@@ -72,7 +72,8 @@ class Database:
         return ledger
 
     def _engine(self, connect: Callable[[], sqlite3.Connection]) -> Engine:
-        engine = configured(Engine(QueuePool(connect), _engine.dialect, self._url, hide_parameters=True))
+        pool = QueuePool(connect, reset_on_return=None)  # every user ends its own transaction
+        engine = configured(Engine(pool, _engine.dialect, self._url, hide_parameters=True))
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         return cached
 

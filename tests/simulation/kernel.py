@@ -179,9 +179,14 @@ class Kernel:
 
     def sleep(self, seconds: float) -> None:
         """Let others run for so many seconds."""
-        if not self.task.process.alive:
+        process, until = self.task.process, self.now + seconds
+        if not process.alive:
             raise Killed
-        self._push(self.task, self.now + seconds)
+        is_next = not self._heap or self._heap[0][0] > until
+        if is_next and process.paused_until <= until <= self._limit:
+            self.now = until
+            return
+        self._push(self.task, until)
         self._yield()
 
     def wait(self, signal: Signal, seconds: float | None = None) -> bool:

@@ -30,9 +30,7 @@ class Disk:
         on_flush: called when the ledger's write-ahead log has been flushed.
     """
 
-    def __init__(
-        self, root: Path, database: Path, rng: random.Random, on_flush: Callable[[], None]
-    ) -> None:
+    def __init__(self, root: Path, database: Path, rng: random.Random, on_flush: Callable[[], None]) -> None:
         self._database, self._rng, self._on_flush = database, rng, on_flush
         self._log = database.with_name(f"{database.name}-wal")
         self._contents: dict[int, bytes] = {}
@@ -56,7 +54,7 @@ class Disk:
             self._flushed_file(path)
 
     def _flushed_folder(self, folder: Path) -> None:
-        self._names[folder.stat().st_ino] = frozenset(os.listdir(folder))
+        self._names[folder.stat().st_ino] = frozenset(path.name for path in folder.iterdir())
 
     def _flushed_file(self, file: Path) -> None:
         self._contents[file.stat().st_ino] = file.read_bytes()

@@ -69,7 +69,8 @@ class Result:
     outcome: Outcome | None = None
 
     def __str__(self) -> str:
-        lines = [f"{self.size} seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
+        lines = [f"{self.size} seed {self.seed}: {self.variant}"]
+        lines += [f"fault: {fault}" for fault in self.faults]
         lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
         return "\n".join(
             [

@@ -30,7 +30,7 @@ confirm: {{seeds: {confirm}}}
 resources: {{cpu: 1, concurrent: {concurrent}}}
 """
 
-SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
+SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 1}}")
 SCHEDULERS = (
     "{none: {}}",
     "{asha: {reduction: 2, grace: 0.5}}",
@@ -71,20 +71,18 @@ class Variant:
         return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
 
 
-def variants(trials: int, reports: int, confirm: int, lone_reports: int) -> Sequence[Variant]:
+def variants(trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
     """Return sweeps with each sampler and stopping rule, and two of one long trial.
 
     Args:
-        trials: fewest trials; TPE, which proposes by itself from the third trial on, gets three.
+        trials: of each search; from the second trial on, TPE proposes by itself.
         reports: of each trial.
-        confirm: confirmations of half of the sweeps.
         lone_reports: of the trial that is alone in its sweep.
     """
-    layouts = ((1, 0, True), (1, confirm, False), (2, confirm, True), (3, 0, False))
+    layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
     several = [
-        Variant(sampler, scheduler, concurrent, seeds, is_server, max(trials, needed), reports)
-        for sampler, scheduler, (concurrent, seeds, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
-        for needed in [3 if sampler != SAMPLERS[0] or concurrent == 3 else 2]
+        Variant(sampler, scheduler, concurrent, confirm, is_server, trials, reports)
+        for sampler, scheduler, (concurrent, confirm, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
     ]
     alone = [
         Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, is_server, 1, lone_reports) for is_server in (False, True)
