@@ -33,6 +33,7 @@ class Database:
         disk: the machine that holds it, or None for a server, which drivers on several machines reach.
 
     Attributes:
+        url: of the file.
         down: whether it does not answer.
         writer: the connection that holds the write lock.
         on_commit: called after each commit with the process and the labels of its statements that wrote.
@@ -40,13 +41,17 @@ class Database:
 
     def __init__(self, kernel: Kernel, file: Path, disk: Machine | None) -> None:
         self.kernel, self.file, self.disk, self.is_server = kernel, file, disk, disk is None
-        self._url = make_url(f"sqlite:///{file}")
+        self.url = make_url(f"sqlite:///{file}")
         self.down = False
         self.writer: _Connection | None = None
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
-        self.look = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        self.reopen()
         ((self.ledger_id,),) = self.rows("SELECT id FROM ledger")
+
+    def reopen(self) -> None:
+        """Open the file for `rows`; call it again when another file has taken its place."""
+        self.look = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False)
 
     def ledger(self, process: Process, system: System) -> Ledger:
         """Return the ledger as a process opens it."""
@@ -57,7 +62,7 @@ class Database:
         def created() -> sqlite3.Connection:
             return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
 
-        address = self._url.set(drivername="postgresql+psycopg") if self.is_server else self._url
+        address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
         ledger = Ledger(
             address, self._engine(created), system, reconnect_seconds=math.inf, say=self.kernel.trace
         )
@@ -67,13 +72,13 @@ class Database:
 
     def plain_ledger(self) -> Ledger:
         """Return the ledger as a process outside the simulation opens it: without points and outages."""
-        ledger = Ledger(self._url, self._engine(lambda: sqlite3.connect(self.file)))
+        ledger = Ledger(self.url, self._engine(lambda: sqlite3.connect(self.file)))
         ledger.id = self.ledger_id
         return ledger
 
     def _engine(self, connect: Callable[[], sqlite3.Connection]) -> Engine:
         pool = QueuePool(connect, reset_on_return=None)  # every user ends its own transaction
-        engine = configured(Engine(pool, _engine.dialect, self._url, hide_parameters=True))
+        engine = configured(Engine(pool, _engine.dialect, self.url, hide_parameters=True))
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         return cached
 

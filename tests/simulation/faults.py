@@ -49,6 +49,8 @@ class Severity:
             "messages repeated": (0.1, (0.0,)),
             "stop request": (0.1, (0.0,)),
             "gc": (0.1, (0.0,)),
+            "power loss": (0.1, (0.0,)),
+            "recover": (0.1, (0.0,)),
         }
 
 

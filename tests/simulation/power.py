@@ -24,25 +24,28 @@ class Disk:
     """The disks of a simulation.
 
     Args:
-        root: of the files of every machine; what it holds now is flushed.
+        root: of the files of every machine.
         database: the file of a SQLite ledger.
         rng: decides what is kept of what was not flushed.
+
+    Attributes:
         on_flush: called when the ledger's write-ahead log has been flushed.
     """
 
-    def __init__(self, root: Path, database: Path, rng: random.Random, on_flush: Callable[[], None]) -> None:
-        self._database, self._rng, self._on_flush = database, rng, on_flush
+    def __init__(self, root: Path, database: Path, rng: random.Random) -> None:
+        self._root, self._database, self._rng = root, database, rng
+        self.on_flush: Callable[[], None] = lambda: None
         self._log = database.with_name(f"{database.name}-wal")
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, frozenset[str]] = {}
-        for folder, _, names in os.walk(root):
-            self._flushed_folder(Path(folder))
-            for name in names:
-                self._flushed_file(Path(folder, name))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note every flush."""
+        """Note every flush; what exists on entering is flushed."""
+        for folder, _, names in os.walk(self._root):
+            self._flushed_folder(Path(folder))
+            for name in names:
+                self._flushed_file(Path(folder, name))
         with patch.object(os, "fsync", self._flushed):
             yield
 
@@ -59,7 +62,7 @@ class Disk:
     def _flushed_file(self, file: Path) -> None:
         self._contents[file.stat().st_ino] = file.read_bytes()
         if file == self._log:
-            self._on_flush()
+            self.on_flush()
 
     def fail(self, root: Path, *, keep_database: bool) -> None:
         """Drop an arbitrary part of what was not flushed.

@@ -8,11 +8,13 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
+from orchestrator.schedule import schedulers
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.faults import Fault
@@ -150,16 +152,27 @@ class _Simulation:
         world = self._world = World(
             kernel, self._sweep, variant, template(variant), self._result.faults, self._folder
         )
-        checks = (Finished(world.database), Holders(kernel, world.database), StopRequests(kernel))
+        finished = Finished(world.database)
+        checks = (finished, Holders(kernel, world.database), StopRequests(kernel, world.database))
 
         def check(process: Process, written: list[str]) -> None:
             for invariant in checks:
                 invariant.check(process, written)
 
-        world.database.on_commit = check
+        def lose() -> None:
+            for invariant in checks:
+                invariant.lose()
+
+        world.database.on_commit, world.disk.on_flush, world.on_loss = check, finished.flush, lose
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
-            with Watch(kernel, world.machines), world.store, evaluating(kernel, world.machines):
+            with ExitStack() as stack:
+                stack.enter_context(Watch(kernel, world.machines))
+                stack.enter_context(world.store)
+                stack.enter_context(evaluating(kernel, world.machines))
+                stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
+                if {"power loss", "recover"} & {fault.kind for fault in self._result.faults}:
+                    stack.enter_context(world.disk.watched())
                 kernel.run(LIMIT_SECONDS)
                 kernel.close()
             self._check()
@@ -175,10 +188,15 @@ class _Simulation:
         world.strikes.begin()
         pause, by_person = FIRST_PAUSE_SECONDS, False
         while True:
+            while all(machine.is_off for machine in world.machines):
+                kernel.sleep(pause)
             process = world.start_driver(by_person=by_person)
+            driver = world.drivers[-1]
             kernel.join(process)
             if kernel.errors:
                 return
+            if driver.is_damaged and world.was_off:
+                world.recover()
             by_person = process.code == 0 and world.database.count("stop_request") > 0
             if process.code == 0 and not by_person:
                 if not world.database.count("outbox WHERE NOT delivered"):

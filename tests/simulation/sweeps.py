@@ -43,6 +43,11 @@ INTERVAL = 10
 """Steps between two reports."""
 
 
+POPULATION = "{pbt: {mutations: [learning_rate], period: 0.34, quantile: 0.5}}"
+MEMBERS = "{random: {seed: 6}}"
+"""The sampler of a population: its first trial is the best one, so that the others, which follow, copy it."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One sweep.
@@ -66,13 +71,18 @@ class Variant:
     reports: int
 
     @property
+    def is_population(self) -> bool:
+        """Return True if trials copy each other."""
+        return self.scheduler == POPULATION
+
+    @property
     def ordered(self) -> bool:
         """Return True if the decisions of the sweep do not depend on the order of its reports."""
         return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
 
 
 def variants(trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
-    """Return sweeps with each sampler and stopping rule, and two of one long trial.
+    """Return sweeps with each sampler and stopping rule, two of one long trial, and two populations.
 
     Args:
         trials: of each search; from the second trial on, TPE proposes by itself.
@@ -84,10 +94,11 @@ def variants(trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
         Variant(sampler, scheduler, concurrent, confirm, is_server, trials, reports)
         for sampler, scheduler, (concurrent, confirm, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
     ]
-    alone = [
-        Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, is_server, 1, lone_reports) for is_server in (False, True)
-    ]
-    return (*several, *alone)
+    kinds_of_ledger = (False, True)
+    alone = [Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, kind, 1, lone_reports) for kind in kinds_of_ledger]
+    # A population compares its trials once an interval, but not at the last step.
+    populations = [Variant(MEMBERS, POPULATION, trials, 0, kind, trials, 3) for kind in kinds_of_ledger]
+    return (*several, *alone, *populations)
 
 
 @cache
