@@ -7,8 +7,7 @@ dozen of them. PostgreSQL gets them through SQLAlchemy: its answers take longer 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -40,8 +39,7 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
         return list(result) if result.returns_rows else []
     if not connection.in_transaction():
         connection.begin()
-    with _errors():
-        return _run(connection.connection, statement, values)
+    return _run(connection.connection, statement, values)
 
 
 def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any]]:
@@ -61,20 +59,30 @@ def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any
     if engine.dialect.name != sqlite.dialect.name:
         with engine.connect() as connection:
             return execute(connection, query, values)
-    with _errors(), closing(engine.raw_connection()) as connection:
-        return _run(connection, query, (values,))
+    try:
+        raw = engine.raw_connection()
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
+    try:
+        return _run(raw, query, (values,))
+    finally:
+        raw.close()
 
 
 def _run(
     connection: PoolProxiedConnection, statement: Executable, values: Sequence[Values]
 ) -> list[Sequence[Any]]:
-    prepared = _prepared(statement, tuple(values[0]))
-    with closing(connection.cursor()) as cursor:
+    prepared, cursor = _prepared(statement, tuple(values[0])), connection.cursor()
+    try:
         if len(values) == 1:
             cursor.execute(prepared.text, prepared.arranged(values[0]))
         else:
             cursor.executemany(prepared.text, [prepared.arranged(row) for row in values])
         return list(cursor.fetchall()) if cursor.description else []
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
+    finally:
+        cursor.close()
 
 
 def command(connection: Connection, text: str) -> None:
@@ -83,17 +91,18 @@ def command(connection: Connection, text: str) -> None:
     Raises:
         DBAPIError: the database refuses the statement.
     """
-    with _errors(), closing(connection.connection.cursor()) as cursor:
-        cursor.execute(text)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Raise the errors of SQLite as SQLAlchemy does."""
+    cursor = connection.connection.cursor()
     try:
-        yield
+        cursor.execute(text)
     except sqlite3.Error as error:
-        raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
+        raise _as_of_sqlalchemy(error) from error
+    finally:
+        cursor.close()
+
+
+def _as_of_sqlalchemy(error: sqlite3.Error) -> BaseException:
+    """Return an error of SQLite as the one that SQLAlchemy raises for it."""
+    return DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True)
 
 
 @dataclass(frozen=True)

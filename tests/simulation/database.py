@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, QueuePool, create_engine, make_url
+from sqlalchemy import Engine, Pool, create_engine, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from orchestrator.ledger.connect import BUSY_SECONDS, configured
 from orchestrator.ledger.ledger import Ledger
@@ -77,8 +78,7 @@ class Database:
         return ledger
 
     def _engine(self, connect: Callable[[], sqlite3.Connection]) -> Engine:
-        pool = QueuePool(connect, reset_on_return=None)  # every user ends its own transaction
-        engine = configured(Engine(pool, _engine.dialect, self.url, hide_parameters=True))
+        engine = configured(Engine(_Pool(connect), _engine.dialect, self.url, hide_parameters=True))
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         return cached
 
@@ -94,6 +94,30 @@ class Database:
     def close(self) -> None:
         """Close the connection of `rows`."""
         self.look.close()
+
+
+class _Pool(Pool):
+    """Keeps every connection of one process; without locks, because one thread runs at a time.
+
+    It ends no transaction of a connection that comes back: each user ends its own.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connect, reset_on_return=None)
+        self._idle: list[ConnectionPoolEntry] = []
+
+    def _do_get(self) -> ConnectionPoolEntry:
+        return self._idle.pop() if self._idle else self._create_connection()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        self._idle.append(record)
+
+    def recreate(self) -> Pool:
+        return _Pool(self._creator)
+
+    def dispose(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
 
 class _Cursor(sqlite3.Cursor):
