@@ -188,7 +188,7 @@ class _Simulation:
         world.strikes.begin()
         pause, by_person = FIRST_PAUSE_SECONDS, False
         while True:
-            while all(machine.is_off for machine in world.machines):
+            while not world.machines_on:
                 kernel.sleep(pause)
             process = world.start_driver(by_person=by_person)
             driver = world.drivers[-1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import Busy, NoSpace, NoStore
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.session.session import Session
@@ -94,15 +95,20 @@ class World:
         self.on_loss: Callable[[], None] = lambda: None
         self.was_off = self._recovers = False
 
+    @property
+    def machines_on(self) -> list[Machine]:
+        """Return the machines that have power."""
+        return [machine for machine in self.machines if not machine.is_off]
+
     def start_driver(self, *, by_person: bool = False) -> Process:
-        """Start a driver on any machine.
+        """Start a driver on any machine that has power.
 
         Args:
             by_person: whether it resumes a sweep that was stopped.
         """
         kernel = self._kernel
         process = kernel.process(f"driver-{len(self.drivers) + 1}")
-        machine = kernel.random.choice([machine for machine in self.machines if not machine.is_off])
+        machine = kernel.random.choice(self.machines_on)
         machine.processes.append(process)
         self.strikes.plan(process)
         driver = Driver(
@@ -153,7 +159,7 @@ class World:
     def _disturbances(self) -> dict[str, Callable[[Fault], object]]:
         """Return what applies the faults that strike no single process, by their kinds."""
         return {
-            "another driver": lambda _: self.start_driver(),
+            "another driver": self._start_another,
             "clock steps": self._step_clocks,
             "store vanishes": partial(self._vanish, self.store),
             "database vanishes": partial(self._vanish, self.database),
@@ -166,6 +172,10 @@ class World:
             "power loss": self._lose_power,
             "recover": lambda _: self._start_person("recoverer", self.recover),
         }
+
+    def _start_another(self, _: Fault) -> None:
+        if self.machines_on:
+            self.start_driver()
 
     def _step_clocks(self, fault: Fault) -> None:
         for machine in self.machines:
@@ -208,7 +218,9 @@ class World:
                 self._kernel.trace(f"refuses: {refusal}")
                 return
             for driver in self.drivers:
-                self.strikes.expect_end(driver.process, "a stop request", most)
+                # A driver that waits for the lease of a lost machine reads the request afterwards.
+                waits = 0.0 if driver.drives else LIFE_SECONDS
+                self.strikes.expect_end(driver.process, "a stop request", most + waits)
 
         self._start_person("person", ask)
 
@@ -254,7 +266,7 @@ class World:
 
     def _lose_power(self, _: Fault) -> None:
         """Switch a machine off and, soon after, on."""
-        machine = self._kernel.random.choice([machine for machine in self.machines if not machine.is_off])
+        machine = self._kernel.random.choice(self.machines_on)
         self._kernel.trace(f"{machine.name} loses its power")
         machine.is_off = self.was_off = True
         for actor in self.cluster.actors:
