@@ -7,7 +7,7 @@ dozen of them. PostgreSQL gets them through SQLAlchemy: its answers take longer 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -83,6 +83,18 @@ def _run(
         raise _as_of_sqlalchemy(error) from error
     finally:
         cursor.close()
+
+
+def fetched(cursor: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a cursor of SQLite.
+
+    Raises:
+        DBAPIError: the database cannot read a row.
+    """
+    try:
+        yield from cursor
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
 
 
 def command(connection: Connection, text: str) -> None:

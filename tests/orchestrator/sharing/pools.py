@@ -85,9 +85,10 @@ class Pool:
         self.drivers[sweep].trials.clear()
 
     def finish(self, sweep: str) -> None:
-        """Let the oldest trial of a sweep finish."""
+        """Let the oldest trial of a sweep finish, if one runs."""
         trials = self.drivers[sweep].trials
-        trials.pop(min(trials, key=lambda key: trials[key].started), None)
+        if trials:
+            del trials[min(trials, key=lambda key: trials[key].started)]
 
     def held(self) -> dict[str, int]:
         """Return how many trials each driver runs."""
