@@ -18,7 +18,6 @@ from orchestrator.ledger import integrity
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.system import System
 from orchestrator.upkeep import recovery
 from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (
@@ -370,10 +369,10 @@ def test_a_driver_that_starts_during_a_recovery_writes_to_the_rebuilt_ledger(
     replaying, go_on = threading.Event(), threading.Event()
     put_aside = recovery._put_aside
 
-    def wait(file: Path, system: System) -> Path:
+    def wait(file: Path, now: float) -> Path:
         replaying.set()
         assert go_on.wait(60)
-        return put_aside(file, system)
+        return put_aside(file, now)
 
     monkeypatch.setattr(recovery, "_put_aside", wait)
     rebuilding = threading.Thread(target=recover, args=[sqlite_url])
