@@ -155,5 +155,5 @@ def _free_port() -> int:
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None
-    if os.fork() == 0:  # the parent exits, so that this process is nobody's child whom a driver must await
+    if os.fork() == 0:  # the parent exits, so that no driver has to wait for this process
         keep(Path(sys.argv[1]), float(sys.argv[2]), given)

@@ -160,7 +160,7 @@ def _beyond_shares(view: View) -> dict[str, Demand]:
             cpu += view.shortage(sweep) * view.claims[sweep].cpu
             devices += max(0, view.shares[sweep].devices - use.devices)
     free_cpu, free_devices = view.free
-    within = [each for each in _candidates(view) if view.within_quotas(each.claim)]
+    within = [candidate for candidate in _candidates(view) if view.within_quotas(candidate.claim)]
     return _dealt(view, within, cpu - free_cpu, devices - free_devices)
 
 
@@ -189,7 +189,9 @@ def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int)
             continue
         asked[candidate.claim.sweep] = candidate
         heappush(heap, (candidate.order(view), candidate))
-    return {sweep: Demand(each.given_devices, each.given_trials) for sweep, each in asked.items()}
+    return {
+        sweep: Demand(candidate.given_devices, candidate.given_trials) for sweep, candidate in asked.items()
+    }
 
 
 def _candidates(view: View) -> list[_Candidate]:
