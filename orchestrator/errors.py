@@ -18,6 +18,7 @@ Refusal                    where - what must hold - what was found - what would 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Sequence
@@ -58,6 +59,10 @@ class Damaged(Refusal):
 
 class NoSpace(Refusal):
     """Raised when a disk is full; every committed row is kept, and the sweep can be resumed."""
+
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of the OSErrors that mean a full disk, or a quota that is used up."""
 
 
 class NoStore(Refusal):

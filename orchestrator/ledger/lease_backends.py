@@ -13,13 +13,15 @@ that number with the one of its driver's token, so a driver that was cut off and
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from sqlalchemy import Connection, Float, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql
 
+from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.schema import RECOVERY_LOCK
@@ -106,7 +108,12 @@ class FileLease:
 
         Raises:
             Busy: a living process holds it.
+            NoSpace: the disk of the file is full.
         """
+        with _refused_without_space(self._path):
+            return self._take()
+
+    def _take(self) -> Token:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
         fcntl.flock(self._recovery, fcntl.LOCK_SH)
@@ -154,6 +161,18 @@ class FileLease:
         self._file.close()
         self._recovery.close()
         self._file = self._recovery = None
+
+
+@contextmanager
+def _refused_without_space(path: Path) -> Iterator[None]:
+    """Raise NoSpace if a lock file cannot be created or written because its disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        must, got = "needs space for the lock of a sweep", str(error.strerror)
+        raise NoSpace(str(path), must, got, "Free some space, and run the same command again.") from error
 
 
 def file_holder(path: Path) -> Holder | None:

@@ -35,6 +35,9 @@ DEAD_NODE_SECONDS = 20.0
 DEAF_SECONDS = 10.0
 """A driver that looks at its attempts less often has not listened: it looks twice a second."""
 
+LEAVE_SECONDS = 60.0
+"""How long an attempt may take to answer a stop request; one that trains answers after its current step."""
+
 
 @dataclass
 class Running:
@@ -194,18 +197,27 @@ class Attempts:
         if best and searching:
             self._board.score(run.trial, value, total_violation(self._constraints, outcome.metrics))
 
-    def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds.
+    def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
+        """Return the started attempts that have reported nothing for too long.
 
         Time in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+
+        Args:
+            deadline: seconds without a report that an attempt may take.
+            stopped_at: when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
         """
         now = self._clock()
         if (deaf := now - self._listened_at) > DEAF_SECONDS:
             for run in self.running.values():
                 run.reported_at = min(now, run.reported_at + deaf)
         self._listened_at = now
-        late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
-        return [name for name in late if self.running[name].started and self.running[name].cause is None]
+
+        def is_late(run: Running) -> bool:
+            asked = stopped_at is not None and now - max(run.reported_at, stopped_at) > LEAVE_SECONDS
+            return asked or now - run.reported_at > deadline
+
+        expected = {name: run for name, run in self.running.items() if run.started and run.cause is None}
+        return [name for name, run in expected.items() if is_late(run)]
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""

@@ -52,7 +52,7 @@ class Resources(Protocol):
         """Return True if an attempt has its resources, on which its worker may be starting."""
 
 
-class Share(Protocol):
+class Allowance(Protocol):
     """The part of the resources that a sweep may use beside other sweeps.
 
     Attributes:
@@ -107,7 +107,7 @@ class Session:
         data: Path,
         *,
         resources: Resources,
-        share: Share | None = None,
+        share: Allowance | None = None,
         node_wait: float,
         busy_wait: float,
         clock: Callable[[], float] = time.monotonic,
@@ -115,6 +115,7 @@ class Session:
     ) -> None:
         self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
+        self._stopped_at: float | None = None
         self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
         self._share = share or WholeCluster()
         self._clock, self._began = clock, clock()
@@ -300,9 +301,10 @@ class Session:
         """Launch nothing more; the reason of the first call stands. Attempts without a worker end at once.
 
         The running attempts end at their next report, or earlier if the stop request reaches their workers.
+        The driver kills those that do neither; see `silent`.
         """
         if self.stopped is None:
-            self.stopped = Stop(reason, state)
+            self.stopped, self._stopped_at = Stop(reason, state), self._clock()
         unstarted = [name for name, run in self.running.items() if not run.started]
         for attempt_id in (*unstarted, *self._exploits.pop_postponed()):
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
@@ -367,12 +369,19 @@ class Session:
     # ---------------------------------------------------------------- watching
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds."""
-        return self._attempts.silent(deadline)
+        """Return the started attempts that the driver should kill: they have been silent for too long.
+
+        Args:
+            deadline: seconds that an attempt may stay silent; it has less time to answer a stop request.
+        """
+        return self._attempts.silent(deadline, self._stopped_at)
 
     def condemn(self, attempt_id: str, cause: str) -> None:
-        """Note the cause for which the driver is about to kill an attempt."""
-        self.running[attempt_id].cause = cause
+        """Note the cause for which the driver is about to kill an attempt.
+
+        A stopping session charges nobody: it has not waited long enough to know that an attempt hangs.
+        """
+        self.running[attempt_id].cause = "interrupted" if self.stopped else cause
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""

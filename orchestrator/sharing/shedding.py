@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Claim, Rules, Use
+from orchestrator.sharing.rows import CLASSES, RULES, UNIT, PoolClaim, Rules, Use
 from orchestrator.sharing.view import View
 
 
@@ -53,7 +53,7 @@ def demands(view: View) -> dict[str, Demand]:
     return {**_beyond_shares(view), **_beyond_quotas(view)}
 
 
-def minimum_run(claim: Claim, restart: float, rules: Rules = RULES) -> float:
+def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float:
     """Return how many seconds a trial runs at least before it may be shed.
 
     Args:
@@ -109,7 +109,7 @@ class _Candidate:
         trials: that it may be asked for, those on these devices included.
     """
 
-    claim: Claim
+    claim: PoolClaim
     use: Use
     devices: int
     trials: int

@@ -80,6 +80,7 @@ class Disk:
         if not keep_database:
             self._cut_log()
             self._database.with_name(f"{self._database.name}-shm").unlink(missing_ok=True)
+            self._replace_database()
 
     def _cut(self, file: Path) -> None:
         """Keep the flushed content of a file and a part of what was appended, or any part of a new file."""
@@ -95,6 +96,15 @@ class Disk:
         content, flushed = self._log.read_bytes(), self._contents.get(self._log.stat().st_ino, b"")
         same = flushed[:LOG_HEADER_BYTES] == content[:LOG_HEADER_BYTES]
         self._log.write_bytes(content[: self._rng.randint(len(flushed) if same else 0, len(content))])
+
+    def _replace_database(self) -> None:
+        """Give the database another inode: SQLite shares the index of the log between the connections of a
+        process to one inode, and those of the processes that were killed are still open.
+        """
+        copy = self._database.with_name(f"{self._database.name}-copy")
+        shutil.copy2(self._database, copy)
+        copy.replace(self._database)
+        self._flushed_file(self._database)
 
     def _forget_names(self, folder: Path) -> None:
         """Drop some of the names that a folder has got since its last flush."""

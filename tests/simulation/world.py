@@ -12,6 +12,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.session.attempts import LEAVE_SECONDS
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.orphans import collect, garbage_of
@@ -30,7 +31,10 @@ from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
 STOP_SECONDS = 30.0
-"""Longest time for which a driver may run after a stop request, besides the time that faults last."""
+"""Longest time for which a driver may run after a stop request, besides the time that faults last.
+
+An attempt whose answer is lost counts as one that does not answer the request: its driver waits for it.
+"""
 
 OFF_SECONDS = 1.0
 """How long a machine without power is off."""
@@ -210,6 +214,7 @@ class World:
     def _ask_to_stop(self, _: Fault) -> None:
         """Let a person ask for the end of the sweep; every driver of that moment must leave."""
         most = STOP_SECONDS + sum(fault.seconds for fault in self._faults if fault.seconds > 0)
+        most += LEAVE_SECONDS * any(fault.kind == "lost answer" for fault in self._faults)
 
         def ask() -> None:
             try:

@@ -10,11 +10,11 @@ from orchestrator import BadInput, move, queue, quota
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.claims import Amounts, Claims, owners, pools
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.sharing.rows import UNIT, Claim, Node, Owner
+from orchestrator.sharing.rows import UNIT, Owner, PoolClaim, PoolNode
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import writer
 
-NODES = [Node("node", 4 * UNIT)]
+NODES = [PoolNode("node", 4 * UNIT)]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
     paths = examples.filled(tmp_path / "mlruns")
     ledger = Ledger.open(paths.ledger_url)
     for sweep, owner, trials in ((examples.SWEEP_ID, "ada", 4), ("later", "bob", 0), ("last", "cyd", 0)):
-        claim = Claim(sweep, owner, float(sweep == "last"), UNIT, 0, want=0)
+        claim = PoolClaim(sweep, owner, float(sweep == "last"), UNIT, 0, want=0)
         Claims(ledger, writer(ledger, sweep).token, "pool", claim).renew(NODES, Amounts(4, trials, 0, 0))
     ledger.close()
     return paths.root

@@ -20,19 +20,19 @@ from orchestrator.ledger.claims import (
     set_priority,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner
+from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.ledger.processes import answer, start
 
-NODES = [Node("node", 4 * UNIT)]
+NODES = [PoolNode("node", 4 * UNIT)]
 
 
 def claims(
     ledger: Ledger, sweep: str, owner: str = "ada", pool: str = "pool", created: float = 0.0
 ) -> Claims:
     """Return the claim of a driver that has just taken the lease of its sweep."""
-    claim = Claim(sweep, owner, created, UNIT, 0, want=0)
+    claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
     return Claims(ledger, writer(ledger, sweep).token, pool, claim)
 
 
