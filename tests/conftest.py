@@ -19,6 +19,11 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that start processes and mostly wait for them: the others fill their pauses."""
+    items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _shared_ray() -> Iterator[None]:
     """Give each pytest-xdist worker a Ray of its own, which its tests share; end it after the last test."""

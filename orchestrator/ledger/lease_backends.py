@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
@@ -115,19 +115,19 @@ class FileLease:
 
     def _take(self) -> Token:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
-        fcntl.flock(self._recovery, fcntl.LOCK_SH)
-        self._reconnect()
-        file = self._path.open("a+")
-        for _ in range(PROBES):
-            if _locked(file, fcntl.LOCK_EX):
-                self._file = file
-                return self._numbered(file)
-            if self._driver(file):
-                break
-            self._system.sleep(PROBE_SECONDS)
-        file.close()
-        self._recovery.close()
+        with ExitStack() as files:
+            self._recovery = files.enter_context(self._path.with_name(RECOVERY_LOCK).open("a"))
+            fcntl.flock(self._recovery, fcntl.LOCK_SH)
+            self._reconnect()
+            file = files.enter_context(self._path.open("a+"))
+            for _ in range(PROBES):
+                if _locked(file, fcntl.LOCK_EX):
+                    self._file = file
+                    files.pop_all()
+                    return self._numbered(file)
+                if self._driver(file):
+                    break
+                self._system.sleep(PROBE_SECONDS)
         raise busy(self._sweep_id, Holder.read(self._path.read_text()), self._system)
 
     def _numbered(self, file: TextIO) -> Token:

@@ -94,7 +94,7 @@ def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = No
     rng = random.Random(seed)
     variant = rng.choice(SIZES[size].variants)
     if faults is None:
-        faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.trials == 1)
+        faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.is_alone)
     with _collecting_afterwards():
         return _Simulation(Result(seed, size, variant, faults)).run()
 

@@ -24,7 +24,7 @@ class Size:
 
 SIZES = {
     "short": Size(
-        variants(trials=2, reports=2, lone_reports=5),
+        variants(trials=2, confirmed_trials=1, reports=2, lone_reports=5),
         Severity(
             drivers=1,
             workers=1,
@@ -36,7 +36,7 @@ SIZES = {
         ),
     ),
     "long": Size(
-        variants(trials=3, reports=3, lone_reports=6),
+        variants(trials=3, confirmed_trials=3, reports=3, lone_reports=6),
         Severity(
             drivers=3,
             workers=2,

@@ -76,22 +76,30 @@ class Variant:
         return self.scheduler == POPULATION
 
     @property
+    def is_alone(self) -> bool:
+        """Return True if a single attempt after the other runs in the whole sweep."""
+        return self.trials == 1 and not self.confirm
+
+    @property
     def ordered(self) -> bool:
         """Return True if the decisions of the sweep do not depend on the order of its reports."""
         return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
 
 
-def variants(trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
+def variants(trials: int, confirmed_trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
     """Return sweeps with each sampler and stopping rule, two of one long trial, and two populations.
 
     Args:
-        trials: of each search; from the second trial on, TPE proposes by itself.
+        trials: of a search without confirmations; from the second trial on, TPE proposes by itself.
+        confirmed_trials: of a search whose best trial is confirmed.
         reports: of each trial.
         lone_reports: of the trial that is alone in its sweep.
     """
     layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
     several = [
-        Variant(sampler, scheduler, concurrent, confirm, is_server, trials, reports)
+        Variant(
+            sampler, scheduler, concurrent, confirm, is_server, confirmed_trials if confirm else trials, reports
+        )
         for sampler, scheduler, (concurrent, confirm, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
     ]
     kinds_of_ledger = (False, True)
