@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from jax import numpy as jnp
 
 from benchmarks.printed import PrintedRotRNN
 from tests.trainables.layers.cases import apart, sequence
+from tests.trainables.toy import UNOPTIMISED
 from trainables.layers.rotrnn import RotRNN
 
 
@@ -21,7 +23,7 @@ def test_equals_the_layer() -> None:
     for layer in (RotRNN, PrintedRotRNN):
         graph, parameters = nnx.split(layer(4, 16, heads=2, rngs=nnx.Rngs(0)))
 
-        @jax.jit
+        @partial(jax.jit, compiler_options=UNOPTIMISED)
         def graded(parameters: Any, graph: Any = graph) -> Any:
             def loss(parameters: Any) -> tuple[Array, tuple[Array, Array]]:
                 outputs, states = nnx.merge(graph, parameters).run(u)

@@ -61,6 +61,7 @@ def test_killed_and_run_again(commands: Commands) -> None:
     assert code == 0, output
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_leaves(commands: Commands) -> None:
     """An interrupted sweep exits with code 4, can be resumed by its id, and repeats no step."""
     driver = commands.start(*ENDLESS)

@@ -97,10 +97,8 @@ def variants(trials: int, confirmed_trials: int, reports: int, lone_reports: int
     """
     layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
     several = [
-        Variant(
-            sampler, scheduler, concurrent, confirm, is_server, confirmed_trials if confirm else trials, reports
-        )
-        for sampler, scheduler, (concurrent, confirm, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
+        Variant(sampler, scheduler, *layout, confirmed_trials if layout[1] else trials, reports)
+        for sampler, scheduler, layout in product(SAMPLERS, SCHEDULERS, layouts)
     ]
     kinds_of_ledger = (False, True)
     alone = [Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, kind, 1, lone_reports) for kind in kinds_of_ledger]

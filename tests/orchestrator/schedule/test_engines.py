@@ -158,6 +158,7 @@ wait(lambda: free() == 1)
 """
 
 
+@pytest.mark.slow
 def test_an_engine_holds_its_whole_device_as_long_as_it_lives(with_one_device: Run) -> None:
     """Ray offers the device to no other sweep while the engine lives; the next sweep waits for all of it."""
     assert with_one_device(ACCOUNTS) == ["other-engine-0", "10 0"]
@@ -204,6 +205,7 @@ again(3)
 """
 
 
+@pytest.mark.slow
 def test_an_engine_is_created_anew_after_each_death(with_one_device: Run) -> None:
     """Driver and worker reach its replacement, whether the driver or another process killed it."""
     assert with_one_device(RENEWED) == ["engine crash", "hung engine crash"]

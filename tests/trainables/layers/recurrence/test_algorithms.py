@@ -63,16 +63,18 @@ def _results(
     return states, pull(cotangents)
 
 
-# Pallas's interpreter takes 7 s of a core for each long one. 1,024 steps are chunks of several `AHEAD`s.
+CASES = [(1, False), (7, False), (7, True), (100, True), (1024, True), (4096, False)]
+LONG_FOR_PALLAS = ((7, True), (1024, True), (4096, False))
+"""Cases that take Pallas's interpreter 7 to 15 s of a core each; 100 steps are chunks of several `AHEAD`s."""
+
 INVARIANT = [
     pytest.param(
         algorithm,
-        length,
-        reverse,
-        marks=[pytest.mark.slow] if algorithm == "pallas" and length == 4096 else [],
+        *case,
+        marks=[pytest.mark.slow] if algorithm == "pallas" and case in LONG_FOR_PALLAS else [],
     )
     for algorithm in ALGORITHMS
-    for length, reverse in [(1, False), (7, False), (7, True), (1024, True), (4096, False)]
+    for case in CASES
 ]
 
 
