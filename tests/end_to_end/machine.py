@@ -49,7 +49,7 @@ class Machine:
     def end(self) -> None:
         """Kill all processes of the machine at once, as a power failure does."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.communicate()  # and close the pipe
 
 
 def possible(spaces: Sequence[str]) -> bool:
