@@ -129,17 +129,16 @@ def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarr
 
 
 def _check_mounted(url: str) -> None:
-    """Refuse a missing folder of a trial with checkpoints.
+    """Raise NoStore if a folder of a trial that has checkpoints is missing on a disk.
 
-    An object store has no folders: its objects are deleted one by one.
+    An object store has no folders: a missing object was deleted by itself.
     """
     with _reached(url) as (files, root):
-        if isinstance(files, LocalFileSystem) and not files.exists(root):
-            must = "folder of the trial's checkpoints must exist"
-            remedy = (
-                "Mount its disk again. If its files are lost, create the folder: the trial then starts over."
-            )
-            raise NoStore(root, must, "no such folder", remedy)
+        is_missing = isinstance(files, LocalFileSystem) and not files.exists(root)
+    if is_missing:
+        must = "folder of the trial's checkpoints must exist"
+        remedy = "Mount its disk again. If its files are lost, create the folder: the trial then starts over."
+        raise NoStore(root, must, "no such folder", remedy)
 
 
 def at_hand(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
