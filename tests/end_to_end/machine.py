@@ -22,7 +22,7 @@ class Machine:
 
     def __init__(self, spaces: Sequence[str], begin: str, output: int) -> None:
         self._spaces = spaces
-        self._commands: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[str]] = []
         self._process = subprocess.Popen(
             [*START, *spaces, "bash", "-c", begin],
             stdout=output,
@@ -46,13 +46,13 @@ class Machine:
             text=True,
             start_new_session=True,
         )
-        self._commands.append(process)
+        self._started.append(process)
         return process
 
     def end(self) -> None:
         """Kill all processes of the machine at once, as a power failure does."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        for process in (self._process, *self._commands):
+        for process in (self._process, *self._started):
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
