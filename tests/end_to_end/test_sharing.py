@@ -38,7 +38,7 @@ REQUESTED = """
 import json, sys
 from pathlib import Path
 from orchestrator.schedule import environment
-environment.prepare(0.0, Path(sys.argv[1]) / "ray-token")
+environment.prepare(Path(sys.argv[1]) / "ray-token")
 from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray._raylet import GcsClient
 request = GcsClient(address=sys.argv[2]).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None)
