@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.faults.table import Dose, Row, Scenario, Tally, markdown
+from tests.shared_ray import own_ray
 
 SCENARIOS = {
     "kills": "kills:killed_drivers",
@@ -49,7 +50,12 @@ def main() -> int:
     """Run the scenarios named on the command line; return 1 if any expectation failed."""
     arguments = _arguments()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as folder,
+        tempfile.TemporaryDirectory(prefix="ray-") as runtime,
+        own_ray(Path(runtime)) as variables,
+    ):
+        os.environ.update(variables)  # the Ray of the user is left alone
         dose = _dose(Path(folder), arguments)
         rows = [row for name in arguments.names or SCENARIOS for row in _run(name, dose)]
     print(f"\n{markdown(rows)}\n\nCommit {_commit()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}.")

@@ -52,7 +52,7 @@ def nodes(folder: Path, count: int, cpus: int) -> Iterator[None]:
     from orchestrator.schedule import environment
 
     os.environ.update({"RAY_worker_niceness": "0", "RAY_ADDRESS": "to be known"})
-    environment.prepare(0.0, folder / "ray-token")
+    environment.prepare(folder / "ray-token")
     from ray.cluster_utils import Cluster
 
     head = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
@@ -84,7 +84,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
     """Run a sweep to its end."""
     from orchestrator.schedule import environment
 
-    environment.prepare(0.0, folder / "ray-token")
+    environment.prepare(folder / "ray-token")
     from orchestrator.assignment import Outcome, SavedCheckpoint
     from orchestrator.ledger.claims import pools
     from orchestrator.machines.hardware import Hardware

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.config.strategy import most_trials
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
@@ -58,7 +59,7 @@ class DetailedStatus(Status):
 
     Attributes:
         metric: the metric that decides which trial is best.
-        progress: trials by state, the best one so far.
+        progress: search trials by state, the best one so far.
         failures: number of failed search trials by cause.
     """
 
@@ -98,15 +99,17 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     """Return the state of a sweep whose record has been read."""
     trials = ledger.trials(record.id, role="search")
-    best = best_of_sweep(ledger, record)
+    best, row = best_of_sweep(ledger, record), _row(ledger, record)
     return DetailedStatus(
-        **_row(ledger, record),
+        **row,
         metric=str(record.facts["metric"]),
         progress=Progress(
             dict(Counter(trial.state for trial in trials)),
-            record.document["budget"]["trials"],
+            max(len(trials), most_trials(record.document)),
             best.key if best else None,
             best.value if best else None,
+            state=row["state"],
+            reason=row["reason"],
         ),
         failures=Counter(str(trial.cause) for trial in trials if trial.state == "FAILED"),
     )

@@ -82,13 +82,13 @@ class Display(Observer):
 
 
 def describe(progress: Progress, metric: str) -> str:
-    """Return one line: trials by state, the best one so far, the time left."""
+    """Return one line: trials by state, why the sweep waits, the best trial so far, the time left."""
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
     )
     parts = [f"trials {progress.settled}/{progress.wanted}" + (f" ({states})" if states else "")]
-    if progress.waiting is not None:
-        parts.append(f"WAITING: {progress.waiting}")
+    if progress.reason is not None:
+        parts.append(f"{progress.state}: {progress.reason}")
     if progress.best_value is not None:
         parts.append(f"best {metric} {progress.best_value:.4f} ({progress.best_key})")
     if progress.seconds_left is not None and progress.settled < progress.wanted:

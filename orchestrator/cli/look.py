@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -72,7 +73,8 @@ def _print_status(now: DetailedStatus) -> None:
     console.print(f"{now.id}: {now.state}{reason}", markup=False)
     if now.driver:
         console.print(f"  driven by {now.driver}", markup=False)
-    console.print("  " + describe(now.progress, now.metric), markup=False)
+    progress = replace(now.progress, reason=None)  # the first line gives it
+    console.print("  " + describe(progress, now.metric), markup=False)
     for cause, count in now.failures.items():
         console.print(f"  failed {count} times: {cause}", markup=False)
     if now.waiting_for_mlflow:

@@ -82,7 +82,7 @@ class SamplerSettings:
         constraints: whether it learns from `constraints:`.
         several_objectives: whether it takes more than one objective.
         warm_start: whether it learns from trials of earlier sweeps.
-        finite: whether every distribution must have finitely many values.
+        finite: whether every distribution must have finitely many values; each combination is one trial.
         ranges: smallest number of searched ranges of numbers.
         packages: packages that must be installed beside the locked ones.
     """

@@ -11,8 +11,8 @@ from orchestrator.config import declarations
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.sections import Section, SpaceFile, validated
-from orchestrator.config.space import Distribution
+from orchestrator.config.sections import SearchEntry, Section, SpaceFile, validated
+from orchestrator.config.space import Distribution, read_space, size
 from orchestrator.config.sweep_config import Sampler, Scheduler
 from trainables.registry import DeclaredRegistry, subclass_of
 from trainables.settings import Need
@@ -108,6 +108,20 @@ def options_section(kind: str, name: str) -> type[Section]:
     """
     section: type[Section] = _REGISTRIES[kind].settings(name).section()
     return section
+
+
+def most_trials(document: Mapping[str, Any]) -> int:
+    """Return how many trials the search of a sweep has at most: its budget, or all combinations of a grid.
+
+    Args:
+        document: of the sweep, as the ledger records it. A sampler that is no longer installed has no limit.
+    """
+    budget = int(document["budget"]["trials"])
+    (sampler,) = document["sampler"]
+    if sampler not in SAMPLERS or not SAMPLERS.settings(sampler).finite:
+        return budget
+    entries = {name: SearchEntry.model_validate(entry) for name, entry in document["search"].items()}
+    return min(budget, size(read_space(entries), frozenset(entries)))
 
 
 def _read(kind: str, value: Any) -> tuple[str, dict[str, Any]]:

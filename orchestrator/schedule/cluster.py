@@ -87,7 +87,7 @@ def _connected(address: str, runtime_environment: dict[str, Any]) -> Iterator[No
 
 def _not_joined(address: str, error: Exception) -> NoCluster:
     got = next(iter(str(error).splitlines()), type(error).__name__)
-    if "RAY_ADDRESS" in os.environ:
+    if os.environ.get("RAY_ADDRESS"):
         return no_answer(address, got)
     remedy = "Run the same command again, or end that Ray with `cluster ray --end`."
     return NoCluster("the Ray of this machine", f"must be joined at {address}", got, remedy)
@@ -135,7 +135,7 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
         Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
     # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
-    accounted = cpu if "RAY_ADDRESS" in os.environ else 0
+    accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
     task = ray.remote(num_cpus=accounted, num_gpus=gpu)(_in_environment)
     try:
         answer: dict[str, Any] = ray.get(

@@ -53,7 +53,7 @@ def prepare(token: Path) -> None:
             cluster, unless the environment already names a token.
     """
     os.environ.update(_settings())
-    if "RAY_ADDRESS" not in os.environ:
+    if not os.environ.get("RAY_ADDRESS"):
         os.environ["RAY_AUTH_TOKEN_PATH"] = of_head()["RAY_AUTH_TOKEN_PATH"]
     elif not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(ensure_token(token).absolute())
@@ -78,7 +78,7 @@ def of_workers(gpu_share: float) -> dict[str, str | None]:
 
 
 def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
-    if "RAY_ADDRESS" in environment:
+    if environment.get("RAY_ADDRESS"):
         return {}
     # Ray sets its own variables in a worker, and which devices it sees.
     own = {name: value for name, value in environment.items() if not name.startswith("RAY_")}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, TrialRecord, TrialState
+from orchestrator.ledger.records import FINISHED_TRIAL, UNFINISHED_TRIAL, SweepState, TrialRecord, TrialState
 from orchestrator.ledger.selection import order
 
 
@@ -24,7 +24,8 @@ class Progress:
         best_key: key of the best trial so far, or None.
         best_value: its best validation value.
         seconds_left: estimate until the end, or None without data for an estimate.
-        waiting: why no attempt can start now, or None.
+        state: of the sweep, such as RUNNING, WAITING or PAUSED.
+        reason: why the sweep is in this state, or None.
     """
 
     states: Mapping[str, int]
@@ -32,7 +33,8 @@ class Progress:
     best_key: str | None = None
     best_value: float | None = None
     seconds_left: float | None = None
-    waiting: str | None = None
+    state: SweepState = "RUNNING"
+    reason: str | None = None
 
     @property
     def settled(self) -> int:
@@ -145,17 +147,18 @@ class TrialBoard:
         """Return how many trials exist and are not finished."""
         return len(self.states) - self.settled
 
-    def progress(self, elapsed: float, waiting: str | None, wanted: int) -> Progress:
+    def progress(self, elapsed: float, wanted: int, state: SweepState, reason: str | None) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left.
 
         Args:
             elapsed: seconds since this board was made.
-            waiting: why no attempt can start now, or None.
             wanted: number of trials at the end.
+            state: of the sweep.
+            reason: why the sweep is in this state, or None.
         """
         left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
-        return Progress(dict(Counter(self.states.values())), wanted, key, value, left, waiting)
+        return Progress(dict(Counter(self.states.values())), wanted, key, value, left, state, reason)
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:

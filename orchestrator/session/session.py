@@ -385,5 +385,8 @@ class Session:
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""
-        waiting = self._outages.reason or self._shortage.reason
-        return self._board.progress(self._clock() - self._began, waiting, self._proposals.wanted)
+        elapsed, wanted = self._clock() - self._began, self._proposals.wanted
+        if paused := self._outages.reason:
+            return self._board.progress(elapsed, wanted, "PAUSED", paused)
+        waiting = self._shortage.reason
+        return self._board.progress(elapsed, wanted, "WAITING" if waiting else "RUNNING", waiting)

@@ -26,11 +26,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
 
 from orchestrator.errors import DISK_FULL, BadInput, NoStore
 from orchestrator.storage.paths import Paths, attempt_of
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
+from trainables.durable import make_folder
+from trainables.errors import DamagedCheckpoint
 
 FILES = (ARRAYS, MANIFEST)
 """In the order of their upload: if the manifest exists, so do its arrays."""
@@ -100,6 +104,41 @@ def fetch(folder: Path, url: str, digest: str) -> None:
             files.get_file(f"{root}/{name}", str(stage / name))
         if checkpoint.is_whole(stage, digest):
             checkpoint.publish(stage, folder, digest)
+
+
+def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return a checkpoint's arrays and facts, after downloading it if need be.
+
+    Args:
+        folder: of the checkpoint, on this machine.
+        url: of its trial's folder in the store, or None without a store.
+        digest: SHA-256 of its manifest, as the ledger records it.
+
+    Raises:
+        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+        NoStore: the store cannot be read, or the folder of all checkpoints of the trial is missing on a disk:
+            the disk is not mounted.
+    """
+    try:
+        if url is not None:
+            fetch(folder, url, digest)
+        return checkpoint.load(folder, digest)
+    except DamagedCheckpoint:
+        _check_mounted(folder.parent.as_uri() if url is None else url_of(folder.name, url).rpartition("/")[0])
+        raise
+
+
+def _check_mounted(url: str) -> None:
+    """Raise NoStore if a folder of a trial that has checkpoints is missing on a disk.
+
+    An object store has no folders: a missing object was deleted by itself.
+    """
+    with _reached(url) as (files, root):
+        is_missing = isinstance(files, LocalFileSystem) and not files.exists(root)
+    if is_missing:
+        must = "folder of the trial's checkpoints must exist"
+        remedy = "Mount its disk again. If its files are lost, create the folder: the trial then starts over."
+        raise NoStore(root, must, "no such folder", remedy)
 
 
 def at_hand(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
@@ -244,13 +283,27 @@ def answers(url: str) -> bool:
 def has_space(folder: Path) -> bool:
     """Return True if a mebibyte can be written to the disk of a folder of this machine."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(2**20))
-            file.flush()
-            os.fsync(file.fileno())
+        _write_mebibyte(folder)
     except OSError:
         return False
     return True
+
+
+def check_space(folder: Path) -> None:
+    """Check that a mebibyte can be written to the disk of a folder of this machine; create the folder.
+
+    Raises:
+        OSError: the disk is full or fails.
+    """
+    make_folder(folder)
+    _write_mebibyte(folder)
+
+
+def _write_mebibyte(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(2**20))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def outage_of(error: BaseException) -> str | None:

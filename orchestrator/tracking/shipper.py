@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from orchestrator.errors import Busy, redacted
@@ -27,6 +28,9 @@ _POLL_SECONDS = 5.0
 
 _LOOK_SECONDS = 0.2
 """Time between two looks at whether a caller still waits."""
+
+_COUNT_SECONDS = 2.0
+"""Longest time to count the pending events at the end of `drain`."""
 
 
 class Delivery(Protocol):
@@ -117,6 +121,8 @@ class Shipper:
     def drain(self, seconds: float, until: Callable[[], bool] = lambda: False) -> int:
         """Ship pending events for at most `seconds`; return the number that is still pending.
 
+        While the ledger's server does not answer, return the number of the last look at the outbox.
+
         Args:
             seconds: longest time to wait.
             until: returns True once the caller waits no longer.
@@ -130,11 +136,7 @@ class Shipper:
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
             self._draining = False
-        try:
-            return self._ledger.backlog(self._sweep_id)
-        except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
-            _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
-            return self._lag
+        return self._counted(_COUNT_SECONDS)
 
     def kill(self) -> None:
         """Kill the child, which may be writing: this process ends, or may no longer write."""
@@ -148,6 +150,24 @@ class Shipper:
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join(2 * self._pace.goodbye)
+
+    def _counted(self, seconds: float) -> int:
+        """Return the number of pending events, or that of the last look if counting takes longer.
+
+        A thread of its own counts: a driver's ledger waits for its server without limit.
+        """
+        counts: SimpleQueue[int] = SimpleQueue()
+
+        def count() -> None:
+            try:
+                counts.put(self._ledger.backlog(self._sweep_id))
+            except Exception as error:  # noqa: BLE001 - no failure of tracking may end the driver
+                _log.warning("The events that wait for MLflow cannot be counted: %s", redacted(str(error)))
+
+        thread = self._system.thread(count, "mlflow-count")
+        thread.start()
+        thread.join(seconds)
+        return self._lag if counts.empty() else counts.get()
 
     def _run(self) -> None:
         while not self._closing:

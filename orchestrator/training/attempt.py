@@ -47,15 +47,17 @@ class Attempt:
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
-        """Take the slot as the last step that can fail: after a failure, no caller would free it."""
+        """Take the slot as the last step that can fail: after a failure, no caller would free it.
+
+        Before it, check the disk of the checkpoints: training to the first save would be lost on a full one.
+        """
         if resume is None:
+            store.check_space(Path(self._assignment.checkpoints))
             self._log.started(0)
             self._engine.admit(self._slot, self._settings)
             return
-        folder, digest = Path(resume.path), resume.digest
-        if self._assignment.store:
-            store.fetch(folder, self._assignment.store, digest)
-        arrays, facts = checkpoint.load(folder, digest)
+        arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         self._stretches = continued(facts.get("stretches", []), self._step, self._settings.training.interval)
         self._log.started(self._step)

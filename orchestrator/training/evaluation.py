@@ -9,7 +9,6 @@ from typing import Any
 
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, configure
-from trainables import checkpoint
 from trainables.trial import TrialSettings
 
 
@@ -36,12 +35,10 @@ def evaluate(
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
-        NoStore: if the store cannot be read.
+        NoStore: if the store cannot be read, or the disk of the checkpoint is not mounted.
     """
     configure(compilations)
-    if stored:
-        store.fetch(Path(folder), stored, digest)
-    arrays, facts = checkpoint.load(Path(folder), digest)
+    arrays, facts = store.load(Path(folder), stored, digest)
     settings = TrialSettings.from_document(facts["settings"])
     engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)

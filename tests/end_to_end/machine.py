@@ -22,6 +22,7 @@ class Machine:
 
     def __init__(self, spaces: Sequence[str], begin: str, output: int) -> None:
         self._spaces = spaces
+        self._started: list[subprocess.Popen[str]] = []
         self._process = subprocess.Popen(
             [*START, *spaces, "bash", "-c", begin],
             stdout=output,
@@ -36,7 +37,7 @@ class Machine:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         (inside,) = children.read_text().split()
         enter = ["nsenter", "--target", inside, *self._spaces, f"--wdns={Path.cwd()}"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*enter, *command],
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
@@ -45,11 +46,16 @@ class Machine:
             text=True,
             start_new_session=True,
         )
+        self._started.append(process)
+        return process
 
     def end(self) -> None:
         """Kill all processes of the machine at once, as a power failure does."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        for process in (self._process, *self._started):
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def possible(spaces: Sequence[str]) -> bool:

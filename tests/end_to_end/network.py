@@ -81,7 +81,7 @@ class Switch:
     def remove(self) -> None:
         """Remove the network."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.communicate()  # and close the pipe
 
     def _do(self, command: str, *, check: bool = True) -> None:
         enter = ["nsenter", "--target", str(self._process.pid), "--net"]

@@ -33,6 +33,9 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(postgres.binaries() is None, reason="needs PostgreSQL (Debian: postgresql)"),
 ]
+DEATH_SECONDS = 30.0
+"""Longest time for a killed server to disappear from the process table of a busy machine."""
+
 SEARCH = "/api/2.0/mlflow/experiments/search?max_results=5"
 
 
@@ -64,7 +67,9 @@ def stores() -> Iterator[Stores]:
     printed = _up(command, environment)
     password = (folder / "mlflow-password").read_text().strip()
     # A dead MLflow is started again while PostgreSQL keeps running.
-    os.killpg(int((folder / "mlflow.pid").read_text()), signal.SIGKILL)
+    server = psutil.Process(int((folder / "mlflow.pid").read_text()))
+    os.killpg(server.pid, signal.SIGKILL)
+    server.wait(DEATH_SECONDS)
     assert _up(command, environment) == printed
     yield Stores(folder, f"http://127.0.0.1:{mlflow}", password, printed)
     subprocess.run([*command, "down"], env=environment, check=True)
@@ -153,6 +158,7 @@ def test_the_same_sweep_over_shared_stores(
     }
     database = (stores.folder / "postgres-password").read_text().strip()
     _check_in_no_file([*keys.values(), stores.password, database], tmp_path)
+    ledger.close()
     server.stop()
 
 

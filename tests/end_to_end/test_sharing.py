@@ -38,7 +38,7 @@ REQUESTED = """
 import json, sys
 from pathlib import Path
 from orchestrator.schedule import environment
-environment.prepare(0.0, Path(sys.argv[1]) / "ray-token")
+environment.prepare(Path(sys.argv[1]) / "ray-token")
 from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray._raylet import GcsClient
 request = GcsClient(address=sys.argv[2]).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None)
@@ -72,7 +72,10 @@ class Sharing:
     def requested(self) -> int:
         """Return for how many attempts the cluster's autoscaler was asked."""
         command = [sys.executable, "-c", REQUESTED, str(self.folder), self.address]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        of_cluster = {**os.environ, "RAY_ADDRESS": self.address}  # its token is in the folder
+        done = subprocess.run(
+            command, env=of_cluster, capture_output=True, text=True, check=True, timeout=120
+        )
         return int(done.stdout)
 
     def ledger(self) -> Ledger:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from orchestrator.cli.display import Display, describe
@@ -24,6 +25,14 @@ def progress(done: int, **changes: object) -> Progress:
 def test_one_line_names_states_best_trial_and_time_left() -> None:
     assert describe(progress(3), "val/accuracy") == (
         "trials 3/12 (2 running, 3 complete) · best val/accuracy 0.6123 (x-3) · about 2.1 min left"
+    )
+
+
+@pytest.mark.parametrize("state", ["WAITING", "PAUSED"])
+def test_one_line_names_the_state_of_a_sweep_that_launches_nothing(state: str) -> None:
+    line = describe(progress(3, state=state, reason="a disk is full", seconds_left=None), "val/accuracy")
+    assert line == (
+        f"trials 3/12 (2 running, 3 complete) · {state}: a disk is full · best val/accuracy 0.6123 (x-3)"
     )
 
 

@@ -20,14 +20,14 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
 
 
-@pytest.mark.parametrize("address", [None, "head:6379"])
+@pytest.mark.parametrize("address", [None, "", "head:6379"])
 def test_the_token_is_kept_and_readable_by_its_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
 ) -> None:
     """It is that of the Ray of this machine, or of the user's clusters."""
     monkeypatch.setenv(RUNTIME, str(tmp_path / "runtime"))
     of_cluster = tmp_path / "ray-token"
-    if address:
+    if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
     prepare(of_cluster)
     token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
@@ -50,6 +50,8 @@ def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyP
     assert own["JAX_PLATFORMS"] == "cpu"
     assert "CUDA_VISIBLE_DEVICES" not in own, "Ray sets it"
     assert not any(name.startswith("RAY_") for name in own)
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    assert of_workers(0.0) == own, "an empty address names no cluster"
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert of_workers(0.0).keys() == process.worker_environment(0.0).keys()
 

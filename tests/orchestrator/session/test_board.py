@@ -39,7 +39,7 @@ def test_the_best_trial_is_a_complete_one_of_the_search() -> None:
 @pytest.mark.parametrize(("maximize", "best"), [(True, 0.7), (False, 0.5)])
 def test_the_objective_decides_which_value_is_better(maximize: bool, best: float) -> None:
     records = trials(("COMPLETE", 0.7), ("COMPLETE", 0.5), ("COMPLETE", 0.6))
-    assert board(records, maximize=maximize).progress(1.0, None, wanted=3).best_value == best
+    assert board(records, maximize=maximize).progress(1.0, 3, "RUNNING", None).best_value == best
 
 
 def test_a_feasible_trial_is_better_than_any_other() -> None:
@@ -83,9 +83,9 @@ def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
 def test_the_time_left_is_estimated_from_the_trials_that_this_driver_settled() -> None:
     records = trials(("COMPLETE", 0.5), ("RUNNING", None))
     live = board(records)
-    assert live.progress(30.0, None, wanted=5).seconds_left is None
+    assert live.progress(30.0, 5, "RUNNING", None).seconds_left is None
     live.states[records[1].key] = "PRUNED"
-    assert live.progress(30.0, None, wanted=5).seconds_left == 90.0
+    assert live.progress(30.0, 5, "RUNNING", None).seconds_left == 90.0
 
 
 def test_retries_of_an_earlier_driver_are_due_first_and_the_others_at_their_time() -> None:

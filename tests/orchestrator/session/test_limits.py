@@ -238,14 +238,14 @@ def test_waiting_for_a_node_is_a_state_with_a_reason(sessions: Sessions) -> None
     waiting = sessions.ledger.sweep(sweep.id)
     assert waiting is not None
     assert (waiting.state, waiting.reason) == ("WAITING", "no node with 1 GPU; 3 nodes, 0 free")
-    assert session.progress().waiting == waiting.reason
+    assert (session.progress().state, session.progress().reason) == (waiting.state, waiting.reason)
     sessions.resources.attempts = 1
     session.check_limits()
     record = sessions.ledger.sweep(sweep.id)
     assert record is not None
     assert (record.state, record.reason) == ("RUNNING", None)
     train(session, launch(session))
-    assert session.progress().waiting is None
+    assert (session.progress().state, session.progress().reason) == ("RUNNING", None)
 
 
 def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: Sessions) -> None:
@@ -256,7 +256,7 @@ def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: 
     assert assignment is not None
     sessions.clock.now += SLOW_PLACEMENT + 1
     session.check_limits()
-    assert session.progress().waiting is not None
+    assert session.progress().reason is not None
     sessions.clock.now += NODE_WAIT + 1
     session.check_limits()
     assert session.stopped is None, "nodes that are in use become free"

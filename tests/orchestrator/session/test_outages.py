@@ -76,7 +76,7 @@ def test_an_outage_pauses_the_sweep_and_is_charged_to_no_trial(
         paused, why = state(sessions, session)
         assert (paused, str(why).startswith(reason)) == ("PAUSED", True)
         assert session.next_assignment() is None
-        assert str(session.progress().waiting).startswith(reason)
+        assert (session.progress().state, session.progress().reason) == (paused, why)
         resource.out = False
         wait(sessions, session, 2 * PROBE_CAP_SECONDS)
         assert state(sessions, session) == ("RUNNING", None)
@@ -84,6 +84,22 @@ def test_an_outage_pauses_the_sweep_and_is_charged_to_no_trial(
         train(session, launch(session))
     assert session.finished
     assert {trial.state for trial in sessions.ledger.trials(session.sweep.id)} == {"COMPLETE"}
+
+
+def test_a_full_disk_that_no_probe_of_the_driver_sees_costs_an_attempt_a_minute(
+    sessions: Sessions, resource: Resource
+) -> None:
+    """The disk of another machine is full: the probe succeeds, and the next attempt fails at its start."""
+    resource.out = False
+    session = sessions.open(sessions.sweep(1))
+    for _ in range(60):
+        fail(session, "disk full")
+        while session.progress().state == "PAUSED":
+            wait(sessions, session, 0.5)
+        wait(sessions, session, 5)  # until a worker has started
+    gaps = [after - before for before, after in zip(resource.probed, resource.probed[1:], strict=False)]
+    assert PROBE_CAP_SECONDS <= gaps[-1] <= PROBE_CAP_SECONDS + 10
+    assert gaps == sorted(gaps)
 
 
 def test_a_sweep_waits_for_the_end_of_an_outage_longer_than_for_a_node(

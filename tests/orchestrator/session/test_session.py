@@ -375,7 +375,7 @@ def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sess
     record = sessions.ledger.sweep(session.sweep.id)
     assert record is not None
     assert (record.state, record.reason) == ("WAITING", "position 2 of 3 in the queue")
-    assert session.progress().waiting == "position 2 of 3 in the queue"
+    assert (session.progress().state, session.progress().reason) == (record.state, record.reason)
     sessions.share.attempts, sessions.share.waiting = 1, None
     assert session.next_assignment() is not None
     session.check_limits()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +24,7 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
 from orchestrator.tracking.shipper import Pace, Shipper
-from tests import sweeps
+from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 
 _DELIVERS = "orchestrator.tracking.deliver"
@@ -183,3 +185,25 @@ def test_events_that_are_written_after_the_last_look_are_counted(
     child_process.suspend()
     sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     assert shipper.drain(60, until=lambda: True) == lease.writer.ledger.backlog(sweeps.SWEEP_ID) > 0
+
+
+def test_a_drain_ends_in_time_while_the_server_of_the_ledger_does_not_answer(
+    postgres_server: postgres.Server, tmp_path: Path
+) -> None:
+    """A driver's ledger waits for its server without limit; the end of a driver waits for a few seconds."""
+    url = postgres_server.empty_database()
+    with closing(Ledger.open(url, reconnect_seconds=math.inf)) as ledger:
+        sweeps.fill(ledger, tmp_path, [sweeps.trial(0)])
+        with Lease(ledger, sweeps.SWEEP_ID) as lease:
+            shipper, counted = _shipper(lease, tmp_path), list[int]()
+            draining = threading.Thread(target=lambda: counted.append(shipper.drain(0.5)), daemon=True)
+            postgres_server.stop()
+            try:
+                draining.start()
+                draining.join(10)
+                assert counted == [0], "no look at the outbox has counted any event yet"
+            finally:
+                postgres_server.start()
+            for thread in threading.enumerate():
+                if thread.name == "mlflow-count":
+                    thread.join()  # it returns its connection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from orchestrator.training.attempt import OwnEngine, failure_outcome
 from orchestrator.training.evaluation import evaluate
 from tests.attempts import assignment
 from trainables import checkpoint
+from trainables.engine import Engine
 from trainables.errors import DamagedCheckpoint
 
 Assign = Callable[..., Assignment]
@@ -39,6 +41,18 @@ def engine() -> Iterator[OwnEngine]:
     engine = OwnEngine()
     yield engine
     engine.release()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of its own, with less than a mebibyte free."""
+    disk = tmp_path / "full disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("needs the permission to mount a file system")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
 
 
 def advance(engine: OwnEngine, attempt: Assignment) -> Outcome:
@@ -125,6 +139,52 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared store", "local folder"])
+def test_a_missing_folder_of_a_trial_is_a_lost_store_and_no_damage(
+    engine: OwnEngine, tmp_path: Path, shared: bool
+) -> None:
+    """The disk of the checkpoints is no longer mounted: its mount point is an empty folder."""
+    disk = tmp_path / "disk"
+    where = {"store": f"file://{disk}/sweep/trial"} if shared else {"checkpoints": str(disk / "sweep/trial")}
+    first = assignment(tmp_path, 0, gpu=0.0, **where)
+    resume = saved(advance(engine, first))
+    engine.release()
+    if shared:
+        shutil.rmtree(first.checkpoints)  # the next attempt is on another machine
+    disk.rename(tmp_path / "not mounted")
+    disk.mkdir()
+    second = assignment(tmp_path, 0, attempt=2, gpu=0.0, resume=resume, **where)
+    outcome = engine.advance(second)
+    assert outcome.failure == "store lost"
+    assert str(outcome.message).startswith(
+        f"{disk}/sweep/trial: folder of the trial's checkpoints must exist"
+    )
+    assert list(disk.iterdir()) == [], "nothing is written below the mount point"
+    disk.rmdir()
+    (tmp_path / "not mounted").rename(disk)
+    assert advance(engine, second).step == 20
+
+
+def test_a_missing_checkpoint_of_a_trial_whose_folder_exists_is_damage(
+    engine: OwnEngine, tmp_path: Path
+) -> None:
+    resume = saved(advance(engine, assignment(tmp_path, 0, gpu=0.0)))
+    engine.release()
+    shutil.rmtree(resume.path)
+    outcome = engine.advance(assignment(tmp_path, 0, attempt=2, gpu=0.0, resume=resume))
+    assert outcome.failure == "damaged checkpoint"
+
+
+def test_an_attempt_on_a_full_disk_ends_before_its_first_step(
+    engine: OwnEngine, tmp_path: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval that it would train could not be saved."""
+    trained: list[object] = []
+    monkeypatch.setattr(Engine, "advance", lambda *arguments, **_: trained.append(arguments))
+    outcome = engine.advance(assignment(tmp_path, 0, gpu=0.0, checkpoints=str(full_disk / "trial")))
+    assert (outcome.failure, trained) == ("disk full", [])
 
 
 def test_a_full_disk_is_the_cause_even_if_the_log_is_on_it(engine: OwnEngine, tmp_path: Path) -> None:
