@@ -80,6 +80,7 @@ class Exit(IntEnum):
         SOME_FAILED: the sweep is finished, and some of its trials, or all, have failed.
         RESUMABLE: the sweep was interrupted; running it again resumes it.
         STILL_RUNNING: the sweep is still running, without this command.
+        BUSY: another driver holds the sweep; nothing was changed.
     """
 
     COMPLETE = 0
@@ -88,6 +89,7 @@ class Exit(IntEnum):
     SOME_FAILED = 3
     RESUMABLE = 4
     STILL_RUNNING = 5
+    BUSY = 6
 
 
 def exit_of(refusal: Refusal) -> Exit:
@@ -95,6 +97,8 @@ def exit_of(refusal: Refusal) -> Exit:
 
     RESUMABLE means that nothing is wrong with the input: the same command succeeds once what is out is back.
     """
+    if isinstance(refusal, Busy):
+        return Exit.BUSY
     is_outage = isinstance(refusal, NoCluster | NoDatabase | NoSpace | NoStore)
     return Exit.RESUMABLE if is_outage else Exit.BAD_INPUT
 

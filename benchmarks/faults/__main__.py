@@ -32,6 +32,7 @@ SCENARIOS = {
     "signals": "endings:signals",
     "moments": "moments:moments",
     "pauses": "pauses:pauses",
+    "rivals": "rivals:rivals",
     "impossible": "endings:impossible_resources",
     "clock": "endings:moved_clock",
     "five": "kills:five_drivers",

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
 
+from benchmarks.faults.served import ServedSite
 from benchmarks.faults.site import Site, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.session.limits import UNCHARGED
-from orchestrator.tracking import ui
-from orchestrator.tracking.address import environment
-from orchestrator.tracking.mlflow_sink import connect
 from tests import postgres
 from tests.end_to_end.commands import finish
 
@@ -35,12 +26,6 @@ SLOWLY = ("--set", "training.interval=1000")
 CURVE = 4
 """Reports between two pauses."""
 
-KEYS = {
-    "AWS_ACCESS_KEY_ID": "id",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_DEFAULT_REGION": "us-east-1",
-}
-
 
 def pauses(dose: Dose) -> list[Row]:
     """Stop each process for each of `dose.pauses` seconds; compare with an undisturbed sweep."""
@@ -50,77 +35,12 @@ def pauses(dose: Dose) -> list[Row]:
     with ExitStack() as stack:
         server = postgres.Server(programs, user)
         stack.callback(server.remove)
-        site = _Site(dose.folder, server.empty_database())
+        site = ServedSite(dose.folder, "pauses", server.empty_database())
         stack.callback(site.end)
         return _paused(site, dose)
 
 
-class _Site(Site):
-    """A site whose ledger is on PostgreSQL, with an MLflow server and checkpoints on S3."""
-
-    def __init__(self, folder: Path, ledger_url: str) -> None:
-        super().__init__(folder, "pauses")
-        self.root.mkdir()
-        self._ledger_url, store, tracking = ledger_url, _free_port(), _free_port()
-        self.environment = {
-            **KEYS,
-            "SWEEP_LEDGER": ledger_url,
-            "SWEEP_CHECKPOINTS": "s3://sweeps/checkpoints",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store}",
-            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracking}",
-        }
-        moto = Path(sys.executable).with_name("moto_server")
-        self.store = _served([str(moto), "-H", "127.0.0.1", "-p", str(store)], store)
-        own = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-        client = boto3.client("s3", endpoint_url=self.environment["AWS_ENDPOINT_URL"], **own)
-        client.create_bucket(Bucket="sweeps")
-        uri = f"sqlite:///{self.root / 'mlflow.db'}"
-        connect(uri)
-        self.tracking = _served(ui.command(uri, self.root / "artifacts", tracking), tracking)
-
-    @cached_property
-    def ledger(self) -> Ledger:  # type: ignore[override]
-        """The ledger that the commands write to."""
-        return Ledger.open(self._ledger_url)
-
-    def reports(self) -> int:
-        """Return the number of reports in the ledger."""
-        return sum(len(self.ledger.reports(sweep.id)) for sweep in self.ledger.sweeps())
-
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command that uses the three servers."""
-        return super().start(*arguments, **self.environment, **environment)
-
-    def end(self) -> None:
-        """End the servers, and kill what is left of the sweep."""
-        self.ledger.close()
-        for server in (self.store, self.tracking):
-            ui.stop(server)
-        for process in self.alive():
-            if process.pid != os.getpid():
-                process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _served(command: list[str], port: int) -> subprocess.Popen[bytes]:
-    """Start a server and wait until it answers."""
-    quiet = subprocess.DEVNULL
-    server = subprocess.Popen(command, env=environment(), start_new_session=True, stdout=quiet, stderr=quiet)
-    until(partial(_answers, port))
-    return server
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _paused(site: _Site, dose: Dose) -> list[Row]:
+def _paused(site: ServedSite, dose: Dose) -> list[Row]:
     site.write(trials=TRIALS, steps=STEPS)
     driver = site.drive("--tracking-patience", "300", *SLOWLY)
     targets: dict[str, Callable[[], list[psutil.Process]]] = {
@@ -155,7 +75,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def _pause(
-    site: _Site, driver: subprocess.Popen[str], processes: list[psutil.Process], duration: float
+    site: ServedSite, driver: subprocess.Popen[str], processes: list[psutil.Process], duration: float
 ) -> str:
     """Stop processes for a while; return how many reports came meanwhile, and how soon after."""
     _reported(site, driver)
@@ -173,24 +93,24 @@ def _pause(
     return f"{continued - began:.0f} s: {meanwhile}the next {after:.1f} s after"
 
 
-def _counted(site: _Site) -> int | None:
+def _counted(site: ServedSite) -> int | None:
     """Return the number of reports, or None while the ledger itself is stopped."""
     stopped = any(process.status() == psutil.STATUS_STOPPED for process in _postgres())
     return None if stopped else site.reports()
 
 
-def _reported(site: _Site, driver: subprocess.Popen[str]) -> None:
+def _reported(site: ServedSite, driver: subprocess.Popen[str]) -> None:
     """Wait until every trial runs and has reported some more."""
     wanted = site.reports() + CURVE
     until(lambda: site.reports() >= wanted and len(site.titled("ray::Worker")) >= TRIALS, driver)
 
 
-def _charged(site: _Site) -> dict[str, int]:
+def _charged(site: ServedSite) -> dict[str, int]:
     causes = Counter(attempt.cause for attempt in site.ledger.attempts(site.id) if attempt.cause)
     return {cause: count for cause, count in causes.items() if cause not in UNCHARGED}
 
 
-def _ended(site: _Site, driver: subprocess.Popen[str], dose: Dose) -> Row:
+def _ended(site: ServedSite, driver: subprocess.Popen[str], dose: Dose) -> Row:
     """Stop the sweep, and compare everything that it has stored with an undisturbed sweep."""
     tally = Tally()
     _reported(site, driver)

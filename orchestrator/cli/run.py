@@ -145,7 +145,8 @@ def run(
 ) -> int:
     """Run the sweep of a search-space file, or resume it where it stopped.
 
-    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable.
+    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable,
+    6 another driver runs the sweep.
 
     Example:
 

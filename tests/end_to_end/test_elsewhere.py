@@ -72,7 +72,7 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
     assert "attempt 1: step " in output
     assert f"The attempts on {DRIVER_HOST} come from the ledger;" in output
     code, output = ask("resume", sweep.id, **stores)
-    assert code == 2, output
+    assert code == 6, output
     assert f"process {driver.pid} on {DRIVER_HOST}" in output
     code, output = ask("stop", sweep.id, SWEEP_LEDGER=url)
     assert code == 0, output

@@ -91,7 +91,7 @@ def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
     driver = commands.start(*ENDLESS)
     wait_for(lambda: reports(commands) >= 1)
     code, output = commands.run(*ENDLESS, timeout=30)
-    assert code == 2, output
+    assert code == 6, output
     assert str(driver.pid) in output
     code, output = commands.run("stop", commands.ledger.sweeps()[0].id)
     assert code == 0, output

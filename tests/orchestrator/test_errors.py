@@ -65,6 +65,11 @@ def test_a_command_that_meets_an_outage_can_be_run_again(outage: type[Refusal]) 
     assert exit_of(outage("where", "must answer", "nothing", "Wait.")) is Exit.RESUMABLE
 
 
-@pytest.mark.parametrize("mistake", [BadInput, Busy, Damaged])
+@pytest.mark.parametrize("mistake", [BadInput, Damaged])
 def test_a_command_that_was_wrong_is_not_to_be_run_again(mistake: type[Refusal]) -> None:
     assert exit_of(mistake("where", "must hold", "something", "Correct it.")) is Exit.BAD_INPUT
+
+
+def test_a_sweep_that_another_driver_holds_has_a_code_of_its_own() -> None:
+    """A supervisor must not take it for bad input, nor start it again at once."""
+    assert exit_of(Busy("sweep s", "one driver at a time runs it", "process 7", "Wait.")) is Exit.BUSY

@@ -136,7 +136,7 @@ def test_a_second_driver(folder: Path) -> None:
     )
     with closing(Ledger.open(paths.ledger_url)) as ledger, Lease(ledger, ledger.sweeps()[0].id):
         left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert left.stdout.strip().splitlines()[-1] == "2 set()"
+    assert left.stdout.strip().splitlines()[-1] == "6 set()"
     assert f"process {os.getpid()}" in left.stderr
 
 
