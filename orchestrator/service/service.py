@@ -1,0 +1,259 @@
+"""The service: one process per ledger that starts the drivers of submitted sweeps, and starts them again.
+
+It decides by `supervision.plan`, writes each decision to the ledger and then acts on it. It may be killed at
+any moment: its drivers run in sessions of their own, and the next service finds them by their leases.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.driver import detached, preflight
+from orchestrator.driver.admission import OWNER
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import Busy, Damaged, Exit, redacted
+from orchestrator.ledger import submissions
+from orchestrator.ledger.lease import Lease, holder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.submissions import Submission, SubmissionWriter
+from orchestrator.service.discovery import announced
+from orchestrator.service.supervision import DRIVERS_AT_ONCE, Plan, Process, Situation, plan
+from orchestrator.storage.paths import Paths
+from orchestrator.system import System
+from orchestrator.upkeep.recovery import recover
+
+LOOK_SECONDS = 1.0
+"""Time between two looks at the ledger."""
+
+LEAVE_SECONDS = 1.5
+"""Longest wait for the present look to end, when the service is to leave."""
+
+LONGEST_CAUSE = 500
+"""Characters of the last line of a log that are kept as the cause of a crash."""
+
+Say = Callable[[str], None]
+Start = Callable[[Submission], "subprocess.Popen[bytes]"]
+
+
+def serve(
+    paths: Paths, say: Say, *, drivers_at_once: int = DRIVERS_AT_ONCE, system: System = System()
+) -> Exit:
+    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; drivers go on without the service.
+
+    A damaged ledger is rebuilt from its backup if no driver uses it.
+
+    Args:
+        paths: where sweeps write.
+        say: receives a line for each driver that is started, and for each submission that is parked.
+        drivers_at_once: most drivers at once.
+        system: of this process.
+
+    Raises:
+        Busy: another service supervises the ledger, or took it over.
+    """
+    preflight.check_paths(paths)
+    paths.create()
+    over, done = system.event(), system.event()
+
+    def run() -> None:
+        try:
+            try:
+                _supervise(paths, say, drivers_at_once, over, system)
+            except Damaged as damage:
+                say(str(damage))
+                say(
+                    f"The ledger is rebuilt; the damaged file is kept as {recover(paths.ledger_url).damaged}."
+                )
+                _supervise(paths, say, drivers_at_once, over, system)
+        finally:
+            done.set()
+
+    with Departure(system) as departure:
+        try:
+            departure.interruptible(run)
+        except KeyboardInterrupt as reason:
+            over.set()
+            done.wait(LEAVE_SECONDS)
+            say(f"Left by {reason}; drivers go on.")
+    return Exit.COMPLETE
+
+
+def _supervise(paths: Paths, say: Say, drivers_at_once: int, over: threading.Event, system: System) -> None:
+    with ExitStack() as stack:
+        opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
+        ledger = stack.enter_context(closing(opened))
+        lease = stack.enter_context(_held(ledger, say))
+        this = stack.enter_context(announced(paths.service, system))
+        say(f"{this} serves {ledger.where}.")
+        service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once)
+        while not over.is_set():
+            service.look()
+            over.wait(LOOK_SECONDS)
+
+
+def lease_name(ledger: Ledger) -> str:
+    """Return the name of the lease that the service of a ledger holds; no sweep has an id with a colon."""
+    return f"serve:{ledger.id}"
+
+
+@contextmanager
+def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
+    lease = Lease(ledger, lease_name(ledger), say)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lease)
+        except Busy:
+            raise _busy(ledger) from None
+        yield lease
+
+
+def _busy(ledger: Ledger) -> Busy:
+    other = holder(ledger, lease_name(ledger))
+    got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
+    return Busy(f"service of {ledger.where}", "one at a time supervises a ledger", got, "Submit to that one.")
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A driver that this process has started.
+
+    Attributes:
+        submission: as it was when the driver was started.
+        process: of the driver.
+    """
+
+    submission: Submission
+    process: subprocess.Popen[bytes]
+
+
+class Service:
+    """Looks at the ledger and does what `supervision.plan` says.
+
+    Args:
+        ledger: of the sweeps.
+        lease: of the service, held.
+        paths: where sweeps write.
+        say: receives a line for each decision.
+        drivers_at_once: most drivers at once.
+        start: starts the driver of a submission.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        paths: Paths,
+        say: Say,
+        *,
+        drivers_at_once: int = DRIVERS_AT_ONCE,
+        start: Start | None = None,
+    ) -> None:
+        self._ledger, self._lease, self._paths, self._say = ledger, lease, paths, say
+        self._writer = SubmissionWriter(ledger, lease.token)
+        self._drivers_at_once = drivers_at_once
+        self._start_driver = start or self._begin
+        self._children: list[_Child] = []
+
+    def look(self) -> None:
+        """Judge the drivers that have ended, and start those that are due.
+
+        Raises:
+            Busy: another process has taken the lease.
+        """
+        self._reap()
+        waiting = submissions.submissions(self._ledger, ended=False)
+        situations = [self._situation(entry) for entry in waiting]
+        paused_since = submissions.paused_since(self._ledger)
+        decided = plan(situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once)
+        for change in decided.changes:
+            if self._writer.change(change.submission, **change.columns):
+                self._report(change.submission.sweep_id, change.columns)
+        self._pause(decided, paused_since)
+        for submission in decided.starts:
+            self._start(submission)
+
+    def _reap(self) -> None:
+        """Record the exit codes of drivers of this process that have not written one themselves."""
+        for child in list(self._children):
+            if (code := child.process.poll()) is not None:
+                sweep_id, start = child.submission.sweep_id, child.submission.starts
+                submissions.end(self._ledger, sweep_id, start, code, self._cause(sweep_id, code))
+                self._children.remove(child)
+
+    def _situation(self, submission: Submission) -> Situation:
+        sweep_id = submission.sweep_id
+        process = self._process(submission)
+        if process == "dead" and submission.code is None and submission.cause is None:
+            submission = replace(submission, cause=self._cause(sweep_id, None))
+        return Situation(
+            submission,
+            self._ledger.sweep(sweep_id),
+            holder(self._ledger, sweep_id) is not None,
+            process,
+            asked_to_stop(self._ledger, sweep_id),
+            self._ledger.last_report_at(sweep_id),
+        )
+
+    def _process(self, submission: Submission) -> Process:
+        driver, system = submission.driver, self._ledger.system
+        if driver is None:
+            return "none"
+        if not driver.is_near(system):
+            return "elsewhere"
+        return "dead" if driver.is_dead(system) else "alive"
+
+    def _pause(self, decided: Plan, before: float | None) -> None:
+        if decided.paused_since == before:
+            return
+        if decided.paused_since is None:
+            self._writer.go_on()
+            self._say("A driver has reported: starts are no longer paused.")
+        else:
+            self._writer.pause(decided.paused_since)
+            self._say(
+                "Several sweeps have crashed within a minute: no driver is started until one tries alone."
+            )
+
+    def _start(self, seen: Submission) -> None:
+        """Write that a driver is started, and then start it: a kill in between costs one wait."""
+        number, now = seen.starts + 1, self._ledger.now()
+        columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
+        self._lease.check()
+        if self._writer.change(seen, **columns, cause=None):
+            submission = submissions.submission(self._ledger, seen.sweep_id)
+            assert submission is not None, "no submission is ever deleted"
+            process = self._start_driver(submission)
+            self._children.append(_Child(submission, process))
+            self._say(f"{seen.sweep_id}: process {process.pid} drives it (start {number}).")
+
+    def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
+        sweep_id = submission.sweep_id
+        words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
+        return detached.begin(words, self._paths.driver_log(sweep_id), {OWNER: submission.owner})
+
+    def _cause(self, sweep_id: str, code: int | None) -> str:
+        """Return why a driver ended: a signal, or else the last line that it printed."""
+        if code is not None and code < 0:
+            return f"{signal.Signals(-code).name} ended its driver"
+        last = detached.last_line(self._paths.driver_log(sweep_id))
+        return redacted(last)[:LONGEST_CAUSE] if last else "its driver vanished"
+
+    def _report(self, sweep_id: str, columns: Mapping[str, Any]) -> None:
+        """Print what has become of a submission."""
+        cause = f": {columns['cause']}" if columns.get("cause") else ""
+        match columns["state"]:
+            case "PARKED":
+                self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
+            case "QUEUED":
+                wait = max(0.0, columns["next_try"] - self._ledger.now())
+                self._say(f"{sweep_id} is started again in {wait:.0f} s{cause}.")
+            case "ENDED":
+                self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")
