@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from orchestrator.upkeep.recovery import recover
 LOOK_SECONDS = 1.0
 """Time between two looks at the ledger."""
 
-LEAVE_SECONDS = 1.5
+LEAVE_SECONDS = 1.0
 """Longest wait for the present look to end, when the service is to leave."""
 
 LONGEST_CAUSE = 500
@@ -44,7 +43,12 @@ Start = Callable[[Submission], "subprocess.Popen[bytes]"]
 
 
 def serve(
-    paths: Paths, say: Say, *, drivers_at_once: int = DRIVERS_AT_ONCE, system: System = System()
+    paths: Paths,
+    say: Say,
+    *,
+    drivers_at_once: int = DRIVERS_AT_ONCE,
+    start: Start | None = None,
+    system: System = System(),
 ) -> Exit:
     """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; drivers go on without the service.
 
@@ -54,6 +58,7 @@ def serve(
         paths: where sweeps write.
         say: receives a line for each driver that is started, and for each submission that is parked.
         drivers_at_once: most drivers at once.
+        start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
 
     Raises:
@@ -63,16 +68,21 @@ def serve(
     paths.create()
     over, done = system.event(), system.event()
 
+    def supervise() -> None:
+        with ExitStack() as stack:
+            opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
+            ledger = stack.enter_context(closing(opened))
+            lease = stack.enter_context(_held(ledger, say))
+            this = stack.enter_context(announced(paths.service, system))
+            say(f"{this} serves {ledger.where}.")
+            service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
+            while not over.is_set():
+                service.look()
+                over.wait(LOOK_SECONDS)
+
     def run() -> None:
         try:
-            try:
-                _supervise(paths, say, drivers_at_once, over, system)
-            except Damaged as damage:
-                say(str(damage))
-                say(
-                    f"The ledger is rebuilt; the damaged file is kept as {recover(paths.ledger_url).damaged}."
-                )
-                _supervise(paths, say, drivers_at_once, over, system)
+            _rebuilding_a_damaged_ledger(supervise, paths, say)
         finally:
             done.set()
 
@@ -86,17 +96,14 @@ def serve(
     return Exit.COMPLETE
 
 
-def _supervise(paths: Paths, say: Say, drivers_at_once: int, over: threading.Event, system: System) -> None:
-    with ExitStack() as stack:
-        opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
-        ledger = stack.enter_context(closing(opened))
-        lease = stack.enter_context(_held(ledger, say))
-        this = stack.enter_context(announced(paths.service, system))
-        say(f"{this} serves {ledger.where}.")
-        service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once)
-        while not over.is_set():
-            service.look()
-            over.wait(LOOK_SECONDS)
+def _rebuilding_a_damaged_ledger(supervise: Callable[[], None], paths: Paths, say: Say) -> None:
+    """Call `supervise` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
+    try:
+        supervise()
+    except Damaged as damage:
+        say(str(damage))
+        say(f"The ledger is rebuilt; the damaged file is kept as {recover(paths.ledger_url).damaged}.")
+        supervise()
 
 
 def lease_name(ledger: Ledger) -> str:
