@@ -1,7 +1,7 @@
 """A driver without Ray, which holds the real lease of its sweep.
 
-The option `behaviour` of its submission says what it does: `hold` drives until a file `finish` exists under the
-root; `crash` ends with an error.
+The option `behaviour` of its submission says what it does: `hold` drives until a file `finish` exists under
+the root; `crash` ends with an error.
 """
 
 from __future__ import annotations
