@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.api.status import state_without_driver
-from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.lease import holder
@@ -132,7 +132,8 @@ def move(
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
     parts = _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
-        sweep_id = sweep_named(ledger, name).id
+        submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
+        sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
         claims.set_priority(ledger, sweep_id, priority_class, parts)
     return sweep_id, priority_class
 

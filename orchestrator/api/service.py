@@ -16,7 +16,7 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import current_owner
-from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.submissions import Order, Submission
@@ -110,7 +110,7 @@ def submit(
         sweep: to be run.
         new: whether to run another sweep of the same file.
         key: identifies the submission, so that repeating it adds nothing; None for no key.
-        options: arguments of `Sweep.run` for the driver, and `notify`.
+        options: arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
 
     Returns:
         The submission, and whether this call has added or queued it.
@@ -253,11 +253,11 @@ def drive(
         submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
     own = Workspace.at(root, submission.options["data"])
     try:
-        code, cause = run(Sweep.submitted(submission, own), submission.options), None
+        code = run(Sweep.submitted(submission, own), submission.options)
     except Refusal as refusal:
-        _record_end(workspace, sweep_id, start, exit_of(refusal), str(refusal))
+        _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))
         raise
-    _record_end(workspace, sweep_id, start, code, cause)
+    _record_end(workspace, sweep_id, start, code, None)
     return code
 
 

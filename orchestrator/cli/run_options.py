@@ -16,6 +16,9 @@ from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.options import EXECUTION, Data, Root, TrackingPatience
 
+NOTIFY = "SWEEP_NOTIFY"
+"""Environment variable: what receives notices of sweeps."""
+
 File = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="A search-space file, such as search_spaces/retrieval.yaml."),
@@ -80,7 +83,7 @@ class RunOptions:
         str | None,
         typer.Option(
             "--notify",
-            envvar="SWEEP_NOTIFY",
+            envvar=NOTIFY,
             metavar="COMMAND|URL",
             help="Receives JSON at a new best trial, at a failure and at the end: a command on its standard"
             " input, a URL by POST.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from orchestrator.cli import submission
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root, SweepId
 from orchestrator.cli.run import load, run_here
-from orchestrator.cli.run_options import File, Overrides, Profile, RunOptions, with_run_options
+from orchestrator.cli.run_options import NOTIFY, File, Overrides, Profile, RunOptions, with_run_options
 from orchestrator.errors import Exit
 
 
@@ -88,7 +89,8 @@ def drive(
     """
 
     def run(found: Sweep, given: Mapping[str, Any]) -> int:
-        own = {name: given[name] for name in ("deadline", "tracking_patience", "wait", "notify")}
-        return run_here(found, RunOptions(root=root, unless_stopped=True, **own))
+        own = {name: given[name] for name in ("deadline", "tracking_patience", "wait")}
+        notify = os.environ.get(NOTIFY)
+        return run_here(found, RunOptions(root=root, unless_stopped=True, notify=notify, **own))
 
     return service.drive(sweep, start, run, root=root)

@@ -10,10 +10,10 @@ from pathlib import Path
 from orchestrator.api import service
 from orchestrator.api.service import RunningService
 from orchestrator.api.sweep import Sweep
-from orchestrator.cli.run_options import RunOptions
-from orchestrator.errors import Exit
+from orchestrator.cli.run_options import NOTIFY, RunOptions
+from orchestrator.errors import BadInput, Exit
 
-_OF_THE_DRIVER = ("deadline", "tracking_patience", "wait", "notify")
+_OF_THE_DRIVER = ("deadline", "tracking_patience", "wait")
 
 
 def server_for(options: RunOptions) -> RunningService | None:
@@ -34,7 +34,20 @@ def with_root_of(server: RunningService | None, options: RunOptions) -> RunOptio
 def submit(
     sweep: Sweep, options: RunOptions, *, new: bool = False, key: str | None = None
 ) -> tuple[str, bool]:
-    """Submit a sweep; return its id, and whether it was added or queued again."""
+    """Submit a sweep; return its id, and whether it was added or queued again.
+
+    Raises:
+        BadInput: as `service.submit`, or `--notify` is given: the address of a webhook is a secret, which
+            must not reach the ledger.
+    """
+    if options.notify is not None:
+        remedy = f"Set {NOTIFY} for `serve` instead, or run the sweep with `--here`."
+        raise BadInput(
+            "--notify",
+            "must be set for the service, which starts the driver",
+            "an option of this command",
+            remedy,
+        )
     given = {name: getattr(options, name) for name in _OF_THE_DRIVER}
     submission, is_added = service.submit(sweep, new=new, key=key, options=given)
     return submission.sweep_id, is_added
