@@ -44,8 +44,8 @@ test: $(STAMP) packages  ## Run every test that can run here (15 minutes at most
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
 
-test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0)
-	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000)
+test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0; SIZE=short)
+	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000) --size $(or $(SIZE),long)
 
 test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (ten minutes)
 	@$(BIN)/python -m tests.simulation.mutants

@@ -101,7 +101,16 @@ def opened(
     with Lease(ledger, sweep.id) as lease:
         resources = Unlimited(attempts)
         yield (
-            Session(sweep, lease.writer, Study(sweep), paths, folder, resources=resources, node_wait=10.0),
+            Session(
+                sweep,
+                lease.writer,
+                Study(sweep),
+                paths,
+                folder,
+                resources=resources,
+                node_wait=10.0,
+                busy_wait=10.0,
+            ),
             lease,
             Statements(ledger),
         )
@@ -199,6 +208,7 @@ def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, C
                 old.paths.root,
                 resources=resources,
                 node_wait=10.0,
+                busy_wait=10.0,
             )
             session.settle_stopped(made["scheduler"].stopped)
             assert session.next_assignment() is not None

@@ -72,7 +72,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
     """Run the service's own loop and return its figures."""
     from orchestrator.schedule import environment
 
-    environment.prepare(0.0, folder / "ray-token")
+    environment.prepare(folder / "ray-token")
     from orchestrator.assignment import Outcome, SavedCheckpoint
     from orchestrator.machines import hardware
     from orchestrator.schedule import cluster, tuner
@@ -96,7 +96,7 @@ def ours(trials: int, folder: Path) -> dict[str, float]:
         shipper.nudge()
         grown.look(lambda: ledger.states(sweep.id).get("COMPLETE", 0), from_trial=trials // 10)
 
-    with cluster.connected(hardware.detect(), 0.0):
+    with cluster.connected(hardware.detect()):
         began = time.perf_counter()
         tuner.run(session, share, [], deadline=600, tick=tick, trainable=Idle)
         searched = time.perf_counter() - began

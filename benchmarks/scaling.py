@@ -34,9 +34,9 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
     """Run trials on a number of fake nodes for `seconds` and return the measured figures."""
     from orchestrator.schedule import environment
 
-    # As on a cluster, workers do not inherit this environment; the address is set once the head has started.
+    # The address is set once the head has started.
     os.environ.update({"RAY_worker_niceness": "0", "RAY_ADDRESS": "to be known"})
-    environment.prepare(0.0, folder / "ray-token")
+    environment.prepare(folder / "ray-token")
     from ray.cluster_utils import Cluster
 
     from orchestrator.assignment import Outcome, SavedCheckpoint
@@ -69,7 +69,7 @@ def measured(nodes: int, seconds: float, pause: float, folder: Path) -> dict[str
         clock.look()
 
     try:
-        with cluster.connected(Hardware(1, 0), 0.0):
+        with cluster.connected(Hardware(1, 0)):
             tuner.run(session, share, [], deadline=600, tick=tick, trainable=Reporting)
     finally:
         shipper.close()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.sharing.rows import RULES, Claim, Rules
+from orchestrator.sharing.rows import RULES, PoolClaim, Rules
 
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
@@ -61,10 +61,18 @@ def begin(
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)
-    claim = Claim.of(sweep.id, owner, record.created_at, sweep.resources.cpu, sweep.resources.gpu)
+    claim = PoolClaim.of(sweep.id, owner, record.created_at, sweep.resources.cpu, sweep.resources.gpu)
     share = ClusterShare(lease.writer, resources, claim, rules=rules)
     session = Session(
-        sweep, lease.writer, study, paths, folder, resources=resources, share=share, node_wait=10.0
+        sweep,
+        lease.writer,
+        study,
+        paths,
+        folder,
+        resources=resources,
+        share=share,
+        node_wait=10.0,
+        busy_wait=10.0,
     )
     shipper = Shipper(lease, paths.tracking_uri, paths.artifacts)
     shipper.start()

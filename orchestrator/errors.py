@@ -18,9 +18,12 @@ Refusal                    where - what must hold - what was found - what would 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from collections.abc import Sequence
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
@@ -56,6 +59,10 @@ class Damaged(Refusal):
 
 class NoSpace(Refusal):
     """Raised when a disk is full; every committed row is kept, and the sweep can be resumed."""
+
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of the OSErrors that mean a full disk, or a quota that is used up."""
 
 
 class NoStore(Refusal):
@@ -110,17 +117,27 @@ _SHORTEST = 8
 """Characters of the shortest secret; shorter values would be removed from ordinary words."""
 
 
-def redacted(text: str) -> str:
-    """Return a text without the users and passwords of addresses, and without secrets of the environment."""
-    for secret in _secrets():
+def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
+    """Return a text without the users and passwords of addresses, and without secrets.
+
+    Args:
+        text: to be shown or stored.
+        secrets: from `secrets_of_environment`, to redact many texts; None to look them up.
+    """
+    for secret in secrets_of_environment() if secrets is None else secrets:
         text = text.replace(secret, "***")
     return _USER_OF_URL.sub("", text)
 
 
-def _secrets() -> list[str]:
+def secrets_of_environment() -> list[str]:
     """Return the values of variables that are named like a secret; a path to one is not secret itself."""
-    named = {name: value for name, value in os.environ.items() if _NAMED_SECRET.search(name)}
-    return [value for name, value in named.items() if len(value) >= _SHORTEST and not _is_path(name, value)]
+    named = [(name, os.environ.get(name, "")) for name in os.environ if _is_named_secret(name)]
+    return [value for name, value in named if len(value) >= _SHORTEST and not _is_path(name, value)]
+
+
+@cache  # texts are redacted for every event and log line, and the environment has a hundred names
+def _is_named_secret(name: str) -> bool:
+    return bool(_NAMED_SECRET.search(name))
 
 
 def _is_path(name: str, value: str) -> bool:

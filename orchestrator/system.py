@@ -173,6 +173,17 @@ class System:
         except OSError:
             return self._start_by_clock(pid)
 
+    def place(self) -> str:
+        """Return what identifies the boot and the process namespace of this process; empty if unknown.
+
+        Process ids that are read in one place mean nothing in another.
+        """
+        try:
+            boot = self.read(Path("/proc/sys/kernel/random/boot_id")).strip()
+            return f"{boot} {self.read(Path('/proc/self/ns/pid'))}"
+        except OSError:
+            return ""
+
     def _start_by_clock(self, pid: int) -> int | None:
         if sys.platform == "linux":
             return None

@@ -11,11 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
+from tests.shared_ray import own_ray
 
 # Before the first import of JAX: no test may depend on a GPU, and workers of the suite share two cores.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_ray() -> Iterator[None]:
+    """Give each pytest-xdist worker a Ray of its own, which its tests share; end it after the last test."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    with own_ray(folder) as variables:
+        os.environ.update(variables)
+        yield
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

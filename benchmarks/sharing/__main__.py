@@ -19,7 +19,7 @@ from benchmarks.sharing.load import Scenario, places, turns, with_classes, with_
 from benchmarks.sharing.policies import POLICIES, fair
 from benchmarks.sharing.simulation import Outcome, Simulation
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import UNIT, Claim, Node, Rules
+from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules
 
 RULES = Rules(min_run=300.0)
 
@@ -57,8 +57,8 @@ def table() -> None:
 def speed() -> None:
     """Print how long one decision takes; only the first one after a change of the rows is computed."""
     for sweeps, gpus in ((20, 64), (300, 1024)):
-        nodes = [Node(f"n{k:03}", 96 * UNIT, 8) for k in range(gpus // 8)]
-        claims = [Claim(f"s{k}", f"o{k % 40}", float(k), UNIT, 1 + k % 2, 16) for k in range(sweeps)]
+        nodes = [PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(gpus // 8)]
+        claims = [PoolClaim(f"s{k}", f"o{k % 40}", float(k), UNIT, 1 + k % 2, 16) for k in range(sweeps)]
         seconds = []
         for _ in range(21):
             began = time.perf_counter()

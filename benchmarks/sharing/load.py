@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.sharing.rows import UNIT, Node, Owner, PriorityClass
+from orchestrator.sharing.rows import UNIT, Owner, PoolNode, PriorityClass
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Scenario:
     """
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[PoolNode, ...]
     owners: tuple[Owner, ...]
     sweeps: tuple[Sweep, ...]
     hours: float = 2.0
@@ -80,7 +80,7 @@ def places(count: int, sweeps: int, seed: int = 0) -> Scenario:
         for k in range(sweeps)
     )
     size = min(count, 8)
-    nodes = tuple(Node(f"node-{k}", size * UNIT) for k in range(count // size))
+    nodes = tuple(PoolNode(f"node-{k}", size * UNIT) for k in range(count // size))
     return Scenario(f"{count} places, {sweeps} sweeps", nodes, owners, loads)
 
 
@@ -106,7 +106,7 @@ def with_classes(scenario: Scenario, seed: int = 0) -> Scenario:
 def with_devices(scenario: Scenario, seed: int = 0) -> Scenario:
     """Return a scenario on GPUs: each place is a device with 4 cores for 1, 2 or 4 trials of a sweep."""
     chance = random.Random(seed)
-    nodes = tuple(Node(node.name, 4 * node.cpu, node.cpu // UNIT) for node in scenario.nodes)
+    nodes = tuple(PoolNode(node.name, 4 * node.cpu, node.cpu // UNIT) for node in scenario.nodes)
     sweeps = tuple(replace(sweep, slots=chance.choice([1, 1, 2, 4])) for sweep in scenario.sweeps)
     return replace(scenario, name=f"{scenario.name}, on GPUs", nodes=nodes, sweeps=sweeps)
 
@@ -118,4 +118,6 @@ def turns(places: int = 2, owners: int = 5, hours: float = 4.0) -> Scenario:
         for k in range(owners)
     )
     rows = tuple(Owner(f"owner-{k}") for k in range(owners))
-    return Scenario(f"{places} places, {owners} owners", (Node("node", places * UNIT),), rows, sweeps, hours)
+    return Scenario(
+        f"{places} places, {owners} owners", (PoolNode("node", places * UNIT),), rows, sweeps, hours
+    )

@@ -125,7 +125,7 @@ def drive(folder: Path, load: Load, rules: Rules) -> None:
             sample = {"time": time.time(), "running": len(running), "share": share, "wanted": wanted}
             print(json.dumps({**sample, "waiting": service.share.waiting}), file=log)
 
-        with cluster.connected(Hardware(1, 0), 0.0):
+        with cluster.connected(Hardware(1, 0)):
             tuner.run(service.session, service.share, [], deadline=600, tick=tick, trainable=Waiting)
     service.shipper.drain(60)
     service.shipper.close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.sharing.load import Scenario, Sweep
 from benchmarks.sharing.policies import Decision, Policy
-from orchestrator.sharing.rows import UNIT, Claim, Rules, Snapshot, Use
+from orchestrator.sharing.rows import UNIT, PoolClaim, Rules, Snapshot, Use
 from orchestrator.sharing.shedding import RunningTrial
 from orchestrator.sharing.usage import charged
 from orchestrator.sharing.view import View, renewed
@@ -110,7 +110,7 @@ class Simulation:
             for sweep in scenario.sweeps
         }
         self._owners = {owner.name: owner for owner in scenario.owners}
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, PoolClaim] = {}
         self._uses: dict[str, Use] = {}
         self._charged_at: float | None = None
         self._short_since: dict[str, float] = {}
@@ -154,7 +154,9 @@ class Simulation:
             self._uses.pop(name, None)
             return
         want = min(want, sweep.concurrent or want)
-        row = Claim(name, sweep.owner, sweep.submitted, sweep.cpu, sweep.slots, want, sweep.priority_class)
+        row = PoolClaim(
+            name, sweep.owner, sweep.submitted, sweep.cpu, sweep.slots, want, sweep.priority_class
+        )
         self._claims[name] = row
         self._uses.setdefault(name, Use(name, now))
 

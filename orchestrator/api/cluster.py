@@ -1,4 +1,4 @@
-"""The machines of a cluster: what they offer, the file and the token that start them, and leaving one."""
+"""The machines of a cluster, the file and the token that start them, leaving one; the Ray of this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ from orchestrator.errors import BadInput
 from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.cluster_file import ensure_token
 from orchestrator.machines.hardware import Hardware, detect
+from orchestrator.machines.joining import SharedRay, end_shared_ray, shared_ray
+
+__all__ = [
+    "Leaving",
+    "SharedRay",
+    "available",
+    "check_file",
+    "end_shared_ray",
+    "leave",
+    "make_token",
+    "shared_ray",
+    "this_machine",
+]
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def move(
 ) -> tuple[str, PriorityClass]:
     """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
 
-    It holds at once, and until the next call. Whoever may write the ledger may grant class `urgent`.
+    It holds at once, and until the next call. Every user who can write the ledger can grant class `urgent`.
 
     Args:
         name: id of the sweep, or its beginning.
@@ -126,7 +126,7 @@ def move(
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
-        BadInput: no sweep matches, or the class or the weight is none.
+        BadInput: no sweep matches, or the class or the weight is not valid.
     """
     if priority_class not in CLASSES:
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")

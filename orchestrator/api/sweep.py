@@ -291,21 +291,23 @@ class Sweep:
     ) -> Exit:
         """Run the sweep, or resume it where it stopped; return when it has ended.
 
-        The call starts Ray in this process, or joins the cluster that `RAY_ADDRESS` names, and sets
-        environment variables that Ray, JAX and XLA read. In the main thread the first SIGINT, SIGTERM or
-        SIGHUP saves every running trial and ends the call; the second ends the process. In any other thread
-        signals are left alone: `stop` ends the call.
+        The call joins the Ray that the user's sweeps share on this machine, and starts it if it does not run,
+        or joins the cluster that `RAY_ADDRESS` names. It sets environment variables that Ray reads.
 
-        Writes the ledger, its backup and its lease, checkpoints, logs, the report, compiled programs, Ray's
-        token and state, and MLflow's database and artifacts; and the encoded data set to the data folder.
+        In the main thread the first SIGINT, SIGTERM or SIGHUP saves every running trial and ends the call; a
+        second one ends the process. In any other thread signals are left alone: `stop` ends the call.
+
+        Writes the ledger, its backup and its lease, checkpoints, logs, the report, compiled programs, the
+        token of clusters, Ray Tune's state, and MLflow's database and artifacts; the encoded data set to the
+        data folder; and the record of the shared Ray to its runtime folder.
 
         Args:
             observer: receives messages and progress; if None, messages are logged.
             deadline: seconds that a running trial may stay silent before it is killed and retried.
             tracking_patience: seconds to wait for MLflow at the end; records that it has not taken by then
                 wait in the ledger for the next run.
-            wait: seconds to wait while no node has room for a trial; if None, 10 on this machine and 3600 on
-                a cluster.
+            wait: seconds to wait while no trial can start. If None, 3600 on a cluster; on this machine 10, or
+                without limit while other sweeps use it.
             unless_stopped: return COMPLETE at once if `stop` has ended the sweep, and leave it as it is, for
                 a start by a batch system. Without it the call goes on with a stopped sweep.
             retry_failed: run the failed trials once more, each from its last checkpoint.
@@ -340,7 +342,7 @@ class Sweep:
             failed,
             deadline=deadline,
             tracking_patience=tracking_patience,
-            wait=preflight.node_wait(wait),
+            wait=preflight.Patience.of(wait),
             unless_stopped=unless_stopped,
         )
         self.id, code = drive(self.specification, run, screen)

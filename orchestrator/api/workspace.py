@@ -51,7 +51,7 @@ class Workspace:
             Path(root or environment.get("SWEEP_ROOT") or DEFAULT_ROOT).absolute(),
             environment.get("SWEEP_LEDGER"),
             environment.get("MLFLOW_TRACKING_URI"),
-            Path(cache) if cache else None,
+            Path(cache).absolute() if cache else None,
             environment.get("SWEEP_CHECKPOINTS") or None,
         )
         return cls(paths, Path(data or environment.get("SWEEP_DATA") or DEFAULT_DATA).absolute())

@@ -1,4 +1,4 @@
-"""The verbs `cluster check`, `cluster token` and `cluster leave`."""
+"""The verbs `cluster check`, `cluster token`, `cluster leave` and `cluster ray`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from orchestrator.cli.options import Root
 from orchestrator.errors import Exit
 
 cluster_app = typer.Typer(
-    help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away.",
+    help="Check a cluster file, create the token of your clusters, leave a machine that will be taken away,"
+    " show or end the Ray that your sweeps share on this machine.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -66,3 +67,31 @@ def leave(
     leaving = cluster.leave(seconds)
     print_line(leaving.answer)
     print_line(f"{leaving.workers} workers save their trials")
+
+
+@cluster_app.command("ray")
+def ray(
+    end: Annotated[bool, typer.Option("--end", help="End it, unless a sweep uses it.")] = False,
+) -> None:
+    """Show the Ray that your sweeps share on this machine, or end it.
+
+    The first sweep starts it; it ends by itself 300 seconds after the last sweep has left (SWEEP_RAY_LINGER).
+
+    Exit codes: 0 shown or ended, or none runs; 2 a sweep uses it.
+
+    Example:
+
+        sweep cluster ray --end
+    """
+    shared = cluster.shared_ray()
+    if shared is None:
+        return print_line("no Ray runs on this machine for you")
+    setup, using = shared.head.setup, ", ".join(f"process {pid}" for pid in shared.users) or "no sweep"
+    print_line(
+        f"process {shared.head.pid} at {shared.head.address}: {setup.cpus} CPU(s), {setup.gpus} GPU(s), Ray"
+        f" {setup.ray}, Python {setup.python}; used by {using}"
+    )
+    if end:
+        cluster.end_shared_ray()
+        print_line("ended")
+    return None

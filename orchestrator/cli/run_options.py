@@ -63,7 +63,8 @@ class RunOptions:
             "--wait",
             metavar="SECONDS",
             envvar="SWEEP_WAIT",
-            help="How long to wait while no node has room for a trial. If left out, 10, on a cluster 3600.",
+            help="How long to wait while no trial can start. If left out, 3600 on a cluster; on this machine"
+            " without limit for other sweeps.",
             rich_help_panel=EXECUTION,
         ),
     ] = None

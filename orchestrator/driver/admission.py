@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.config.sweep_config import SweepConfig, current, identity
 from orchestrator.driver import preflight
 from orchestrator.driver.departure import Departure
+from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
@@ -42,7 +43,7 @@ def current_owner() -> str:
         return os.environ.get(OWNER) or getpass.getuser()
     except (OSError, KeyError):
         got = f"user {os.getuid()} without a name"
-        raise BadInput("this process", "must run in somebody's name", got, f"Set {OWNER}.") from None
+        raise BadInput("this process", "must have an owner for its sweeps", got, f"Set {OWNER}.") from None
 
 
 class Observer:
@@ -78,7 +79,7 @@ class Run:
         reopen: keys of failed trials to run again.
         deadline: seconds that a running attempt may stay silent.
         tracking_patience: seconds to wait, at the end, for MLflow to accept what is pending.
-        wait: seconds to wait while no node has room for a trial.
+        wait: how long to wait while no trial can start.
         unless_stopped: leave a sweep as it is that a person has stopped.
         owner: in whose name the sweep runs, for its share of a cluster.
     """
@@ -91,7 +92,7 @@ class Run:
     reopen: tuple[str, ...] = ()
     deadline: float = 600.0
     tracking_patience: float = 60.0
-    wait: float = 10.0
+    wait: Patience = ON_THIS_MACHINE
     unless_stopped: bool = False
     owner: str = field(default_factory=current_owner)
 

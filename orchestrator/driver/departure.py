@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 
-from orchestrator.errors import Exit
+from orchestrator.errors import Exit, Refusal
 from orchestrator.system import System
 
 Result = TypeVar("Result")
@@ -52,6 +52,7 @@ class Departure:
         self._deadline = float("inf")
         self._last: Callable[[str], object] = lambda reason: None
         self._children: list[Callable[[], object]] = []
+        self._lost: Callable[[], Refusal | None] = lambda: None
         self._over = system.event()
         self._ending = system.lock()
         self._signals = system.signals()
@@ -77,6 +78,18 @@ class Departure:
         """Call `kill` before the process is ended: it ends processes that would outlive this one."""
         self._children.append(kill)
 
+    @contextmanager
+    def unless(self, lost: Callable[[], Refusal | None]) -> Iterator[None]:
+        """End the process once `lost` returns a refusal, until the `with` block is left.
+
+        For the loss of something without which the main thread may block for ever, or be ended by a library.
+        """
+        self._lost = lost
+        try:
+            yield
+        finally:
+            self._lost = lambda: None
+
     def request(self, reason: str) -> None:
         """Ask the driver to leave within `GRACE_SECONDS`; the reason of the first call stands."""
         if self.reason is None:
@@ -97,9 +110,6 @@ class Departure:
     ) -> Result:
         """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
 
-        The thread lives until this context is left, because the kernel ends the processes of a local Ray
-        together with the thread that has started them.
-
         Args:
             call: may block for any time, and may replace the signal handlers.
             look: called once a second meanwhile.
@@ -115,7 +125,6 @@ class Departure:
                 answers.put((call(), None))
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 answers.put((None, error))
-            self._over.wait()
 
         threading.Thread(target=run, daemon=True).start()
         looked = time.monotonic()
@@ -149,6 +158,9 @@ class Departure:
                 if self.reason is not None:
                     self.end(f"{name}: left at once.", _TWICE)
                 self.request(name)
+            if (loss := self._lost()) is not None:
+                self._briefly(partial(self._last, f"the loss of {loss.where}"))
+                self.end(str(loss))
             if self._system.monotonic() > self._deadline:
                 self._briefly(partial(self._last, str(self.reason)))
                 self.end(

@@ -45,16 +45,16 @@ _POLL_SECONDS = 0.5
 
 @contextmanager
 def connected(claim: Claim) -> Iterator[None]:
-    """Join the cluster of RAY_ADDRESS, or start a Ray on this machine; leave it or shut it down on exit.
+    """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     Raises:
-        NoCluster: if Ray does not start, or the cluster cannot be joined.
+        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
-    claim.departure.kill_at_the_end(cluster.kill_local_ray)
-    ray = cluster.connected(claim.run.hardware, claim.sweep.resources.gpu)
+    ray = cluster.connected(claim.run.hardware)
     with ExitStack() as stack:
         # Python does not let Ray replace a handler in such a thread, but Ray's core replaces that of SIGTERM.
-        claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
+        died = claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
+        stack.enter_context(claim.departure.unless(died))
         yield
 
 
@@ -92,7 +92,8 @@ def run_session(
         run.data.absolute(),
         resources=resources,
         share=share,
-        node_wait=run.wait,
+        node_wait=run.wait.node,
+        busy_wait=run.wait.busy,
     )
 
     def tick(session: Session) -> None:

@@ -5,6 +5,7 @@ Imports neither JAX nor, unless a cluster is to be joined, Ray.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -26,8 +27,8 @@ from orchestrator.tracking import address
 from trainables.data.task import Source
 from trainables.tasks import TASKS
 
-LOCAL_NODE_WAIT, CLUSTER_NODE_WAIT = 10.0, 3600.0
-"""Default seconds to wait while no node has room for a trial; a cluster may still grow."""
+CLUSTER_WAIT = 3600.0
+"""Default seconds to wait while no trial can start on a cluster."""
 
 _COSTS = ("seconds/train", "seconds/evaluate")
 _PROGRAM = ("task", "data", "model", "evaluate")
@@ -55,7 +56,7 @@ def available_hardware(paths: Paths) -> Hardware:
     address = cluster_address()
     if address is None:
         return hardware.detect()
-    environment.prepare(0.0, paths.token)
+    environment.prepare(paths.token)
     # Ray takes a second to import, and reads the environment above when it is imported.
     from orchestrator.schedule import resources
 
@@ -65,11 +66,27 @@ def available_hardware(paths: Paths) -> Hardware:
     return available
 
 
-def node_wait(seconds: float | None) -> float:
-    """Return how many seconds to wait while no node has room for a trial; None means the default."""
-    if seconds is not None:
-        return seconds
-    return LOCAL_NODE_WAIT if cluster_address() is None else CLUSTER_NODE_WAIT
+@dataclass(frozen=True)
+class Patience:
+    """How long a driver waits while no trial can start.
+
+    Attributes:
+        node: seconds to wait while no node could hold a trial; a cluster may still grow.
+        busy: seconds to wait while the nodes that could hold one are in use, such as by another sweep.
+    """
+
+    node: float
+    busy: float
+
+    @classmethod
+    def of(cls, seconds: float | None) -> Patience:
+        """Return the patience that a user asks for; None means the default."""
+        if seconds is None:
+            return ON_THIS_MACHINE if cluster_address() is None else cls(CLUSTER_WAIT, CLUSTER_WAIT)
+        return cls(seconds, seconds)
+
+
+ON_THIS_MACHINE = Patience(node=10.0, busy=math.inf)
 
 
 def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source:

@@ -68,7 +68,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
                 observer.say(f"{claim.sweep.id} is finished. {how}.")
                 return claim.sweep.id, sweep_rows.exit_code(claim)
             sweep_rows.resume(claim)
-            environment.prepare(claim.sweep.resources.gpu, run.paths.token)
+            environment.prepare(run.paths.token)
             # Ray, Optuna and plotly take seconds to import: not before all that can be refused has been.
             from orchestrator.driver import execution
 

@@ -163,14 +163,14 @@ def record_of(claim: Claim) -> SweepRecord:
     return record
 
 
-def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.Claim:
+def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
     """Return what a sweep asks for in the pool that it shares with other sweeps.
 
     Args:
         claim: of the sweep.
         slotted: the sweep with its number of slots fixed.
     """
-    return sharing.Claim.of(
+    return sharing.PoolClaim.of(
         claim.sweep.id,
         claim.run.owner,
         record_of(claim).created_at,

@@ -302,13 +302,18 @@ def record_mlflow_runs(tx: Transaction, sweep_id: str, runs: Mapping[str, str], 
             tx.change(MLFLOW_RUNS, old, run_id=run_id, number=number)
 
 
-def deliver(tx: Transaction, seqs: Sequence[int]) -> None:
-    """Mark events of one sweep as delivered, and remove the points among them."""
-    rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.seq.in_(seqs), ~OUTBOX.c.delivered)).all()
+def deliver(tx: Transaction, sweep_id: str, seqs: Sequence[int]) -> None:
+    """Mark events of a sweep as delivered, and remove the points among them."""
+    if not seqs:
+        return
+    # One range instead of a list of numbers, whose statement would have to be built each time.
+    between = {"sweep_id": sweep_id, "first": min(seqs), "last": max(seqs)}
+    chosen = set(seqs)
+    rows = [row for row in execute(tx.connection, _PENDING_BETWEEN, between) if row[_SEQ] in chosen]
     if rows:
-        tx.sweep_id = rows[0].sweep_id
-        tx.forget([row for row in rows if row.kind == POINTS])
-        tx.mark([row for row in rows if row.kind != POINTS], delivered=True)
+        tx.sweep_id = sweep_id
+        tx.forget([row for row in rows if row[_KIND] == POINTS])
+        tx.mark([row for row in rows if row[_KIND] != POINTS], delivered=True)
 
 
 def add_events(tx: Transaction, sweep_id: str, events: Sequence[Event]) -> None:
@@ -320,14 +325,18 @@ def add_events(tx: Transaction, sweep_id: str, events: Sequence[Event]) -> None:
 def redeliver(tx: Transaction, sweep_id: str) -> int:
     """Mark every delivered event that is kept as not delivered; return how many there are."""
     tx.sweep_id = sweep_id
-    rows = tx.connection.execute(_EVENTS.where(OUTBOX.c.sweep_id == sweep_id, OUTBOX.c.delivered)).all()
+    rows = execute(tx.connection, _DELIVERED, {"sweep_id": sweep_id})
     tx.mark(rows, delivered=False)
     return len(rows)
 
 
-_EVENTS = select(*OUTBOX.columns)
-
 # Built once: building a statement costs more than running it.
+_SEQ, _KIND = (list(OUTBOX.columns.keys()).index(name) for name in ("seq", "kind"))
+_EVENTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == bindparam("sweep_id"))
+_DELIVERED = _EVENTS.where(OUTBOX.c.delivered)
+_PENDING_BETWEEN = _EVENTS.where(
+    ~OUTBOX.c.delivered, OUTBOX.c.seq.between(bindparam("first"), bindparam("last"))
+)
 _CHECKPOINTS = (
     select(*CHECKPOINT.columns)
     .where(CHECKPOINT.c.trial_key == bindparam("trial_key"))

@@ -22,7 +22,17 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY
 from orchestrator.ledger.transaction import statements
-from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner, PriorityClass, Rules, Snapshot, Use
+from orchestrator.sharing.rows import (
+    RULES,
+    UNIT,
+    Owner,
+    PoolClaim,
+    PoolNode,
+    PriorityClass,
+    Rules,
+    Snapshot,
+    Use,
+)
 from orchestrator.sharing.usage import charged
 from orchestrator.sharing.view import View, renewed
 
@@ -77,12 +87,12 @@ class Claims:
     """
 
     def __init__(
-        self, ledger: Ledger, token: Token, pool_id: str, claim: Claim, rules: Rules = RULES
+        self, ledger: Ledger, token: Token, pool_id: str, claim: PoolClaim, rules: Rules = RULES
     ) -> None:
         self._ledger, self._token, self._pool_id = ledger, token, pool_id
         self._claim, self._rules = claim, rules
 
-    def renew(self, nodes: Sequence[Node], amounts: Amounts) -> View | None:
+    def renew(self, nodes: Sequence[PoolNode], amounts: Amounts) -> View | None:
         """Write what the sweep wants and holds, and return the pool after that.
 
         Return None, and write nothing, while the database does not answer.
@@ -93,7 +103,7 @@ class Claims:
         written = self._written(nodes, amounts, start=False)
         return written[0] if written else None
 
-    def start(self, nodes: Sequence[Node], amounts: Amounts) -> tuple[View, bool] | None:
+    def start(self, nodes: Sequence[PoolNode], amounts: Amounts) -> tuple[View, bool] | None:
         """Count one more attempt as the sweep's own if it may start one now.
 
         Returns:
@@ -117,7 +127,9 @@ class Claims:
             execute(connection, statements(POOL).delete, {"key_id": self._pool_id})
         return View.of(replace(snapshot, claims=left), _now(connection, self._ledger), self._rules)
 
-    def _written(self, nodes: Sequence[Node], amounts: Amounts, *, start: bool) -> tuple[View, bool] | None:
+    def _written(
+        self, nodes: Sequence[PoolNode], amounts: Amounts, *, start: bool
+    ) -> tuple[View, bool] | None:
         def written(connection: Connection) -> tuple[View, bool]:
             now = _now(connection, self._ledger)
             recorded = _lock(connection, self._pool_id) or _create(connection, self._pool_id, now)
@@ -143,7 +155,7 @@ class Claims:
 
     def _own(
         self, connection: Connection, snapshot: Snapshot, amounts: Amounts, now: float
-    ) -> tuple[Claim, Use]:
+    ) -> tuple[PoolClaim, Use]:
         """Return the own rows as they are to be written; class, weight and shortage are the ledger's."""
         sweep = self._token.sweep_id
         priority = execute(connection, statements(PRIORITY).find, {"key_sweep_id": sweep})
@@ -266,10 +278,10 @@ def _create(connection: Connection, pool_id: str, now: float) -> str:
 def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]:
     """Return the rows of a pool, and when it was last charged."""
     pool = execute(connection, statements(POOL).find, {"key_id": pool_id})
-    nodes = tuple(Node(*node) for node in json.loads(pool[0][1])) if pool else ()
+    nodes = tuple(PoolNode(*node) for node in json.loads(pool[0][1])) if pool else ()
     selected = execute(connection, _CLAIMS, {"pool_id": pool_id})
     rows = [dict(zip(_COLUMNS, row, strict=True)) for row in selected]
-    claims = tuple(Claim(**{name: row[name] for name in _CLAIM_FIELDS}) for row in rows)
+    claims = tuple(PoolClaim(**{name: row[name] for name in _CLAIM_FIELDS}) for row in rows)
     uses = tuple(Use(**{name: row[name] for name in _USE_FIELDS}) for row in rows)
     return Snapshot(nodes, _owners(connection), claims, uses), pool[0][2] if pool else None
 
@@ -291,7 +303,7 @@ def _without(snapshot: Snapshot, sweeps: set[str]) -> Snapshot:
     )
 
 
-def _with_one_more(claim: Claim, use: Use, now: float) -> Use:
+def _with_one_more(claim: PoolClaim, use: Use, now: float) -> Use:
     """Return what a sweep holds once one more attempt was granted to it."""
     needs_device = claim.slots > 0 and use.devices * claim.slots <= use.trials
     since = now if use.pending_since is None else use.pending_since
@@ -304,7 +316,7 @@ def _with_one_more(claim: Claim, use: Use, now: float) -> Use:
     )
 
 
-def _row(pool_id: str, claim: Claim, use: Use) -> dict[str, Any]:
+def _row(pool_id: str, claim: PoolClaim, use: Use) -> dict[str, Any]:
     both = {**_fields(claim), **_fields(use), "pool_id": pool_id}
     return {name: both[_FIELD.get(name, name)] for name in _COLUMN_NAMES}
 
@@ -313,7 +325,7 @@ def _update_pool(
     connection: Connection,
     pool_id: str,
     recorded: str,
-    nodes: Sequence[Node],
+    nodes: Sequence[PoolNode],
     view: View,
     charged_at: float | None,
 ) -> None:
@@ -334,14 +346,14 @@ def _replace_owner(connection: Connection, owner: Owner) -> None:
     execute(connection, statements(OWNER).insert, _fields(owner))
 
 
-def _fields(row: Claim | Use | Owner) -> dict[str, Any]:
+def _fields(row: PoolClaim | Use | Owner) -> dict[str, Any]:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 _FIELD: Mapping[str, str] = {"sweep_id": "sweep", "created_at": "created"}
-"""Fields of `Claim` whose columns have other names."""
+"""Fields of `PoolClaim` whose columns have other names."""
 
-_CLAIM_FIELDS = tuple(field.name for field in fields(Claim))
+_CLAIM_FIELDS = tuple(field.name for field in fields(PoolClaim))
 _USE_FIELDS = tuple(field.name for field in fields(Use))
 _COLUMN_NAMES = tuple(column.name for column in CLAIM.columns)
 _COLUMNS = tuple(_FIELD.get(column.name, column.name) for column in _CLAIMS.selected_columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from orchestrator.errors import Busy
 from orchestrator.system import System
@@ -35,7 +34,7 @@ class Holder:
         """Return this process."""
         pid = system.pid()
         start = system.start_of(pid) or 0
-        return cls(pid, system.host(), _place(system), start, system.time(), system.is_detached())
+        return cls(pid, system.host(), system.place(), start, system.time(), system.is_detached())
 
     @classmethod
     def read(cls, text: str) -> Holder | None:
@@ -54,7 +53,7 @@ class Holder:
 
     def is_near(self, system: System = System()) -> bool:
         """Return True if the process is visible from here, so that its death would be noticed."""
-        return bool(self.place) and self.place == _place(system)
+        return bool(self.place) and self.place == system.place()
 
     def is_dead(self, system: System = System()) -> bool:
         """Return True if the process is known to have ended, and False if that is not known."""
@@ -82,11 +81,3 @@ def busy(sweep_id: str, holder: Holder | None, system: System = System()) -> Bus
     if holder is not None:
         got = f"{holder}, for {max(0.0, system.time() - holder.since):.0f} s"
     return Busy(f"sweep {sweep_id}", "one driver at a time runs it", got, "Wait for that one, or `stop` it.")
-
-
-def _place(system: System) -> str:
-    try:
-        boot = system.read(Path("/proc/sys/kernel/random/boot_id")).strip()
-        return f"{boot} {system.read(Path('/proc/self/ns/pid'))}"
-    except OSError:
-        return ""

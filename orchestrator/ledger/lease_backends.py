@@ -13,13 +13,15 @@ that number with the one of its driver's token, so a driver that was cut off and
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TextIO, TypeAlias
+from typing import NamedTuple, Protocol, TextIO
 
-from sqlalchemy import Connection, Float, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Float, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql
 
+from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.schema import RECOVERY_LOCK
@@ -40,8 +42,23 @@ SILENT_LOOK_SECONDS = 5.0
 """Time between two looks at the row of a silent holder."""
 
 Connect = Callable[[], Connection]
-Held: TypeAlias = Row[tuple[int, str, float, bool]]
-"""Number, holder, time of expiry by the server's clock, and whether the row has not expired."""
+
+
+class Held(NamedTuple):
+    """The row of a lease.
+
+    Attributes:
+        number: of the newest token.
+        holder: its process, as `Holder.write` wrote it.
+        expires_at: by the server's clock.
+        alive: whether it has not expired.
+    """
+
+    number: int
+    holder: str
+    expires_at: float
+    alive: bool
+
 
 SERVER_NOW = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
 """Seconds since the epoch by the clock of PostgreSQL's server."""
@@ -91,7 +108,12 @@ class FileLease:
 
         Raises:
             Busy: a living process holds it.
+            NoSpace: the disk of the file is full.
         """
+        with _refused_without_space(self._path):
+            return self._take()
+
+    def _take(self) -> Token:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
         fcntl.flock(self._recovery, fcntl.LOCK_SH)
@@ -139,6 +161,18 @@ class FileLease:
         self._file.close()
         self._recovery.close()
         self._file = self._recovery = None
+
+
+@contextmanager
+def _refused_without_space(path: Path) -> Iterator[None]:
+    """Raise NoSpace if a lock file cannot be created or written because its disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        must, got = "needs space for the lock of a sweep", str(error.strerror)
+        raise NoSpace(str(path), must, got, "Free some space, and run the same command again.") from error
 
 
 def file_holder(path: Path) -> Holder | None:
@@ -218,7 +252,7 @@ class RowLease:
             if row.alive and not (other is not None and other.is_dead(self._system)):
                 return row
             token = Token(self._sweep_id, row.number + 1, Holder.here(self._system))
-            _set(connection, token, expires_at=SERVER_NOW + LIFE_SECONDS)
+            execute(connection, _TAKE, _named(token))
             return token
 
     def renew(self, token: Token) -> bool:
@@ -230,10 +264,10 @@ class RowLease:
         self._expire(token, 0.0)
 
     def _expire(self, token: Token, seconds: float) -> bool:
-        own = (LEASE.c.sweep_id == token.sweep_id) & (LEASE.c.number == token.number)
+        own = {"key_sweep_id": token.sweep_id, "key_number": token.number, "key_seconds": seconds}
         with self._connect() as connection, connection.begin():
-            renewed = connection.execute(update(LEASE).where(own).values(expires_at=SERVER_NOW + seconds))
-            return renewed.rowcount == 1
+            execute(connection, _EXPIRE, own)
+            return holds(connection, token)
 
 
 def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Holder | None:
@@ -253,24 +287,38 @@ def holds(connection: Connection, token: Token) -> bool:
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:
     """Return a token that is newer than every other of a sweep, whether or not another process drives it."""
-    newest = select(LEASE.c.number).where(LEASE.c.sweep_id == sweep_id).with_for_update()
     with connect() as connection, connection.begin():
-        number = connection.execute(newest).scalar_one_or_none()
-        token = Token(sweep_id, 1 if number is None else number + 1, holder)
-        if number is None:
-            connection.execute(insert(LEASE).values(sweep_id=sweep_id, **_EMPTY))
-        _set(connection, token)
+        execute(connection, _ENSURE, {"sweep_id": sweep_id, **_EMPTY})
+        [(number,)] = execute(connection, _NUMBER, {"sweep_id": sweep_id})
+        token = Token(sweep_id, number + 1, holder)
+        execute(connection, _NAME, _named(token))
     return token
 
 
-def _set(connection: Connection, token: Token, **columns: object) -> None:
-    own = {"number": token.number, "holder": token.holder.write(), **columns}
-    connection.execute(update(LEASE).where(LEASE.c.sweep_id == token.sweep_id).values(**own))
+def _named(token: Token) -> dict[str, object]:
+    """Return the parameters that put a token in the row of its sweep."""
+    return {"number": token.number, "holder": token.holder.write(), "key_sweep_id": token.sweep_id}
 
 
-# Built once: every transaction of a driver executes it.
+# Built once: to build a statement costs more than to run it. A driver executes the first one in every
+# transaction, and renews its row once a second.
 _NEWEST = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update(read=True)
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
+_ENSURE = postgresql.insert(LEASE).on_conflict_do_nothing()
+_NUMBER = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update()
+_ROW = (
+    select(
+        LEASE.c.number, LEASE.c.holder, LEASE.c.expires_at, (LEASE.c.expires_at > SERVER_NOW).label("alive")
+    )
+    .where(LEASE.c.sweep_id == bindparam("sweep_id"))
+    .with_for_update()
+)
+_OF_SWEEP = update(LEASE).where(LEASE.c.sweep_id == bindparam("key_sweep_id"))
+_NAME = _OF_SWEEP.values(number=bindparam("number"), holder=bindparam("holder"))
+_TAKE = _NAME.values(expires_at=SERVER_NOW + LIFE_SECONDS)
+_EXPIRE = _OF_SWEEP.where(LEASE.c.number == bindparam("key_number")).values(
+    expires_at=SERVER_NOW + bindparam("key_seconds", type_=Float(53))
+)
 
 
 def _is_near(row: Held, system: System) -> bool:
@@ -279,10 +327,6 @@ def _is_near(row: Held, system: System) -> bool:
 
 
 def _locked_row(connection: Connection, sweep_id: str) -> Held:
-    empty = postgresql.insert(LEASE).values(sweep_id=sweep_id, **_EMPTY)
-    connection.execute(empty.on_conflict_do_nothing())
-    alive = (LEASE.c.expires_at > SERVER_NOW).label("alive")
-    query = select(LEASE.c.number, LEASE.c.holder, LEASE.c.expires_at, alive).where(
-        LEASE.c.sweep_id == sweep_id
-    )
-    return connection.execute(query.with_for_update()).one()
+    execute(connection, _ENSURE, {"sweep_id": sweep_id, **_EMPTY})
+    [row] = execute(connection, _ROW, {"sweep_id": sweep_id})
+    return Held(*row)

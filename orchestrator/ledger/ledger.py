@@ -23,7 +23,7 @@ from orchestrator.ledger.connect import (
 )
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import holds
-from orchestrator.ledger.prepared import execute
+from orchestrator.ledger.prepared import Values, read
 from orchestrator.ledger.records import (
     AttemptRecord,
     CheckpointRecord,
@@ -94,6 +94,7 @@ class Ledger:
         self.where = address.render_as_string(hide_password=True)
         self.is_file = is_file(address)
         self._engine, self.system = engine, system
+        self._writing_engine = engine.execution_options(**{WRITING: True})  # shares the connections
         self._reconnect_seconds, self._say = reconnect_seconds, say
         self._logs: set[Path] = set()  # that this process has written to
 
@@ -252,11 +253,15 @@ class Ledger:
         return list(codec.decoded(self._read(query, **values)))
 
     def _read(self, query: Select[Any], **values: Any) -> list[Sequence[Any]]:
-        def attempt() -> list[Sequence[Any]]:
-            with self.reader() as connection:
-                return execute(connection, query, values)
+        return self.retried(lambda: self.read(query, values))
 
-        return self.retried(attempt)
+    def read(self, query: Select[Any], values: Values) -> list[Sequence[Any]]:
+        """Run a query once, in a transaction of its own, and return its rows.
+
+        Raises:
+            DBAPIError: the database refuses the query, or is lost.
+        """
+        return read(self._engine, query, values)
 
     def _write(
         self,
@@ -330,7 +335,7 @@ class Ledger:
 
         Its transactions take the write lock when they begin.
         """
-        return self._engine.connect().execution_options(**{WRITING: True})
+        return self._writing_engine.connect()
 
 
 def _check(connection: Connection, transaction: Transaction, token: Token | None) -> None:

@@ -7,15 +7,13 @@ dozen of them. PostgreSQL gets them through SQLAlchemy: its answers take longer 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Engine, Executable, PoolProxiedConnection
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import ClauseElement
@@ -41,13 +39,62 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
         return list(result) if result.returns_rows else []
     if not connection.in_transaction():
         connection.begin()
-    prepared = _prepared(statement, tuple(values[0]))
-    with _cursor(connection) as cursor:
+    return _run(connection.connection, statement, values)
+
+
+def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any]]:
+    """Run a query in a transaction of its own, and return its rows.
+
+    SQLite reads the rows of one statement from one snapshot: it needs no transaction, and SQLAlchemy's
+    bookkeeping for one takes longer than most queries.
+
+    Args:
+        engine: of the database.
+        query: built at the import of a module: its compiled form is kept for ever.
+        values: the parameters.
+
+    Raises:
+        DBAPIError: the database refuses the query, or is lost.
+    """
+    if engine.dialect.name != sqlite.dialect.name:
+        with engine.connect() as connection:
+            return execute(connection, query, values)
+    try:
+        raw = engine.raw_connection()
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
+    try:
+        return _run(raw, query, (values,))
+    finally:
+        raw.close()
+
+
+def _run(
+    connection: PoolProxiedConnection, statement: Executable, values: Sequence[Values]
+) -> list[Sequence[Any]]:
+    prepared, cursor = _prepared(statement, tuple(values[0])), connection.cursor()
+    try:
         if len(values) == 1:
             cursor.execute(prepared.text, prepared.arranged(values[0]))
         else:
             cursor.executemany(prepared.text, [prepared.arranged(row) for row in values])
         return list(cursor.fetchall()) if cursor.description else []
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
+    finally:
+        cursor.close()
+
+
+def fetched(cursor: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a cursor of SQLite.
+
+    Raises:
+        DBAPIError: the database cannot read a row.
+    """
+    try:
+        yield from cursor
+    except sqlite3.Error as error:
+        raise _as_of_sqlalchemy(error) from error
 
 
 def command(connection: Connection, text: str) -> None:
@@ -56,20 +103,18 @@ def command(connection: Connection, text: str) -> None:
     Raises:
         DBAPIError: the database refuses the statement.
     """
-    with _cursor(connection) as cursor:
-        cursor.execute(text)
-
-
-@contextmanager
-def _cursor(connection: Connection) -> Iterator[DBAPICursor]:
-    """Open a cursor of SQLite; raise its errors as SQLAlchemy does."""
     cursor = connection.connection.cursor()
     try:
-        yield cursor
+        cursor.execute(text)
     except sqlite3.Error as error:
-        raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
+        raise _as_of_sqlalchemy(error) from error
     finally:
         cursor.close()
+
+
+def _as_of_sqlalchemy(error: sqlite3.Error) -> BaseException:
+    """Return an error of SQLite as the one that SQLAlchemy raises for it."""
+    return DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True)
 
 
 @dataclass(frozen=True)

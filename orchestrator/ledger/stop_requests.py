@@ -9,7 +9,6 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, insert, select
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.prepared import execute
 from orchestrator.ledger.tables import STOP_REQUEST
 
 _ASKER = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == bindparam("sweep_id"))
@@ -29,10 +28,5 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
     """Return the name of the machine that asked a sweep to stop, or None if none has."""
-
-    def look() -> str | None:
-        with ledger.reader() as connection:
-            askers = execute(connection, _ASKER, {"sweep_id": sweep_id})
-        return str(askers[0][0]) if askers else None
-
-    return ledger.retried(look)
+    askers = ledger.retried(lambda: ledger.read(_ASKER, {"sweep_id": sweep_id}))
+    return str(askers[0][0]) if askers else None

@@ -199,7 +199,7 @@ CLAIM = Table(
     Column("pending_since", Float(53)),
     Index("claim_of_pool", "pool_id"),
 )
-"""What each live sweep wants and holds: the fields of `orchestrator.sharing.rows.Claim` and `Use`."""
+"""What each live sweep wants and holds: the fields of `orchestrator.sharing.rows.PoolClaim` and `Use`."""
 
 OWNER = Table(
     "owner",

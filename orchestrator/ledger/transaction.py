@@ -11,7 +11,6 @@ from sqlalchemy import (
     Connection,
     Delete,
     Insert,
-    Row,
     Select,
     Table,
     Update,
@@ -123,7 +122,7 @@ class Transaction:
             rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
-    def forget(self, rows: Sequence[Row[Any]]) -> None:
+    def forget(self, rows: Sequence[Sequence[Any]]) -> None:
         """Remove selected rows of the outbox."""
         olds = [verified(OUTBOX, row) for row in rows]
         if olds:
@@ -132,7 +131,7 @@ class Transaction:
         for old in olds:
             self._record(OUTBOX, old, None, -1, -old["row_digest"])
 
-    def mark(self, rows: Sequence[Row[Any]], *, delivered: bool) -> None:
+    def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or as not delivered."""
         olds = [verified(OUTBOX, row) for row in rows]
         digests = [row_digest(OUTBOX, {**old, "delivered": delivered}) for old in olds]

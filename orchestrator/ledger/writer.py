@@ -204,7 +204,8 @@ class SweepWriter:
 
         A delivered point is removed: a long sweep has millions, and each repeats a report or an evaluation.
         """
-        self._write(lambda tx: changes.deliver(tx, seqs))
+        sweep_id = self.token.sweep_id
+        self._write(lambda tx: changes.deliver(tx, sweep_id, seqs))
 
     def add_events(self, events: Sequence[Event]) -> None:
         """Put events in the outbox again that were removed from it."""

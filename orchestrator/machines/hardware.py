@@ -13,6 +13,9 @@ from orchestrator.errors import BadInput
 HOST_DEVICES = "SWEEP_HOST_DEVICES"
 """Environment variable: how many devices of the host stand in for GPUs, to try shared engines without one."""
 
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Environment variables that choose which GPUs a process sees."""
+
 _GPU_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jax_rocm7_plugin")
 
 

@@ -1,86 +1,96 @@
-"""Start a Ray on this machine or join a cluster, and run single tasks on it."""
+"""Join the Ray of this machine or a cluster, and run single tasks on it."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
-import psutil
 import ray
 from ray.exceptions import RayTaskError
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.head import Head
+from orchestrator.machines.joining import joined
+from orchestrator.schedule import environment
 from orchestrator.schedule.resources import no_answer
-from orchestrator.training import evaluation
+from orchestrator.training import evaluation, process
 from orchestrator.training.engine_cache import best_slots
-from orchestrator.training.process import worker_environment
 
 
 @contextmanager
-def connected(hardware: Hardware, gpu_share: float) -> Iterator[None]:
-    """Join the cluster of RAY_ADDRESS, or start a Ray on this machine; leave it or shut it down on exit.
+def connected(hardware: Hardware) -> Iterator[Callable[[], NoCluster | None]]:
+    """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
 
     Args:
-        hardware: what a Ray of this machine may use.
-        gpu_share: share of a GPU that a trial uses.
+        hardware: what trials may use on this machine.
+
+    Yields:
+        A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
+        process a minute later. The head of a cluster is not observed.
 
     Raises:
-        NoCluster: if Ray does not start, or the cluster cannot be joined.
+        NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
-    address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
-    if address:
-        options |= {"address": address, "runtime_env": {"env_vars": worker_environment(gpu_share)}}
-    else:
-        # "local": without an address Ray joins any head that was started on this machine before.
-        local = {"address": "local", "num_cpus": hardware.cpus, "num_gpus": hardware.gpus}
-        options |= {**local, "include_dashboard": False}
-    _init(options)
     # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    if address := os.environ.get("RAY_ADDRESS"):
+        with _connected(address, {}):
+            yield lambda: None
+    else:
+        with joined(hardware, environment.of_head()) as head, _connected(head.address, _own_start(head)):
+            yield partial(_death, head)
+
+
+def _death(head: Head) -> NoCluster | None:
+    if head.lives():
+        return None
+    must, remedy = "must live while a sweep uses it", "The same command starts another and resumes the sweep."
+    return NoCluster("the Ray of this machine", must, f"process {head.pid} has ended", remedy)
+
+
+def _own_start(head: Head) -> dict[str, Any]:
+    """Return the runtime environment of workers that start otherwise than those of the head, else nothing."""
+    own = {name: os.environ.get(name, "") for name in head.inherited}
+    variables = {name: value for name, value in own.items() if value != head.inherited[name]}
+    executable = {"py_executable": sys.executable} if sys.executable != head.executable else {}
+    return {**executable, **({"env_vars": variables} if variables else {})}
+
+
+@contextmanager
+def _connected(address: str, runtime_environment: dict[str, Any]) -> Iterator[None]:
+    """Join a Ray; try twice, because Ray's own timeout is too short for a busy machine."""
+    options: dict[str, Any] = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     try:
+        for last in (False, True):
+            try:
+                ray.init(address, runtime_env=runtime_environment or None, **options)
+            except Exception as error:
+                ray.shutdown()
+                if last:
+                    raise _not_joined(address, error) from error
+            else:
+                break
         yield
     finally:
         ray.shutdown()
 
 
-def _init(options: dict[str, Any]) -> None:
-    """Start or join Ray; try twice, because Ray's own timeout is too short for a busy machine."""
-    for last in (False, True):
-        try:
-            ray.init(**options)
-        except Exception as error:
-            ray.shutdown()
-            if last:
-                raise _not_connected(os.environ.get("RAY_ADDRESS"), error) from error
-        else:
-            return
-
-
-def _not_connected(address: str | None, error: Exception) -> NoCluster:
+def _not_joined(address: str, error: Exception) -> NoCluster:
     got = next(iter(str(error).splitlines()), type(error).__name__)
-    if address:
+    if "RAY_ADDRESS" in os.environ:
         return no_answer(address, got)
-    remedy = "Run the same command again when the machine is less busy."
-    return NoCluster("Ray", "must start on this machine", got, remedy)
-
-
-def kill_local_ray() -> None:
-    """Kill the Ray that this process has started, without waiting; a joined cluster is left alone."""
-    installed = str(Path(ray.__file__).parent)
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):
-            if any(word.startswith(installed) for word in child.cmdline()):
-                child.kill()
+    remedy = "Run the same command again, or end that Ray with `cluster ray --end`."
+    return NoCluster("the Ray of this machine", f"must be joined at {address}", got, remedy)
 
 
 def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
@@ -97,7 +107,8 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
     if slots != "auto":
         return replace(sweep, resources=sweep.resources.shared_by(slots))
     settings = sweep.settings(sweep.largest(), seed=0)
-    best: int = ray.get(ray.remote(num_gpus=1)(best_slots).remote(settings, data, compilations))
+    task = ray.remote(num_gpus=1)(_in_environment)
+    best: int = ray.get(task.remote(environment.of_workers(1.0), best_slots, settings, data, compilations))
     return replace(sweep, resources=sweep.resources.shared_by(best))
 
 
@@ -117,15 +128,25 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
 
     Args:
         request: names the checkpoint and the split.
-        cpu: processors of the task.
+        cpu: processors of the task, which Ray accounts for on a cluster.
         gpu: share of a GPU of the task.
 
     Raises:
         Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
-    task = ray.remote(num_cpus=cpu, num_gpus=gpu)(evaluation.evaluate)
+    # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
+    accounted = cpu if "RAY_ADDRESS" in os.environ else 0
+    task = ray.remote(num_cpus=accounted, num_gpus=gpu)(_in_environment)
     try:
-        answer: dict[str, Any] = ray.get(task.remote(*request))
+        answer: dict[str, Any] = ray.get(
+            task.remote(environment.of_workers(gpu), evaluation.evaluate, *request)
+        )
     except RayTaskError as error:
         raise error.cause from error
     return answer
+
+
+def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:
+    """Set the environment of a worker, then return what `work` returns; neither may have imported JAX."""
+    process.adopt(variables)
+    return work(*arguments)

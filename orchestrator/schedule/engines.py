@@ -8,7 +8,6 @@ workers of its trials hold processors only.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -22,7 +21,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import ray_private
+from orchestrator.schedule import environment, ray_private
 from orchestrator.training import process
 from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL, EngineServer
 
@@ -35,11 +34,12 @@ class EngineActor:
 
     Args:
         slots: K.
-        environment: variables that JAX and XLA read when they are imported, with the server's engine cache.
+        environment: of `orchestrator.schedule.environment.of_workers`; JAX and XLA read it when they are
+            imported, with the server's engine cache.
     """
 
-    def __init__(self, slots: int, environment: Mapping[str, str]) -> None:
-        os.environ.update(environment)
+    def __init__(self, slots: int, environment: Mapping[str, str | None]) -> None:
+        process.adopt(environment)
         process.handle_sigterm()
         self._server = EngineServer(slots)
         self._self = ray.get_runtime_context().current_actor
@@ -206,7 +206,7 @@ class Engines:
         name = f"{engine}-{self._created}"
         actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
         # A trial has a share of the device's memory; their engine has all of it.
-        handle: Any = actor.remote(slots, process.worker_environment(1.0))
+        handle: Any = actor.remote(slots, environment.of_workers(1.0))
         self._actors[engine] = _Actor(handle, handle.live.remote())
         ray_private.publish_engine(engine, name)
 

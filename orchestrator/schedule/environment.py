@@ -1,11 +1,15 @@
-"""Environment variables that Ray and Tune read when they are imported or started."""
+"""Environment variables: those that Ray and Tune read when they are imported or started, and a worker's."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.machines.cluster_file import ensure_token
+from orchestrator.machines.hardware import VISIBLE_DEVICES
+from orchestrator.machines.head import runtime_folder, token_file
+from orchestrator.machines.joining import OF_MACHINE
 from orchestrator.training.process import worker_environment
 
 RAY_ENVIRONMENT = {
@@ -37,18 +41,50 @@ METRICS_OFF = {
 """Undocumented. They turn off metrics for Prometheus, which Ray serves on every network without the token."""
 
 
-def prepare(gpu_share: float, token: Path) -> None:
+END_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
+"""Undocumented. A head waits 30 s before it ends on SIGTERM, by default, for requests to Ray Serve."""
+
+
+def prepare(token: Path) -> None:
     """Set this process's environment; call it before the first `import ray`, which reads some of it.
 
     Args:
-        gpu_share: share of a GPU that a trial uses.
-        token: file with the token, created if it is missing. To join a cluster, the token that the
-            environment already names is used instead.
+        token: file with the token of the user's clusters, created if it is missing. It is used to join a
+            cluster, unless the environment already names a token.
     """
-    os.environ.update({**RAY_ENVIRONMENT, **METRICS_OFF, "RAY_AUTH_MODE": "token"})
-    joins = "RAY_ADDRESS" in os.environ
-    if not (joins and os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}):
+    os.environ.update(_settings())
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ["RAY_AUTH_TOKEN_PATH"] = of_head()["RAY_AUTH_TOKEN_PATH"]
+    elif not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(ensure_token(token).absolute())
-    if not joins:
-        # The processes of a local Ray inherit it; a runtime environment would cost a second at the start.
-        os.environ.update(worker_environment(gpu_share))
+
+
+def of_head() -> dict[str, str]:
+    """Return the settings of the Ray that drivers share on this machine; create its token if needed."""
+    token = ensure_token(token_file(runtime_folder())).absolute()
+    return {**_settings(), **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
+
+
+def of_workers(gpu_share: float) -> dict[str, str | None]:
+    """Return the variables that a worker sets before it imports JAX; None removes one.
+
+    The workers of a cluster have the environment of their node. Those of this machine have that of the shared
+    head, which is no sweep's, so they are given the environment of this driver.
+
+    Args:
+        gpu_share: share of a GPU that the worker may use; 0 for the CPU.
+    """
+    return {**_of_driver(os.environ), **worker_environment(gpu_share)}
+
+
+def _of_driver(environment: Mapping[str, str]) -> dict[str, str | None]:
+    if "RAY_ADDRESS" in environment:
+        return {}
+    # Ray sets its own variables in a worker, and which devices it sees.
+    own = {name: value for name, value in environment.items() if not name.startswith("RAY_")}
+    variables: dict[str, str | None] = {**dict.fromkeys(OF_MACHINE), **own}
+    return {name: value for name, value in variables.items() if name not in VISIBLE_DEVICES}
+
+
+def _settings() -> dict[str, str]:
+    return {**RAY_ENVIRONMENT, **METRICS_OFF, "RAY_AUTH_MODE": "token"}

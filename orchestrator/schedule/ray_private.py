@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray._private.services import canonicalize_bootstrap_address
 from ray._private.state import state
 from ray._raylet import (  # type: ignore[attr-defined]
@@ -25,6 +26,7 @@ from ray.experimental.internal_kv import (
     _internal_kv_initialized,
     _internal_kv_put,
 )
+from ray.util import placement_group_table
 
 if TYPE_CHECKING:
     # Tune takes a second to import, which a look at a cluster need not wait for.
@@ -149,6 +151,13 @@ def free_resources() -> dict[str, dict[str, float]]:
 def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are drained: Ray places nothing more on them."""
     return set(state.get_draining_nodes())
+
+
+def has_placement_group() -> bool:
+    """Return True if Ray has placed a placement group of this job: its id ends with that of its job."""
+    job = ray.get_runtime_context().get_job_id()
+    groups = placement_group_table().items()
+    return any(name.endswith(job) and group["state"] == "CREATED" for name, group in groups)
 
 
 # ------------------------------------------------------------------ Tune's controller

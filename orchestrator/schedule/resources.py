@@ -54,6 +54,10 @@ class AvailableResources:
         """Return why no attempt can start now."""
         return why_none(list(self.nodes().values()), self._cpu, self._gpu)
 
+    def placed(self) -> bool:
+        """Return True if an attempt of this driver has its resources."""
+        return ray_private.has_placement_group()
+
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
 

@@ -214,11 +214,11 @@ class PopulationRule(FIFOScheduler):
 
     def __init__(self, sweep_id: str, metric: str, population: Population) -> None:
         super().__init__()
-        self._sweep_id, self._compared, self._population = sweep_id, metric, population
+        self._sweep_id, self._compared, self.population = sweep_id, metric, population
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a report; a replayed one of an earlier run is only remembered."""
-        donors = self._population.donors(trial.trial_id, result["step"], result[self._compared])
+        donors = self.population.donors(trial.trial_id, result["step"], result[self._compared])
         live = "queued" in result
         if donors and live and session_of(self._sweep_id).exploit(trial.trial_id, result["step"], donors):
             return str(TrialScheduler.STOP)

@@ -15,7 +15,7 @@ from orchestrator.schedule.engines import Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.session.session import Session
 from orchestrator.sharing import shedding
-from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Rules
+from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode, Rules
 from orchestrator.sharing.shedding import RunningTrial
 from orchestrator.sharing.view import View
 
@@ -45,7 +45,7 @@ class ClusterShare:
         self,
         writer: SweepWriter,
         resources: AvailableResources,
-        claim: Claim,
+        claim: PoolClaim,
         *,
         rules: Rules = RULES,
         clock: Callable[[], float] = time.monotonic,
@@ -127,9 +127,9 @@ class ClusterShare:
             return self._resources.devices()
         return self._view.uses[self._claim.sweep].devices
 
-    def _nodes(self) -> Sequence[Node]:
+    def _nodes(self) -> Sequence[PoolNode]:
         nodes = self._resources.nodes().items()
-        return [Node(name, round(node.cpus * UNIT), int(node.gpus)) for name, node in sorted(nodes)]
+        return [PoolNode(name, round(node.cpus * UNIT), int(node.gpus)) for name, node in sorted(nodes)]
 
     def _amounts(self, session: Session) -> Amounts:
         running, now = session.running.values(), self._clock()

@@ -9,7 +9,7 @@ from ray import tune
 from ray.tune import TuneError
 
 from orchestrator.ledger.records import CurvePoint
-from orchestrator.schedule import ray_private, schedulers
+from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.shares import ClusterShare
@@ -59,7 +59,7 @@ def run(
     try:
         with registered(session, share.engines, tick_and_publish):
             tune.Tuner(
-                trainable,
+                _with_environment(trainable, session.sweep.resources.gpu),
                 tune_config=tune.TuneConfig(
                     search_alg=SessionSearch(sweep_id),
                     scheduler=scheduler,
@@ -81,6 +81,19 @@ def run(
     finally:
         share.withdraw()
         ray_private.withdraw_stop(sweep_id)
+
+
+def _with_environment(trainable: type[Worker], gpu_share: float) -> type[Worker]:
+    """Return a trainable whose workers set the environment of this driver first.
+
+    Args:
+        trainable: of the workers.
+        gpu_share: share of a GPU that each may use.
+    """
+    wrapped: type[Worker] = tune.with_parameters(trainable, environment=environment.of_workers(gpu_share))
+    # Ray names a worker's process after it, by which `machines/drain.py` finds the process.
+    wrapped.__qualname__ = trainable.__qualname__
+    return wrapped
 
 
 def refusal_behind(error: BaseException) -> Refusal | None:

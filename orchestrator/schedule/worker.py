@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,16 @@ class Worker(tune.Trainable):
         resources = {"CPU": assignment.cpu, "GPU": assignment.gpu if assignment.slots == 1 else 0}
         return tune.PlacementGroupFactory([{name: share for name, share in resources.items() if share}])
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Keep the first assignment."""
+    def setup(  # type: ignore[override] # `tune.with_parameters` passes the environment
+        self, config: dict[str, Any], environment: Mapping[str, str | None]
+    ) -> None:
+        """Set the environment of this process, and keep the first assignment.
+
+        Args:
+            config: the assignment, as `Assignment.to_config` returns it.
+            environment: of `orchestrator.schedule.environment.of_workers`.
+        """
+        process.adopt(environment)
         self._engine: OwnEngine | SharedEngine | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 

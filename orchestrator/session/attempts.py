@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_START, UNCHARGED, Spending
+from orchestrator.session.limits import SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -34,6 +34,9 @@ DEAD_NODE_SECONDS = 20.0
 
 DEAF_SECONDS = 10.0
 """A driver that looks at its attempts less often has not listened: it looks twice a second."""
+
+LEAVE_SECONDS = 60.0
+"""How long an attempt may take to answer a stop request; one that trains answers after its current step."""
 
 
 @dataclass
@@ -194,18 +197,27 @@ class Attempts:
         if best and searching:
             self._board.score(run.trial, value, total_violation(self._constraints, outcome.metrics))
 
-    def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds.
+    def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
+        """Return the started attempts that have reported nothing for too long.
 
         Time in which the driver did not listen is left out: it was suspended, or waited for its ledger.
+
+        Args:
+            deadline: seconds without a report that an attempt may take.
+            stopped_at: when all attempts were asked to end, or None; each has `LEAVE_SECONDS` to do so.
         """
         now = self._clock()
         if (deaf := now - self._listened_at) > DEAF_SECONDS:
             for run in self.running.values():
                 run.reported_at = min(now, run.reported_at + deaf)
         self._listened_at = now
-        late = [name for name, run in self.running.items() if now - run.reported_at > deadline]
-        return [name for name in late if self.running[name].started and self.running[name].cause is None]
+
+        def is_late(run: Running) -> bool:
+            asked = stopped_at is not None and now - max(run.reported_at, stopped_at) > LEAVE_SECONDS
+            return asked or now - run.reported_at > deadline
+
+        expected = {name: run for name, run in self.running.items() if run.started and run.cause is None}
+        return [name for name, run in expected.items() if is_late(run)]
 
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""
@@ -239,9 +251,18 @@ class Attempts:
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)
 
 
-def any_active(running: Iterable[Running], now: float) -> bool:
-    """Return True if an attempt runs, or was launched so recently that its worker may still be starting."""
-    return any(run.started or now - run.reported_at <= SLOW_START for run in running)
+def any_active(running: Sequence[Running], now: float, placed: Callable[[], bool]) -> bool:
+    """Return True if an attempt runs, or was launched so recently that its worker may still be starting.
+
+    Args:
+        running: attempts that were launched and have not ended.
+        now: by the clock of the launches.
+        placed: returns True if one of the attempts has its resources; called if none runs.
+    """
+    if not running or any(run.started for run in running):
+        return bool(running)
+    patience = SLOW_START if placed() else SLOW_PLACEMENT
+    return any(now - run.reported_at <= patience for run in running)
 
 
 def launched(

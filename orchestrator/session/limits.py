@@ -33,7 +33,10 @@ BACKOFF_SECONDS = 2.0
 BACKOFF_CAP_SECONDS = 60.0
 
 SLOW_START = 120.0
-"""Seconds that a worker may take to start before its attempt counts as waiting for a node."""
+"""Seconds that a worker may take to start on its resources before its attempt counts as waiting."""
+
+SLOW_PLACEMENT = 5.0
+"""Seconds that Ray may take to give an attempt free resources before it counts as waiting for them."""
 
 _HOUR = 3600.0
 

@@ -48,8 +48,11 @@ class Resources(Protocol):
     def shortage(self) -> str:
         """Return why no attempt can start now."""
 
+    def placed(self) -> bool:
+        """Return True if an attempt has its resources, on which its worker may be starting."""
 
-class Share(Protocol):
+
+class Allowance(Protocol):
     """The part of the resources that a sweep may use beside other sweeps.
 
     Attributes:
@@ -86,7 +89,8 @@ class Session:
         data: folder of the data sets.
         resources: that attempts can use.
         share: of these resources; all of them if it is left out.
-        node_wait: seconds to wait while no attempt can start, before the sweep is interrupted.
+        node_wait: seconds to wait while no node could hold an attempt, before the sweep is interrupted.
+        busy_wait: the same, while the nodes that could hold one are in use.
         clock: in seconds.
         probes: of outages, by cause; by default those of `paths`.
 
@@ -103,14 +107,16 @@ class Session:
         data: Path,
         *,
         resources: Resources,
-        share: Share | None = None,
+        share: Allowance | None = None,
         node_wait: float,
+        busy_wait: float,
         clock: Callable[[], float] = time.monotonic,
         probes: Mapping[str, Probe] | None = None,
     ) -> None:
         self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
         self.stopped: Stop | None = None
-        self._resources, self._node_wait = resources, node_wait
+        self._stopped_at: float | None = None
+        self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
         self._share = share or WholeCluster()
         self._clock, self._began = clock, clock()
         trials, violations = self.ledger.trials(sweep.id), violations_of(self.ledger, self._record)
@@ -295,9 +301,10 @@ class Session:
         """Launch nothing more; the reason of the first call stands. Attempts without a worker end at once.
 
         The running attempts end at their next report, or earlier if the stop request reaches their workers.
+        The driver kills those that do neither; see `silent`.
         """
         if self.stopped is None:
-            self.stopped = Stop(reason, state)
+            self.stopped, self._stopped_at = Stop(reason, state), self._clock()
         unstarted = [name for name, run in self.running.items() if not run.started]
         for attempt_id in (*unstarted, *self._exploits.pop_postponed()):
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
@@ -327,14 +334,14 @@ class Session:
         if host := asked_to_stop(self.ledger, self.sweep.id):
             self.stop(f"stopped by `stop` on {host}", "INTERRUPTED")
         elif shortage := self._lasting_shortage():
-            self.stop(f"waited {self._node_wait:g} s: {shortage}", "INTERRUPTED")
+            self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
         elif hopeless(self._board.states.values()):
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")
 
     def _lasting_shortage(self) -> str | None:
-        """Return why no attempt runs if that has lasted longer than `node_wait`, else None.
+        """Return why no attempt runs if that has lasted longer than it may, else None.
 
         The time in which other sweeps have all that the sweep may use does not count.
         """
@@ -344,10 +351,14 @@ class Session:
         if not self.running and (waiting := self._share.waiting):
             self._shortage.update(waiting, now, counts=False)
             return None
-        starting = any_active(self.running.values(), now)
+        starting = any_active([*self.running.values()], now, self._resources.placed)
         room = starting or (not self.running and self._resources.capacity() > 0)
         reason = None if room else self._resources.shortage()
-        return reason if self._shortage.update(reason, now) > self._node_wait else None
+        return reason if self._shortage.update(reason, now) > self._longest_wait else None
+
+    @property
+    def _longest_wait(self) -> float:
+        return self._busy_wait if self._resources.capacity() else self._node_wait
 
     def _over_budget(self) -> str | None:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
@@ -358,12 +369,19 @@ class Session:
     # ---------------------------------------------------------------- watching
 
     def silent(self, deadline: float) -> list[str]:
-        """Return the started attempts that have reported nothing for `deadline` seconds."""
-        return self._attempts.silent(deadline)
+        """Return the started attempts that the driver should kill: they have been silent for too long.
+
+        Args:
+            deadline: seconds that an attempt may stay silent; it has less time to answer a stop request.
+        """
+        return self._attempts.silent(deadline, self._stopped_at)
 
     def condemn(self, attempt_id: str, cause: str) -> None:
-        """Note the cause for which the driver is about to kill an attempt."""
-        self.running[attempt_id].cause = cause
+        """Note the cause for which the driver is about to kill an attempt.
+
+        A stopping session charges nobody: it has not waited long enough to know that an attempt hangs.
+        """
+        self.running[attempt_id].cause = "interrupted" if self.stopped else cause
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""

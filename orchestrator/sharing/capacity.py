@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.sharing.rows import UNIT, Node
+from orchestrator.sharing.rows import UNIT, PoolNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Capacity:
     devices: int
 
     @classmethod
-    def of(cls, nodes: Iterable[Node]) -> Capacity:
+    def of(cls, nodes: Iterable[PoolNode]) -> Capacity:
         """Return the sum over nodes."""
         rows = tuple(nodes)
         return cls(sum(node.cpu for node in rows), sum(node.devices for node in rows))

@@ -23,11 +23,21 @@ from heapq import heapify, heappop, heapreplace
 from math import gcd
 
 from orchestrator.sharing.capacity import Capacity, FreeNodes
-from orchestrator.sharing.rows import RULES, UNIT, Bundle, Claim, Node, Owner, PriorityClass, Rules, Share
+from orchestrator.sharing.rows import (
+    RULES,
+    UNIT,
+    Bundle,
+    Owner,
+    PoolClaim,
+    PoolNode,
+    PriorityClass,
+    Rules,
+    Share,
+)
 
 
 def fill(
-    nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules = RULES
+    nodes: Iterable[PoolNode], owners: Iterable[Owner], claims: Iterable[PoolClaim], rules: Rules = RULES
 ) -> dict[str, Share]:
     """Return the share of every claim by sweep; the order of the rows has no effect.
 
@@ -71,7 +81,7 @@ class _Sweep(_Part):
 
     __slots__ = ("bundle", "bundles", "claim", "device", "left", "one_cpu", "one_device", "rank", "weight")
 
-    def __init__(self, claim: Claim, rank: int, left: int, capacity: Capacity) -> None:
+    def __init__(self, claim: PoolClaim, rank: int, left: int, capacity: Capacity) -> None:
         super().__init__()
         self.claim, self.rank, self.left, self.weight = claim, rank, left, claim.weight
         self.bundle, self.device = claim.bundle, claim.device
@@ -106,14 +116,14 @@ class _Filling:
     """
 
     def __init__(
-        self, nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules
+        self, nodes: Iterable[PoolNode], owners: Iterable[Owner], claims: Iterable[PoolClaim], rules: Rules
     ) -> None:
         self._nodes = sorted(nodes, key=lambda node: node.name)
         self._free = FreeNodes((node.devices, node.cpu) for node in self._nodes)
         self._capacity = Capacity.of(self._nodes)
         self._rules = rules
         self._normal = _Part()
-        by_owner: dict[str, list[Claim]] = {}
+        by_owner: dict[str, list[PoolClaim]] = {}
         for claim in claims:
             by_owner.setdefault(claim.owner, []).append(claim)
         rows = {row.name: row for row in owners}
@@ -144,7 +154,7 @@ class _Filling:
             shares[sweep.claim.sweep] = Share(trials, sweep.device * len(bundles), bundles)
         return shares
 
-    def _sweeps(self, row: Owner, claims: list[Claim]) -> list[_Sweep]:
+    def _sweeps(self, row: Owner, claims: list[PoolClaim]) -> list[_Sweep]:
         ordered = sorted(claims, key=lambda claim: (claim.created, claim.sweep))
         return [
             _Sweep(claim, rank, 0 if hours_spent(row, claim) else claim.want, self._capacity)
@@ -236,13 +246,13 @@ class _Filling:
             self._normal.add(cpu, devices)
 
 
-def hours_spent(owner: Owner, claim: Claim) -> bool:
+def hours_spent(owner: Owner, claim: PoolClaim) -> bool:
     """Return True if a claim must wait because its owner has used up the week's GPU-hours."""
     hours = owner.most_gpu_hours
     return claim.slots > 0 and hours is not None and owner.week_gpu_seconds >= hours * 3600
 
 
-def _ranked(rows: list[Owner], claims: dict[str, list[Claim]], step: int) -> list[Owner]:
+def _ranked(rows: list[Owner], claims: dict[str, list[PoolClaim]], step: int) -> list[Owner]:
     """Return owners in the order that decides ties: least past use by weight, oldest sweep, name."""
 
     def key(row: Owner) -> tuple[int, float, str]:

@@ -55,7 +55,7 @@ RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PoolNode:
     """One machine of the pool.
 
     Attributes:
@@ -100,7 +100,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PoolClaim:
     """What a live sweep asks for; its driver writes it.
 
     Attributes:
@@ -132,7 +132,7 @@ class Claim:
             )
 
     @classmethod
-    def of(cls, sweep: str, owner: str, created: float, cpu: float, gpu: float) -> Claim:
+    def of(cls, sweep: str, owner: str, created: float, cpu: float, gpu: float) -> PoolClaim:
         """Return the claim of a sweep that wants nothing yet.
 
         Args:
@@ -184,9 +184,9 @@ class Use:
 class Snapshot:
     """All rows of a pool, read in one transaction; the order of the rows has no meaning."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[PoolNode, ...]
     owners: tuple[Owner, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[PoolClaim, ...] = ()
     uses: tuple[Use, ...] = ()
 
 

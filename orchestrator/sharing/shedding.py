@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Claim, Rules, Use
+from orchestrator.sharing.rows import CLASSES, RULES, UNIT, PoolClaim, Rules, Use
 from orchestrator.sharing.view import View
 
 
@@ -53,7 +53,7 @@ def demands(view: View) -> dict[str, Demand]:
     return {**_beyond_shares(view), **_beyond_quotas(view)}
 
 
-def minimum_run(claim: Claim, restart: float, rules: Rules = RULES) -> float:
+def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float:
     """Return how many seconds a trial runs at least before it may be shed.
 
     Args:
@@ -109,7 +109,7 @@ class _Candidate:
         trials: that it may be asked for, those on these devices included.
     """
 
-    claim: Claim
+    claim: PoolClaim
     use: Use
     devices: int
     trials: int
@@ -160,7 +160,7 @@ def _beyond_shares(view: View) -> dict[str, Demand]:
             cpu += view.shortage(sweep) * view.claims[sweep].cpu
             devices += max(0, view.shares[sweep].devices - use.devices)
     free_cpu, free_devices = view.free
-    within = [each for each in _candidates(view) if view.within_quotas(each.claim)]
+    within = [candidate for candidate in _candidates(view) if view.within_quotas(candidate.claim)]
     return _dealt(view, within, cpu - free_cpu, devices - free_devices)
 
 
@@ -189,7 +189,9 @@ def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int)
             continue
         asked[candidate.claim.sweep] = candidate
         heappush(heap, (candidate.order(view), candidate))
-    return {sweep: Demand(each.given_devices, each.given_trials) for sweep, each in asked.items()}
+    return {
+        sweep: Demand(candidate.given_devices, candidate.given_trials) for sweep, candidate in asked.items()
+    }
 
 
 def _candidates(view: View) -> list[_Candidate]:

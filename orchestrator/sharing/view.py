@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Claim, Owner, Rules, Share, Snapshot, Use
+from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Owner, PoolClaim, Rules, Share, Snapshot, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class View:
     rules: Rules
     capacity: Capacity
     owners: Mapping[str, Owner]
-    claims: Mapping[str, Claim]
+    claims: Mapping[str, PoolClaim]
     uses: Mapping[str, Use]
     shares: Mapping[str, Share]
 
@@ -61,7 +61,7 @@ class View:
             shares=_filled(snapshot.nodes, tuple(sorted(snapshot.owners, key=_name)), live, rules),
         )
 
-    def owner_of(self, claim: Claim) -> Owner:
+    def owner_of(self, claim: PoolClaim) -> Owner:
         """Return the row of a claim's owner, or the defaults."""
         return self.owners.get(claim.owner) or Owner(claim.owner)
 
@@ -113,7 +113,7 @@ class View:
             return True
         return self.within_quotas(claim, claim.cpu) and not any(self.reserves(other) for other in others)
 
-    def within_quotas(self, claim: Claim, more_cpu: int = 0) -> bool:
+    def within_quotas(self, claim: PoolClaim, more_cpu: int = 0) -> bool:
         """Return True if what an owner's sweeps hold is within the owner's quotas.
 
         Args:
@@ -141,7 +141,7 @@ class View:
         They are ordered by class, past use of their owners by weight, age, and id.
         """
 
-        def order(claim: Claim) -> tuple[int, int, float, str]:
+        def order(claim: PoolClaim) -> tuple[int, int, float, str]:
             owner = self.owner_of(claim)
             use = owner.used * UNIT // owner.weight // self.rules.use_step
             return CLASSES.index(claim.priority_class), use, claim.created, claim.sweep

@@ -12,7 +12,6 @@ URL holds a secret.
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 import time
@@ -28,7 +27,7 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from orchestrator.errors import BadInput, NoStore
+from orchestrator.errors import DISK_FULL, BadInput, NoStore
 from orchestrator.storage.paths import Paths, attempt_of
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
@@ -41,8 +40,6 @@ _TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
     "gs": {"timeout": 30},
 }
 """Options of each client that bound how long a store that does not answer may block, in seconds."""
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def check(url: str) -> None:
@@ -260,7 +257,7 @@ def outage_of(error: BaseException) -> str | None:
     """Return the cause of the outage that an exception shows, `store lost` or `disk full`, or None."""
     if isinstance(error, NoStore):
         return "store lost"
-    return "disk full" if isinstance(error, OSError) and error.errno in _FULL else None
+    return "disk full" if isinstance(error, OSError) and error.errno in DISK_FULL else None
 
 
 @contextmanager

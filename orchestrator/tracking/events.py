@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import redacted
+from orchestrator.errors import redacted, secrets_of_environment
 from orchestrator.ledger.records import (
     POINTS,
     UNFINISHED_TRIAL,
@@ -225,4 +225,5 @@ def _end(state: str, texts: Mapping[str, Any], points: Mapping[str, float], step
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return values as texts, without secrets."""
     written = {str(name): value if isinstance(value, str) else repr(value) for name, value in values.items()}
-    return {name: redacted(value) for name, value in written.items()}
+    secrets = secrets_of_environment()
+    return {name: redacted(value, secrets) for name, value in written.items()}

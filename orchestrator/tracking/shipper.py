@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -183,7 +183,7 @@ class Shipper:
         rows = self._ledger.pending(self._sweep_id, self._batch)
         if rows:
             self._lease.check()
-            events = [asdict(row.event) for row in rows]
+            events = [vars(row.event) for row in rows]
             batch = {"batch": rows[-1].seq, "events": events, "until": self._lease.ends_at}
             created = child.ask(batch, self._pace.silence, lambda: self._closing)["created"]
             recorded = {"recorded": self._recorded(created)}
@@ -192,7 +192,7 @@ class Shipper:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
             self._failures, self._last_error = 0, None
-        self._lag = self._ledger.backlog(self._sweep_id)
+        self._lag = self._ledger.backlog(self._sweep_id) if rows else 0
         if not self._lag:
             self._rest(_POLL_SECONDS)
         if len(rows) < self._batch and not self._draining:

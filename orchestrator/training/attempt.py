@@ -38,6 +38,7 @@ class Attempt:
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
         self._assignment, self._settings = assignment, assignment.settings
+        self._settings_as_json = asdict(assignment.settings)
         self._engine, self._slot = engine, slot
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
         self._step = 0
@@ -111,7 +112,7 @@ class Attempt:
             "trial": self._assignment.trial_key,
             "step": self._step,
             "metrics": metrics,
-            "settings": asdict(self._settings),
+            "settings": self._settings_as_json,
             "signature": asdict(self._engine.data.signature),
             "characters": self._engine.data.characters,
             "device": self._engine.device,

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from orchestrator.machines.hardware import host_devices
 
@@ -39,6 +39,19 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     share = f"{min(gpu_share, 1.0) * 0.9:.3f}"
     # The first name is deprecated; which of the two takes effect depends on the version of JAX.
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": share, "XLA_CLIENT_MEM_FRACTION": share}
+
+
+def adopt(environment: Mapping[str, str | None]) -> None:
+    """Set the environment of this worker; call it before the first import of JAX, which reads it.
+
+    Args:
+        environment: values of variables; None removes a variable.
+    """
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def handle_sigterm() -> None:

@@ -27,6 +27,7 @@ from orchestrator.ledger.schema import (
     migration_lock,
 )
 from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, TALLY
+from orchestrator.system import System
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,12 @@ class Recovery:
     damaged: Path
 
 
-def recover(url: str) -> Recovery:
+def recover(url: str, system: System = System()) -> Recovery:
     """Rebuild the ledger at `url`, and move the damaged files aside.
+
+    Args:
+        url: of the ledger.
+        system: of this process.
 
     Raises:
         BadInput: `url` cannot be a ledger.
@@ -65,9 +70,9 @@ def recover(url: str) -> Recovery:
         engine = connect(address.set(database=str(fresh)))
         create_tables(engine, fresh)
         _restore_id(engine, address)
-        replayed = {log.stem: _replay(engine, log) for log in logs}
+        replayed = {log.stem: _replay(engine, log, int(system.time())) for log in logs}
         engine.dispose()
-        aside = _put_aside(file)
+        aside = _put_aside(file, system.time())
         fresh.replace(file)
     lost = {name: known - rebuilt for name, (rebuilt, known) in replayed.items() if known > rebuilt}
     return Recovery({name: rebuilt for name, (rebuilt, _) in replayed.items()}, lost, aside)
@@ -91,7 +96,7 @@ def _no_driver(folder: Path) -> Iterator[None]:
         yield
 
 
-def _replay(engine: Engine, log: Path) -> tuple[int, int]:
+def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
     """Write the rows that a log leads to; return the number of their last commit, and of the newest known."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     commits = 0
@@ -110,19 +115,19 @@ def _replay(engine: Engine, log: Path) -> tuple[int, int]:
             connection.execute(insert(METADATA.tables[name]), row)
         summed = tally(commits, [row["row_digest"] for row in rows.values()])
         connection.execute(insert(TALLY), {"sweep_id": log.stem, **asdict(summed)})
-        lease = {"number": _lease_number(rows), "holder": "", "expires_at": 0.0}
+        lease = {"number": _lease_number(rows, now), "holder": "", "expires_at": 0.0}
         connection.execute(insert(LEASE), {"sweep_id": log.stem, **lease})
     return commits, max(commits, backup.newest(log))
 
 
-def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> int:
+def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:
     """Return a number above every token of the damaged ledger: MLflow's runs are marked with these tokens.
 
     The backup holds only the tokens that recorded a run. Tokens count up from 1, or from the time of an
     earlier recovery, and no sweep is driven more than once a second, so no token exceeds the present time.
     """
     recorded = [row["number"] for (name, *_), row in rows.items() if name == MLFLOW_RUN.name]
-    return max([int(time.time()), *recorded])
+    return max([now, *recorded])
 
 
 def _restore_id(engine: Engine, address: URL) -> None:
@@ -133,8 +138,8 @@ def _restore_id(engine: Engine, address: URL) -> None:
     backup.keep_id(address, ledger_id(engine))
 
 
-def _put_aside(file: Path) -> Path:
-    aside = file.with_name(f"{file.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+def _put_aside(file: Path, now: float) -> Path:
+    aside = file.with_name(f"{file.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}")
     aside.mkdir(exist_ok=True)
     for part in SQLITE_PARTS:
         path = file.with_name(file.name + part)

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.machines.head import running, runtime_folder
 
 ROOT = Path(__file__).parents[2]
 LEAVE_SECONDS = 15.0
@@ -77,8 +78,12 @@ class Commands:
         return finish(self.start(*arguments, **environment), timeout)
 
     def alive(self) -> list[psutil.Process]:
-        """Return the living processes that the commands of this test have started."""
-        return [process for process in psutil.process_iter() if _marked(process, self.mark)]
+        """Return the living processes of this test's commands: those they have started, and Ray's workers.
+
+        The head that all tests of this process share may outlive the commands; its workers may not.
+        """
+        started = [process for process in psutil.process_iter() if _marked(process, self.mark)]
+        return [*started, *(process for process in _of_head() if _is_worker(process))]
 
     def titled(self, beginning: str) -> list[psutil.Process]:
         """Return the living processes whose command line begins with a text, such as `ray::Worker`."""
@@ -108,6 +113,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"the condition did not hold within {seconds:g} s"
         time.sleep(0.1)
+
+
+def _of_head() -> list[psutil.Process]:
+    """Return the processes of the Ray that the tests of this process share."""
+    head = running(runtime_folder())
+    try:
+        return psutil.Process(head.pid).children(recursive=True) if head else []
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    return _title(process).startswith("ray::") and not _title(process).endswith("Agent")
 
 
 def _title(process: psutil.Process) -> str:

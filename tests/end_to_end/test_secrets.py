@@ -10,6 +10,7 @@ import pytest
 from tests import postgres
 from tests.end_to_end.commands import Commands
 from tests.packages import installed
+from tests.shared_ray import own_ray, runtime_folder_of
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
@@ -60,26 +61,28 @@ def test_planted_secrets_appear_in_no_output(
     environment = {
         "SWEEP_LEDGER": url,
         "LOUD_API_KEY": "canary-environment",
-        "RAY_TMPDIR": str(temporary),
         "PYTHONPATH": f"{site}:{Path.cwd()}",
     }
     webhook = "http://me:canary-user@127.0.0.1:9/canary-path?token=canary-query"
     command = (str(file), "--notify", webhook, "--tracking-patience")
     unreachable = "http://me:canary-uri@127.0.0.1:9"
-    code, first = commands.run(*command, "1", MLFLOW_TRACKING_URI=unreachable, **environment)
-    assert code == 3, first
-    code, second = commands.run(*command, "90", **environment)
-    assert code == 3, second
-    written = {
-        path: path.read_bytes()
-        for folder in (commands.root, temporary)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    with own_ray(temporary) as ray:
+        code, first = commands.run(*command, "1", MLFLOW_TRACKING_URI=unreachable, **environment, **ray)
+        assert code == 3, first
+        code, second = commands.run(*command, "90", **environment, **ray)
+        assert code == 3, second
+        written = {
+            path: path.read_bytes()
+            for folder in (commands.root, temporary)
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        token = (runtime_folder_of(temporary) / "ray-token").read_bytes()
+    assert any("session_" in str(path) for path in written), "the files of Ray are among them"
     written |= {Path("output"): (first + second).encode(), Path("ledger"): rows(url).encode()}
     error = b"no answer of db://host/x with ***"
     recorded = {path.name for path, content in written.items() if error in content}
     assert {"ledger", "mlflow.db"} < recorded, "the error itself must be recorded"
-    secrets = (b"canary", postgres.PASSWORD.encode(), (commands.root / "ray-token").read_bytes())
+    secrets = (b"canary", postgres.PASSWORD.encode(), token)
     hits = {(path.name, secret) for path, text in written.items() for secret in secrets if secret in text}
     assert hits == {("ray-token", secrets[2])}

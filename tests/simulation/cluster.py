@@ -21,7 +21,7 @@ from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine
 from tests.simulation.training import Work, Worker
 
-TICK_SECONDS, LONGEST_TICK_SECONDS = 1.0, 4.0
+TICK_SECONDS, LONGEST_TICK_SECONDS = 2.0, 8.0
 """Time between two ticks of a driver after a message, and the longest one while none arrives."""
 
 START_SECONDS = (2.0, 2.0, 2.0, 40.0)
@@ -105,10 +105,15 @@ class Cluster:
         """Return why no attempt can start."""
         return "no node has room"
 
+    def placed(self) -> bool:
+        """Return True if an attempt has its resources, as each one that is launched here has."""
+        return True
+
     def free(self) -> list[Node]:
         """Return the nodes with room."""
         used = Counter(actor.node.machine.name for actor in self.actors)
-        return [node for node in self.nodes if used[node.machine.name] < node.slots]
+        running = [node for node in self.nodes if not node.machine.is_off]
+        return [node for node in running if used[node.machine.name] < node.slots]
 
     def start(self, assignment: Assignment, node: Node, tune: Tune) -> None:
         """Start a worker for an attempt."""
@@ -124,6 +129,7 @@ class Cluster:
         worker = Worker(kernel, self.work, moved(assignment, *root), STEP_SECONDS, answer)
         actor = Actor(attempt_id, node, process, worker)
         self.actors.append(actor)
+        node.machine.processes.append(process)
         tune.actors[attempt_id] = actor
 
         def ended() -> None:
@@ -174,6 +180,9 @@ class Tune:
         session: decides what is launched.
         scheduler: the stopping rule.
         deadline: seconds that an attempt may stay silent.
+
+    Attributes:
+        actors: the workers, by attempt.
     """
 
     def __init__(
@@ -186,7 +195,7 @@ class Tune:
         deadline: float,
     ) -> None:
         self.machine = machine
-        self._kernel, self._cluster, self._session = kernel, cluster, session
+        self._kernel, self._cluster, self.session = kernel, cluster, session
         self._scheduler, self._deadline = scheduler, deadline
         self._pending: list[Assignment] = []
         self._messages: list[tuple[str, str, Any]] = []
@@ -205,7 +214,7 @@ class Tune:
 
     def run(self, tick: Callable[[], None]) -> None:
         """Run attempts until the session has finished."""
-        kernel, session = self._kernel, self._session
+        kernel, session = self._kernel, self.session
         ticked, pause = kernel.now, TICK_SECONDS
         while not session.finished:
             self._launch()
@@ -223,12 +232,12 @@ class Tune:
                     kernel.kill(self.actors[attempt_id].process)
 
     def _launch(self) -> None:
-        if (assignment := self._session.next_assignment()) is not None:
+        if (assignment := self.session.next_assignment()) is not None:
             self._kernel.trace(f"launches {assignment.attempt_id}")
             self._pending.append(assignment)
         while self._pending and (free := self._cluster.free()):
             assignment = self._pending.pop(0)
-            if assignment.attempt_id in self._session.running:
+            if assignment.attempt_id in self.session.running:
                 self._cluster.start(assignment, self._kernel.random.choice(free), self)
 
     def _handle(self, kind: str, attempt_id: str, content: Any) -> None:
@@ -236,13 +245,13 @@ class Tune:
         if actor is None:
             return
         if kind == "started":
-            self._tell(self._session.started, attempt_id)
+            self._tell(self.session.started, attempt_id)
             actor.worker.ask()
         elif kind == "result":
             self._result(actor, content)
         else:
             del self.actors[attempt_id]
-            self._tell(self._session.failed, attempt_id, content, "the worker died")
+            self._tell(self.session.failed, attempt_id, content, "the worker died")
 
     def _tell(self, receive: Callable[..., None], *content: object) -> None:
         """Pass a message on to the session, twice if messages are repeated."""
@@ -253,12 +262,12 @@ class Tune:
     def _result(self, actor: Actor, result: dict[str, Any]) -> None:
         attempt_id, outcome = actor.attempt_id, Outcome.from_result(result)
         trial: Any = KeyedTrial(attempt_id)
-        stops = self._session.stopped is not None or outcome.done
+        stops = self.session.stopped is not None or outcome.done
         decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)
-        self._tell(self._session.reported, attempt_id, outcome)
+        self._tell(self.session.reported, attempt_id, outcome)
         if stops or decision == TrialScheduler.STOP:
             del self.actors[attempt_id]
             self._kernel.kill(actor.process)
-            self._tell(self._session.completed, attempt_id)
+            self._tell(self.session.completed, attempt_id)
         else:
             actor.worker.ask()

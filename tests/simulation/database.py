@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, QueuePool, create_engine, make_url
+from sqlalchemy import Engine, Pool, create_engine, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from orchestrator.ledger.connect import BUSY_SECONDS, configured
 from orchestrator.ledger.ledger import Ledger
@@ -33,6 +34,7 @@ class Database:
         disk: the machine that holds it, or None for a server, which drivers on several machines reach.
 
     Attributes:
+        url: of the file.
         down: whether it does not answer.
         writer: the connection that holds the write lock.
         on_commit: called after each commit with the process and the labels of its statements that wrote.
@@ -40,13 +42,17 @@ class Database:
 
     def __init__(self, kernel: Kernel, file: Path, disk: Machine | None) -> None:
         self.kernel, self.file, self.disk, self.is_server = kernel, file, disk, disk is None
-        self._url = make_url(f"sqlite:///{file}")
+        self.url = make_url(f"sqlite:///{file}")
         self.down = False
         self.writer: _Connection | None = None
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
-        self.look = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        self.reopen()
         ((self.ledger_id,),) = self.rows("SELECT id FROM ledger")
+
+    def reopen(self) -> None:
+        """Open the file for `rows`; call it again when another file has taken its place."""
+        self.look = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False)
 
     def ledger(self, process: Process, system: System) -> Ledger:
         """Return the ledger as a process opens it."""
@@ -57,7 +63,7 @@ class Database:
         def created() -> sqlite3.Connection:
             return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
 
-        address = self._url.set(drivername="postgresql+psycopg") if self.is_server else self._url
+        address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
         ledger = Ledger(
             address, self._engine(created), system, reconnect_seconds=math.inf, say=self.kernel.trace
         )
@@ -67,12 +73,12 @@ class Database:
 
     def plain_ledger(self) -> Ledger:
         """Return the ledger as a process outside the simulation opens it: without points and outages."""
-        ledger = Ledger(self._url, self._engine(lambda: sqlite3.connect(self.file)))
+        ledger = Ledger(self.url, self._engine(lambda: sqlite3.connect(self.file)))
         ledger.id = self.ledger_id
         return ledger
 
     def _engine(self, connect: Callable[[], sqlite3.Connection]) -> Engine:
-        engine = configured(Engine(QueuePool(connect), _engine.dialect, self._url, hide_parameters=True))
+        engine = configured(Engine(_Pool(connect), _engine.dialect, self.url, hide_parameters=True))
         cached: Any = engine.execution_options(compiled_cache=_compiled)
         return cached
 
@@ -88,6 +94,30 @@ class Database:
     def close(self) -> None:
         """Close the connection of `rows`."""
         self.look.close()
+
+
+class _Pool(Pool):
+    """Keeps every connection of one process; without locks, because one thread runs at a time.
+
+    It ends no transaction of a connection that comes back: each user ends its own.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connect, reset_on_return=None)
+        self._idle: list[ConnectionPoolEntry] = []
+
+    def _do_get(self) -> ConnectionPoolEntry:
+        return self._idle.pop() if self._idle else self._create_connection()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        self._idle.append(record)
+
+    def recreate(self) -> Pool:
+        return _Pool(self._creator)
+
+    def dispose(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
 
 class _Cursor(sqlite3.Cursor):

@@ -13,7 +13,7 @@ from orchestrator.driver import execution, sweep_rows
 from orchestrator.driver.admission import Claim, Run
 from orchestrator.driver.departure import Departure, Result
 from orchestrator.driver.run import _resumable as resumable
-from orchestrator.errors import Busy, Exit, NoSpace, Refusal
+from orchestrator.errors import Busy, Damaged, Exit, NoSpace, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
@@ -86,6 +86,7 @@ class Driver:
         mlflow: that gets its events.
         unless_stopped: leave the sweep as it is if a person has stopped it.
         drives: whether it has taken the lease; without it, it may leave for any reason.
+        is_damaged: whether it has found the ledger damaged.
         tune: its Ray Tune, once it runs.
     """
 
@@ -99,6 +100,7 @@ class Driver:
     unless_stopped: bool
     children: int = field(default=0, init=False)
     drives: bool = field(default=False, init=False)
+    is_damaged: bool = field(default=False, init=False)
     tune: Tune | None = field(default=None, init=False)
 
     @property
@@ -114,7 +116,8 @@ class Driver:
                 self._drive(ledger)
             except Refusal as refusal:
                 self.kernel.trace(f"leaves: {refusal}")
-                if self.drives and not isinstance(refusal, (Busy, NoSpace)):
+                self.is_damaged = isinstance(refusal, Damaged)
+                if self.drives and not isinstance(refusal, (Busy, Damaged, NoSpace)):
                     raise
                 raise Exited(Exit.BAD_INPUT) from None
 
@@ -179,6 +182,7 @@ class Driver:
             Path("data"),
             resources=self.cluster,
             node_wait=60.0,
+            busy_wait=60.0,
             clock=ledger.system.monotonic,
         )
         scheduler = schedulers.build(sweep, histories(reports))

@@ -5,19 +5,53 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.simulation.sweeps import Variant
-
 DRIVER_POINTS, WORKER_POINTS = 300, 40
 """Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
 
 WORLD_SECONDS = 40
 """Time up to which faults of no single process strike: about as long as a sweep takes without one."""
 
-PAUSES = (5.0, 30.0, 60.0, 120.0)
-OUTAGES = (3.0, 30.0, 120.0, 900.0)
-FULL = (3.0, 30.0, 120.0)
-LATENCIES = (2.0, 10.0, 30.0)
 STEPS = (-3600.0, -5.0, 5.0, 3600.0)
+"""Steps of a clock, in seconds."""
+
+
+@dataclass(frozen=True)
+class Severity:
+    """How many faults strike, and for how many seconds each of them lasts.
+
+    Attributes:
+        drivers: most drivers that are struck, one after the other.
+        workers: most workers that are struck.
+        dooms: most workers of a single trial that die, one after the other.
+        pauses: of a process.
+        outages: of the store, the database or MLflow.
+        full: of a disk.
+        delays: longest ones of a message.
+    """
+
+    drivers: int
+    workers: int
+    dooms: int
+    pauses: tuple[float, ...]
+    outages: tuple[float, ...]
+    full: tuple[float, ...]
+    delays: tuple[float, ...]
+
+    def world(self) -> dict[str, tuple[float, tuple[float, ...]]]:
+        """Return the faults that strike no single process: the share of seeds with one, and its `seconds`."""
+        return {
+            "store vanishes": (0.1, self.outages),
+            "database vanishes": (0.1, self.outages),
+            "MLflow vanishes": (0.2, self.outages),
+            "clock steps": (0.2, STEPS),
+            "disk full": (0.1, self.full),
+            "messages delayed": (0.1, self.delays),
+            "messages repeated": (0.1, (0.0,)),
+            "stop request": (0.1, (0.0,)),
+            "gc": (0.1, (0.0,)),
+            "power loss": (0.1, (0.0,)),
+            "recover": (0.1, (0.0,)),
+        }
 
 
 @dataclass(frozen=True)
@@ -45,44 +79,32 @@ class Fault:
         return f"{self.kind}, {when}{lasting}"
 
 
-WORLD: dict[str, tuple[float, tuple[float, ...]]] = {
-    "store vanishes": (0.1, OUTAGES),
-    "database vanishes": (0.1, OUTAGES),
-    "MLflow vanishes": (0.2, OUTAGES),
-    "clock steps": (0.2, STEPS),
-    "disk full": (0.1, FULL),
-    "messages delayed": (0.1, LATENCIES),
-    "messages repeated": (0.1, (0.0,)),
-    "stop request": (0.1, (0.0,)),
-    "gc": (0.1, (0.0,)),
-}
-"""Kinds of faults that strike no single process: the share of seeds that get one, and its `seconds`."""
-
-
-def drawn(rng: random.Random, variant: Variant) -> list[Fault]:
+def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fault]:
     """Return the faults of a seed.
 
     Args:
         rng: of the seed.
-        variant: that runs. If it is one long trial, worker after worker dies once it has made progress.
+        severity: of the faults.
+        is_alone: whether the sweep has a single trial: then worker after worker dies once it has made
+            progress, and nothing else happens.
     """
-    if variant.is_long:
-        return [Fault("doom", f"worker-{number}", 0) for number in range(1, rng.randrange(1, 6))]
+    if is_alone:
+        return [Fault("doom", f"worker-{number + 1}", 0) for number in range(rng.randint(1, severity.dooms))]
     faults = []
-    for number in range(1, rng.randrange(1, 4)):
+    for number in range(1, rng.randint(0, severity.drivers) + 1):
         kind = rng.choice(("kill", "kill", "pause", "signal"))
-        seconds = rng.choice(PAUSES) if kind == "pause" else 0.0
+        seconds = rng.choice(severity.pauses) if kind == "pause" else 0.0
         faults.append(Fault(kind, f"driver-{number}", rng.randrange(DRIVER_POINTS), seconds))
-    for number in rng.sample(range(1, 9), rng.randrange(3)):
+    for number in rng.sample(range(1, 9), rng.randint(0, severity.workers)):
         kind = rng.choice(("kill", "kill", "pause"))
-        seconds = rng.choice(PAUSES) if kind == "pause" else 0.0
+        seconds = rng.choice(severity.pauses) if kind == "pause" else 0.0
         faults.append(Fault(kind, f"worker-{number}", rng.randrange(WORKER_POINTS), seconds))
     if rng.random() < 0.05:
         faults.append(Fault("lost answer", f"worker-{rng.randrange(1, 4)}", 0))
     for share in (0.3, 0.1):
         if rng.random() < share:
             faults.append(Fault("another driver", "world", rng.randrange(60)))
-    for kind, (share, seconds_of) in WORLD.items():
+    for kind, (share, seconds_of) in severity.world().items():
         if rng.random() < share:
             faults.append(Fault(kind, "world", rng.randrange(WORLD_SECONDS), rng.choice(seconds_of)))
     return faults

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from tests.simulation.kernel import Kernel, Process
@@ -57,7 +56,7 @@ class Watch:
                 writes = flags & (os.O_WRONLY | os.O_RDWR) if flags else mode and mode[0] in "wax"
                 if writes:
                     nameless = flags & os.O_TMPFILE == os.O_TMPFILE
-                    watch._change(str(path), creates=nameless or not Path(path).exists())
+                    watch._change(str(path), creates=nameless or not os.path.exists(path))  # noqa: PTH110 - hot
             elif event in CHANGES:
                 watch._change(str(arguments[0]), creates=event == "os.mkdir")
             elif event == "fcntl.flock":
@@ -65,6 +64,8 @@ class Watch:
 
     def _change(self, path: str, *, creates: bool) -> None:
         """Pass the point before a change; refuse a new file or folder on a full disk."""
+        if self._kernel.current is None:  # power has failed, or returns
+            return
         for root, machine in self._machines.items():
             if path.startswith(root):
                 self._kernel.point()
@@ -79,8 +80,8 @@ class Watch:
         process = self._kernel.current.process
         self._owners[descriptor] = process
         process.on_end.append(lambda: self._unlock(descriptor, process))
-        if operation == fcntl.LOCK_EX:
-            while not self._taken(descriptor):
+        if operation in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            while not self._taken(descriptor, operation):
                 self._kernel.sleep(RETRY_SECONDS)
 
     def _unlock(self, descriptor: int, process: Process) -> None:
@@ -89,9 +90,9 @@ class Watch:
             with suppress(OSError):
                 self._call(descriptor, fcntl.LOCK_UN)
 
-    def _taken(self, descriptor: int) -> bool:
+    def _taken(self, descriptor: int, operation: int) -> bool:
         try:
-            self._call(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._call(descriptor, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

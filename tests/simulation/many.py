@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 from tests.simulation.known import is_known
 from tests.simulation.simulation import simulate
@@ -15,20 +16,21 @@ from tests.simulation.simulation import simulate
 PROGRESS_SECONDS = 10.0
 
 
-def run(seeds: range, *, processes: int, until_failure: bool) -> int:
+def run(seeds: range, size: str, *, processes: int, until_failure: bool) -> int:
     """Run seeds, and print those that fail; return 1 if one does.
 
     Args:
         seeds: to run.
+        size: of their sweeps.
         processes: that run them.
         until_failure: whether to stop at the first seed that fails.
     """
     began, done, failed, shown = time.monotonic(), 0, 0, time.monotonic()
     with ExitStack() as stack:
-        outcomes: Iterator[tuple[int, str, bool]] = map(_outcome, seeds)
+        outcomes: Iterator[tuple[int, str, bool]] = map(partial(_outcome, size), seeds)
         if processes > 1:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
-            outcomes = pool.imap(_outcome, seeds, chunksize=4)
+            outcomes = pool.imap(partial(_outcome, size), seeds, chunksize=4)
         for seed, line, known in outcomes:
             done += 1
             if line:
@@ -43,8 +45,8 @@ def run(seeds: range, *, processes: int, until_failure: bool) -> int:
     return int(failed > 0)
 
 
-def _outcome(seed: int) -> tuple[int, str, bool]:
+def _outcome(size: str, seed: int) -> tuple[int, str, bool]:
     """Return a seed, the invariant that it violates, if any, and whether the defect is known."""
     logging.disable()  # a trace says what happened
-    violation = simulate(seed).violation
+    violation = simulate(seed, size).violation
     return seed, str(violation or ""), violation is not None and is_known(violation)

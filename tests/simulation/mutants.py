@@ -16,12 +16,14 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.simulation.sizes import SIZES
+
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).with_name("mutants")
 COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
 
 
-def first_failing_seed(patch: Path, count: int) -> str:
+def first_failing_seed(patch: Path, size: str, count: int) -> str:
     """Return the line about the first failing seed of a patched copy, or an empty text if none fails."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
@@ -31,7 +33,7 @@ def first_failing_seed(patch: Path, count: int) -> str:
             (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
         subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
         run = [sys.executable, "-m", "tests.simulation", "0", "--count", str(count), "--until-failure"]
-        run += ["--processes", "1"]  # the processors are shared by the patches
+        run += ["--size", size, "--processes", "1"]  # the processors are shared by the patches
         printed = subprocess.run(run, cwd=copy, capture_output=True, text=True, check=False).stdout
     failure = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
     return failure.group() if failure else ""
@@ -41,14 +43,15 @@ def main() -> int:
     """Print a line for each patch; return 1 if one is not noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants")
     parser.add_argument("names", nargs="*", help="names of patches; by default all")
-    parser.add_argument("--count", type=int, default=500, help="seeds to try")
+    parser.add_argument("--count", type=int, default=2000, help="seeds to try")
+    parser.add_argument("--size", choices=SIZES, default="short", help="of the sweeps")
     options = parser.parse_args()
     patches = [
         path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names
     ]
     missed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = pool.map(lambda patch: first_failing_seed(patch, options.count), patches)
+        lines = pool.map(lambda patch: first_failing_seed(patch, options.size, options.count), patches)
         for patch, line in zip(patches, lines, strict=True):
             missed += not line
             print(f"{patch.stem}: {line or f'not noticed by {options.count} seeds'}", flush=True)

@@ -8,18 +8,21 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
+from orchestrator.schedule import schedulers
 from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.invariants import Finished, Holders, Outcome, StopRequests, Violation
 from tests.simulation.kernel import Kernel, Process
-from tests.simulation.sweeps import VARIANTS, Variant, config, template
+from tests.simulation.sizes import SIZES
+from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
 from tests.simulation.world import World
 
@@ -49,6 +52,7 @@ class Result:
 
     Attributes:
         seed: of the run.
+        size: of the sweep, by name.
         variant: that ran.
         faults: that were planned.
         error: traceback of the exception that ended a process.
@@ -58,6 +62,7 @@ class Result:
     """
 
     seed: int
+    size: str
     variant: Variant
     faults: Sequence[Fault]
     error: str = ""
@@ -66,7 +71,8 @@ class Result:
     outcome: Outcome | None = None
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {self.variant}", *(f"fault: {fault}" for fault in self.faults)]
+        lines = [f"{self.size} seed {self.seed}: {self.variant}"]
+        lines += [f"fault: {fault}" for fault in self.faults]
         lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
         return "\n".join(
             [
@@ -77,18 +83,20 @@ class Result:
         )
 
 
-def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result:
+def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = None) -> Result:
     """Run the sweep of a seed.
 
     Args:
         seed: of the run.
+        size: of the sweep, one of `SIZES`.
         faults: None for those of the seed.
     """
     rng = random.Random(seed)
-    variant = rng.choice(VARIANTS)
-    planned = drawn_faults.drawn(rng, variant) if faults is None else faults
+    variant = rng.choice(SIZES[size].variants)
+    if faults is None:
+        faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.trials == 1)
     with _collecting_afterwards():
-        return _Simulation(seed, variant, planned).run()
+        return _Simulation(Result(seed, size, variant, faults)).run()
 
 
 @contextmanager
@@ -107,7 +115,7 @@ def _collecting_afterwards() -> Iterator[None]:
 @cache
 def undisturbed(variant: Variant) -> Outcome:
     """Return what a sweep comes to without faults."""
-    result = _Simulation(0, variant, ()).run()
+    result = _Simulation(Result(0, "", variant, ())).run()
     if result.violation is not None:
         raise AssertionError(f"without any fault:\n{result}")
     assert result.outcome is not None
@@ -115,10 +123,10 @@ def undisturbed(variant: Variant) -> Outcome:
 
 
 class _Simulation:
-    def __init__(self, seed: int, variant: Variant, faults: Sequence[Fault]) -> None:
-        self._result = Result(seed, variant, faults)
-        self._sweep = config(variant)
-        self._kernel = Kernel(f"{seed}", self._trace)
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        self._sweep = config(result.variant)
+        self._kernel = Kernel(f"{result.seed}", self._trace)
         self._folder = Path()
         self._world: World
 
@@ -144,16 +152,27 @@ class _Simulation:
         world = self._world = World(
             kernel, self._sweep, variant, template(variant), self._result.faults, self._folder
         )
-        checks = (Finished(world.database), Holders(kernel, world.database), StopRequests(kernel))
+        finished = Finished(world.database)
+        checks = (finished, Holders(kernel, world.database), StopRequests(kernel, world.database))
 
         def check(process: Process, written: list[str]) -> None:
             for invariant in checks:
                 invariant.check(process, written)
 
-        world.database.on_commit = check
+        def lose() -> None:
+            for invariant in checks:
+                invariant.lose()
+
+        world.database.on_commit, world.disk.on_flush, world.on_loss = check, finished.flush, lose
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
-            with Watch(kernel, world.machines), world.store, evaluating(kernel, world.machines):
+            with ExitStack() as stack:
+                stack.enter_context(Watch(kernel, world.machines))
+                stack.enter_context(world.store)
+                stack.enter_context(evaluating(kernel, world.machines))
+                stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
+                if {"power loss", "recover"} & {fault.kind for fault in self._result.faults}:
+                    stack.enter_context(world.disk.watched())
                 kernel.run(LIMIT_SECONDS)
                 kernel.close()
             self._check()
@@ -169,10 +188,15 @@ class _Simulation:
         world.strikes.begin()
         pause, by_person = FIRST_PAUSE_SECONDS, False
         while True:
+            while not world.machines_on:
+                kernel.sleep(pause)
             process = world.start_driver(by_person=by_person)
+            driver = world.drivers[-1]
             kernel.join(process)
             if kernel.errors:
                 return
+            if driver.is_damaged and world.was_off:
+                world.recover()
             by_person = process.code == 0 and world.database.count("stop_request") > 0
             if process.code == 0 and not by_person:
                 if not world.database.count("outbox WHERE NOT delivered"):
@@ -224,7 +248,7 @@ def shrunk(result: Result) -> Result:
     smallest = result
     for fault in result.faults:
         fewer = [kept for kept in smallest.faults if kept != fault]
-        tried = simulate(result.seed, fewer)
+        tried = simulate(result.seed, result.size, fewer)
         if tried.violation is not None and tried.violation.invariant == result.violation.invariant:
             smallest = tried
     return smallest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from orchestrator.config import load
@@ -18,7 +19,7 @@ from tests.simulation.system import EPOCH
 SPACE = """
 task: retrieval
 model: {{layer: rotrnn, depth: 1, d_model: 8, d_state: 8, heads: 2}}
-training: {{steps: {steps}, interval: 10, batch_size: 4, recurrent_learning_rate: 1e-3}}
+training: {{steps: {steps}, interval: {interval}, batch_size: 4, recurrent_learning_rate: 1e-3}}
 search:
   learning_rate: {{log_uniform: [1e-4, 1e-2]}}
 objective: {{maximize: val/accuracy}}
@@ -29,13 +30,22 @@ confirm: {{seeds: {confirm}}}
 resources: {{cpu: 1, concurrent: {concurrent}}}
 """
 
-SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 2}}")
+SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 4, n_startup_trials: 1}}")
 SCHEDULERS = (
     "{none: {}}",
     "{asha: {reduction: 2, grace: 0.5}}",
     "{median: {grace: 0.5, trials: 1}}",
     "{hyperband: {reduction: 2, grace: 0.5, brackets: 2}}",
 )
+
+
+INTERVAL = 10
+"""Steps between two reports."""
+
+
+POPULATION = "{pbt: {mutations: [learning_rate], period: 0.34, quantile: 0.5}}"
+MEMBERS = "{random: {seed: 6}}"
+"""The sampler of a population: its first trial is the best one, so that the others, which follow, copy it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class Variant:
         concurrent: attempts that run at once.
         confirm: confirmations.
         is_server: whether the ledger is on a server that several machines reach, with a checkpoint store.
-        is_long: whether it is one long trial instead of three short ones.
+        trials: budget of the search.
+        reports: of each trial that is not stopped.
     """
 
     sampler: str
@@ -56,7 +67,13 @@ class Variant:
     concurrent: int
     confirm: int
     is_server: bool
-    is_long: bool = False
+    trials: int
+    reports: int
+
+    @property
+    def is_population(self) -> bool:
+        """Return True if trials copy each other."""
+        return self.scheduler == POPULATION
 
     @property
     def ordered(self) -> bool:
@@ -64,12 +81,24 @@ class Variant:
         return self.concurrent == 1 or (self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0])
 
 
-VARIANTS = tuple(
-    Variant(sampler, scheduler, concurrent, confirm, is_server)
-    for sampler, scheduler, (concurrent, confirm, is_server) in itertools.product(
-        SAMPLERS, SCHEDULERS, ((1, 0, True), (1, 1, False), (2, 1, True), (3, 0, False))
-    )
-) + tuple(Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, is_server, is_long=True) for is_server in (False, True))
+def variants(trials: int, reports: int, lone_reports: int) -> Sequence[Variant]:
+    """Return sweeps with each sampler and stopping rule, two of one long trial, and two populations.
+
+    Args:
+        trials: of each search; from the second trial on, TPE proposes by itself.
+        reports: of each trial.
+        lone_reports: of the trial that is alone in its sweep.
+    """
+    layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
+    several = [
+        Variant(sampler, scheduler, concurrent, confirm, is_server, trials, reports)
+        for sampler, scheduler, (concurrent, confirm, is_server) in product(SAMPLERS, SCHEDULERS, layouts)
+    ]
+    kinds_of_ledger = (False, True)
+    alone = [Variant(SAMPLERS[0], SCHEDULERS[0], 1, 0, kind, 1, lone_reports) for kind in kinds_of_ledger]
+    # A population compares its trials once an interval, but not at the last step.
+    populations = [Variant(MEMBERS, POPULATION, trials, 0, kind, trials, 3) for kind in kinds_of_ledger]
+    return (*several, *alone, *populations)
 
 
 @cache
@@ -77,10 +106,7 @@ def config(variant: Variant) -> SweepConfig:
     """Return the specification of a variant."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "space.yaml"
-        # TPE proposes by itself from the third trial on.
-        few = variant.sampler == SAMPLERS[0] and variant.concurrent < 3
-        size = {"steps": 60, "trials": 1} if variant.is_long else {"steps": 20, "trials": 2 if few else 3}
-        file.write_text(SPACE.format(**vars(variant), **size))
+        file.write_text(SPACE.format(**vars(variant), steps=INTERVAL * variant.reports, interval=INTERVAL))
         return load(file, profile=None, gpus=0)
 
 

@@ -28,6 +28,9 @@ class Machine:
         root: where its files are.
         skew: what its wall clock is ahead.
         is_full: whether its disk has no room.
+        is_off: whether it has no power.
+        boots: how often it has been started.
+        processes: that end with it.
         starts: by process id, the start of each living process in ticks since the boot.
     """
 
@@ -35,6 +38,9 @@ class Machine:
     root: Path
     skew: float = 0.0
     is_full: bool = False
+    is_off: bool = False
+    boots: int = 1
+    processes: list[Process] = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)
 
 
@@ -95,7 +101,7 @@ class SimulatedSystem(System):
 
     def read(self, path: Path) -> str:
         texts = {
-            "/proc/sys/kernel/random/boot_id": f"boot of {self._machine.name}\n",
+            "/proc/sys/kernel/random/boot_id": f"boot {self._machine.boots} of {self._machine.name}\n",
             "/proc/self/ns/pid": "pid:[1]",
             "/proc/stat": f"btime {round(EPOCH - BOOT_SECONDS + self._machine.skew)}\n",
         }

@@ -9,10 +9,14 @@ import pytest
 
 from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
-from tests.simulation.simulation import VARIANTS, shrunk, simulate, undisturbed
+from tests.simulation.simulation import shrunk, simulate, undisturbed
+from tests.simulation.sizes import SIZES
 
-CHUNKS, SEEDS = 10, 12
-"""Tests that run seeds, and seeds of each; several tests, so that several processors share them."""
+CHUNKS, SEEDS = 20, 100
+"""Tests that run short sweeps, and seeds of each; several tests, so that several processors share them."""
+
+LONG_SEEDS = 12
+"""Seeds whose long sweeps run too."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """A killed process leaves its files open, as a real one does; the garbage collector closes them."""
@@ -27,22 +31,33 @@ def _close_the_files_of_killed_processes() -> Iterator[None]:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_invariant_holds_under_faults(chunk: int) -> None:
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
-        result = simulate(seed)
-        if result.violation is not None and not is_known(result.violation):
-            pytest.fail(f"`python -m tests.simulation {seed}` replays this:\n{shrunk(result)}", pytrace=False)
+        _require_invariants(seed, "short")
+
+
+@pytest.mark.parametrize("seed", range(LONG_SEEDS))
+def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
+    _require_invariants(seed, "long")
+
+
+def _require_invariants(seed: int, size: str) -> None:
+    result = simulate(seed, size)
+    if result.violation is not None and not is_known(result.violation):
+        replay = f"`python -m tests.simulation {seed} --size {size}` replays this:"
+        pytest.fail(f"{replay}\n{shrunk(result)}", pytrace=False)
 
 
 def test_a_seed_replays_exactly() -> None:
     assert str(simulate(1)) == str(simulate(1))
 
 
-def test_every_variant_completes_without_faults() -> None:
-    for variant in VARIANTS:
+@pytest.mark.parametrize("size", SIZES)
+def test_every_variant_completes_without_faults(size: str) -> None:
+    for variant in SIZES[size].variants:
         assert {trial.state for trial in undisturbed(variant).trials} <= {"COMPLETE", "PRUNED"}
 
 
 def test_a_fault_strikes_where_it_is_planned() -> None:
-    result = simulate(1, [Fault("kill", "driver-1", 100)])
+    result = simulate(1, faults=[Fault("kill", "driver-1", 100)])
     assert [line.actor for line in result.trace if line.text.startswith("FAULT kill")] == ["driver-1"]
     assert any(line.actor == "driver-2" for line in result.trace)
 
@@ -52,8 +67,10 @@ def test_an_outage_pauses_a_driver_that_evaluates_test(kind: str) -> None:
     """A full disk may be that of another machine, so several seeds are tried."""
     paused = False
     for seed in range(10, 14):
-        evaluated = next(line.at for line in simulate(seed, []).trace if "insert evaluation" in line.text)
-        result = simulate(seed, [Fault(kind, "world", evaluated - 0.5, 30.0)])
+        evaluated = next(
+            line.at for line in simulate(seed, faults=[]).trace if "insert evaluation" in line.text
+        )
+        result = simulate(seed, faults=[Fault(kind, "world", evaluated - 0.5, 30.0)])
         assert result.violation is None, result
         paused |= any(line.text.startswith("says: The sweep is paused: ") for line in result.trace)
     assert paused, "it strikes in the evaluation"

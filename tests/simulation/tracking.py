@@ -152,6 +152,7 @@ class Child:
         self._answers: list[dict[str, Any]] = []
         self._asked, self._answered = Signal(), Signal()
         self.process = self._kernel.process(name)
+        machine.processes.append(self.process)
         self.process.on_end.append(lambda: self._kernel.send(self._answered))
         driver.on_end.append(self._close)
         first = dict(document)

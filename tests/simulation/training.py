@@ -64,6 +64,11 @@ class State:
     chain: int
 
     @staticmethod
+    def mutated(settings: TrialSettings, copied: State) -> State:
+        """Return a copied state, to go on with other hyperparameters."""
+        return State(State.salt_of(settings), copied.step, copied.chain)
+
+    @staticmethod
     def salt_of(settings: TrialSettings) -> bytes:
         """Return the hyperparameters of a trial as bytes."""
         return json.dumps(
@@ -86,11 +91,6 @@ class State:
         """Return the accuracy on validation."""
         goodness, noise = zlib.crc32(self.salt) / 2**32, self.chain / 2**32
         return 0.2 + 0.7 * goodness * (1.0 - 2.0 ** (-self.step / 10)) + 0.01 * noise
-
-
-def value_of(settings: TrialSettings, step: int) -> float:
-    """Return the accuracy that an undisturbed trial reports at a step."""
-    return State.first(settings).trained(step).accuracy()
 
 
 class CountingEngine:

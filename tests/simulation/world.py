@@ -9,15 +9,20 @@ from pathlib import Path
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import Busy, NoSpace, NoStore
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.session.attempts import LEAVE_SECONDS
+from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep.orphans import collect, garbage_of
+from orchestrator.upkeep.recovery import recover
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.database import Database
 from tests.simulation.driver import Driver
 from tests.simulation.faults import Fault
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.power import Disk
 from tests.simulation.store import URL, Store
 from tests.simulation.strikes import Strikes
 from tests.simulation.sweeps import Variant
@@ -26,7 +31,13 @@ from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
 
 STOP_SECONDS = 30.0
-"""Longest time for which a driver may run after a stop request, besides the time that faults last."""
+"""Longest time for which a driver may run after a stop request, besides the time that faults last.
+
+An attempt whose answer is lost counts as one that does not answer the request: its driver waits for it.
+"""
+
+OFF_SECONDS = 1.0
+"""How long a machine without power is off."""
 
 DISTURBED_SECONDS = 60.0
 """How long messages are delayed or repeated."""
@@ -52,6 +63,9 @@ class World:
         cluster: that trains.
         strikes: the faults.
         drivers: every driver so far.
+        disk: what a loss of power leaves.
+        on_loss: called when rows may have been lost, with a loss of power or by `recover`.
+        was_off: whether a machine has lost its power.
     """
 
     def __init__(
@@ -64,6 +78,7 @@ class World:
         folder: Path,
     ) -> None:
         self._kernel, self._sweep, self._faults = kernel, sweep, faults
+        self._reports = variant.reports
         names = ("m1", "m2", "m3") if variant.is_server else ("m1",)
         self.machines = [Machine(name, folder / name) for name in names]
         for machine in self.machines:
@@ -80,15 +95,25 @@ class World:
             kernel, self.work, nodes, on_start=lambda actor: self.strikes.plan(actor.process, actor)
         )
         self.drivers: list[Driver] = []
+        self.disk = Disk(folder, self.database.file, kernel.random)
+        self.on_loss: Callable[[], None] = lambda: None
+        self.was_off = self._recovers = False
+
+    @property
+    def machines_on(self) -> list[Machine]:
+        """Return the machines that have power."""
+        return [machine for machine in self.machines if not machine.is_off]
 
     def start_driver(self, *, by_person: bool = False) -> Process:
-        """Start a driver on any machine.
+        """Start a driver on any machine that has power.
 
         Args:
             by_person: whether it resumes a sweep that was stopped.
         """
         kernel = self._kernel
         process = kernel.process(f"driver-{len(self.drivers) + 1}")
+        machine = kernel.random.choice(self.machines_on)
+        machine.processes.append(process)
         self.strikes.plan(process)
         driver = Driver(
             kernel,
@@ -96,13 +121,20 @@ class World:
             self._sweep,
             self.database,
             self.cluster,
-            kernel.random.choice(self.machines),
+            machine,
             self.mlflow,
             unless_stopped=not by_person,
         )
         self.drivers.append(driver)
         kernel.start(process, driver.main)
         return process
+
+    def session_of(self, _: str) -> Session:
+        """Return the session of the driver that runs now."""
+        running = self._kernel.task.process
+        tune = next(driver.tune for driver in self.drivers if driver.process is running)
+        assert tune is not None, "a stopping rule decides for Tune"
+        return tune.session
 
     def ledger(self) -> Ledger:
         """Return the ledger as the running process opens it, on the first machine."""
@@ -131,7 +163,7 @@ class World:
     def _disturbances(self) -> dict[str, Callable[[Fault], object]]:
         """Return what applies the faults that strike no single process, by their kinds."""
         return {
-            "another driver": lambda _: self.start_driver(),
+            "another driver": self._start_another,
             "clock steps": self._step_clocks,
             "store vanishes": partial(self._vanish, self.store),
             "database vanishes": partial(self._vanish, self.database),
@@ -141,7 +173,13 @@ class World:
             "messages repeated": self._repeat_messages,
             "stop request": self._ask_to_stop,
             "gc": self._run_gc,
+            "power loss": self._lose_power,
+            "recover": lambda _: self._start_person("recoverer", self.recover),
         }
+
+    def _start_another(self, _: Fault) -> None:
+        if self.machines_on:
+            self.start_driver()
 
     def _step_clocks(self, fault: Fault) -> None:
         for machine in self.machines:
@@ -176,6 +214,7 @@ class World:
     def _ask_to_stop(self, _: Fault) -> None:
         """Let a person ask for the end of the sweep; every driver of that moment must leave."""
         most = STOP_SECONDS + sum(fault.seconds for fault in self._faults if fault.seconds > 0)
+        most += LEAVE_SECONDS * any(fault.kind == "lost answer" for fault in self._faults)
 
         def ask() -> None:
             try:
@@ -184,9 +223,11 @@ class World:
                 self._kernel.trace(f"refuses: {refusal}")
                 return
             for driver in self.drivers:
-                self.strikes.expect_end(driver.process, "a stop request", most)
+                # A driver that waits for the lease of a lost machine reads the request afterwards.
+                waits = 0.0 if driver.drives else LIFE_SECONDS
+                self.strikes.expect_end(driver.process, "a stop request", most + waits)
 
-        self._kernel.start(self._kernel.process("person"), ask)
+        self._start_person("person", ask)
 
     def _run_gc(self, _: Fault) -> None:
         """Let a person run `gc`, which leaves a sweep alone that is being driven."""
@@ -199,4 +240,57 @@ class World:
             except (Busy, NoSpace, NoStore) as refusal:
                 self._kernel.trace(f"refuses: {refusal}")
 
-        self._kernel.start(self._kernel.process("collector"), run)
+        self._start_person("collector", run)
+
+    def _start_person(self, name: str, run: Callable[[], None]) -> None:
+        """Start a command of a person on the first machine, unless that is off."""
+        process = self._kernel.process(name)
+        self.machines[0].processes.append(process)
+        if not self.machines[0].is_off:
+            self._kernel.start(process, run)
+
+    def recover(self) -> None:
+        """Let a person rebuild the ledger from its backup, which a running driver prevents."""
+        if self.database.is_server or self._recovers:
+            return
+        self._recovers, process = True, self._kernel.task.process
+        process.on_end.append(self._end_recovery)
+        try:
+            recover(str(self.database.url), SimulatedSystem(self._kernel, self.machines[0], process))
+        except (Busy, OSError) as refusal:
+            self._kernel.trace(f"refuses: {refusal}")
+        else:
+            self._kernel.trace("has rebuilt the ledger")
+            self.database.reopen()
+            self.on_loss()
+        finally:
+            self._recovers = False
+
+    def _end_recovery(self) -> None:
+        self._recovers = False
+
+    def _lose_power(self, _: Fault) -> None:
+        """Switch a machine off and, soon after, on."""
+        machine = self._kernel.random.choice(self.machines_on)
+        self._kernel.trace(f"{machine.name} loses its power")
+        machine.is_off = self.was_off = True
+        for actor in self.cluster.actors:
+            if actor.node.machine is machine:
+                self.strikes.excused.add(actor.attempt_id)
+                actor.cause = "node lost"
+        for process in machine.processes:
+            self._kernel.kill(process)
+        machine.processes.clear()
+        self.strikes.count += self._reports - 1  # every report since the last flush is lost
+        self._kernel.after(OFF_SECONDS, partial(self._switch_on, machine))
+
+    def _switch_on(self, machine: Machine) -> None:
+        self._kernel.trace(f"{machine.name} has power again")
+        machine.is_off, machine.boots = False, machine.boots + 1
+        owns_ledger = not self.database.is_server
+        if owns_ledger:
+            self.database.look.close()
+        self.disk.fail(machine.root, keep_database=not owns_ledger)
+        if owns_ledger:
+            self.database.reopen()
+            self.on_loss()

@@ -20,18 +20,19 @@ from orchestrator.ledger.claims import (
     set_priority,
 )
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner
+from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode
+from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.ledger.processes import answer, start
 
-NODES = [Node("node", 4 * UNIT)]
+NODES = [PoolNode("node", 4 * UNIT)]
 
 
 def claims(
     ledger: Ledger, sweep: str, owner: str = "ada", pool: str = "pool", created: float = 0.0
 ) -> Claims:
     """Return the claim of a driver that has just taken the lease of its sweep."""
-    claim = Claim(sweep, owner, created, UNIT, 0, want=0)
+    claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
     return Claims(ledger, writer(ledger, sweep).token, pool, claim)
 
 
@@ -164,17 +165,21 @@ def test_past_use_is_charged_every_five_minutes(ledger: Ledger, monkeypatch: pyt
     assert owners(ledger)["ada"].used == pytest.approx(2 * RULES.charge_every, rel=0.01)
 
 
-def test_while_the_database_is_away_nothing_is_granted(postgres_url: str) -> None:
+def test_while_the_database_is_away_nothing_is_granted(
+    postgres_server: postgres.Server, postgres_url: str
+) -> None:
     ledger = Ledger.open(postgres_url)
     own = claims(ledger, "a")
     own.renew(NODES, amounts())
+    postgres_server.stop()
+    try:
+        assert own.start(NODES, amounts()) is None
+        assert own.renew(NODES, amounts()) is None
+        assert own.withdraw() is None
+    finally:
+        postgres_server.start()
+    assert own.start(NODES, amounts()) is not None
     ledger.close()
-    from sqlalchemy import create_engine
-
-    ledger._engine = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/nothing")
-    assert own.start(NODES, amounts()) is None
-    assert own.renew(NODES, amounts()) is None
-    assert own.withdraw() is None
 
 
 DRIVER = """

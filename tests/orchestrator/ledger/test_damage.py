@@ -153,6 +153,16 @@ def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
         verify(held, SWEEP_ID)
 
 
+def test_a_text_that_is_no_utf_8_is_damage(held: Ledger) -> None:
+    """Python's driver of SQLite raises an error without a code, as it does if a server is lost."""
+    with held.writer() as connection, connection.begin():
+        connection.execute(text("UPDATE report SET metrics = CAST(X'7BFF7D' AS TEXT) WHERE step = 10"))
+    with pytest.raises(Damaged, match="Could not decode"):
+        verify(held, SWEEP_ID)
+    with pytest.raises(Damaged, match="Could not decode"):
+        held.reports(SWEEP_ID)
+
+
 def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
     """A forged mark would lose a point for ever, so it is detected before the outbox is shipped."""
     _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
@@ -359,10 +369,10 @@ def test_a_driver_that_starts_during_a_recovery_writes_to_the_rebuilt_ledger(
     replaying, go_on = threading.Event(), threading.Event()
     put_aside = recovery._put_aside
 
-    def wait(file: Path) -> Path:
+    def wait(file: Path, now: float) -> Path:
         replaying.set()
         assert go_on.wait(60)
-        return put_aside(file)
+        return put_aside(file, now)
 
     monkeypatch.setattr(recovery, "_put_aside", wait)
     rebuilding = threading.Thread(target=recover, args=[sqlite_url])

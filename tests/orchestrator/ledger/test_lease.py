@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -9,11 +10,12 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
 
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
@@ -115,6 +117,21 @@ def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
         with pytest.raises(Busy), Lease(ledger, SWEEP_ID):
             pass
         assert time.monotonic() - began < 5 * PROBE_SECONDS
+
+
+def test_a_full_disk_refuses_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock of a sweep that has never run needs a new file."""
+    ledger = Ledger.open(f"sqlite:///{tmp_path}/sweeps.db")
+    opened = Path.open
+
+    def refuse(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if mode == "a+":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return opened(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(NoSpace, match="needs space for the lock of a sweep"), Lease(ledger, SWEEP_ID):
+        pass
 
 
 def test_each_sweep_has_its_own_lease(ledger: Ledger) -> None:

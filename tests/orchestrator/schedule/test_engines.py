@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.schedule.engines import Engines
 from tests.attempts import assignment
+from tests.shared_ray import own_ray
 
 BEGINNING = """
 import contextlib, io, json, os, signal, sys, time, traceback
@@ -23,9 +24,10 @@ import psutil
 from dataclasses import replace
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.head import running, runtime_folder
 from orchestrator.schedule import environment
 folder, devices = Path(sys.argv[1]), int(sys.argv[2])
-environment.prepare(0.25, folder / "token")
+environment.prepare(folder / "token")
 import ray
 from orchestrator.schedule import cluster, ray_private
 from orchestrator.schedule.engines import Engines, SharedEngine
@@ -60,11 +62,10 @@ def free():
     return ray.available_resources().get("GPU", 0)
 
 def processes():
-    for process in psutil.process_iter():
+    for process in psutil.Process(running(runtime_folder()).pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::EngineActor"):
-                if process.environ().get("SWEEP_TEST_MARK") == os.environ["SWEEP_TEST_MARK"]:
-                    yield process.pid
+                yield process.pid
 
 def wait(condition):
     deadline = time.monotonic() + 60
@@ -72,7 +73,7 @@ def wait(condition):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
-with cluster.connected(Hardware(cpus=2, gpus=devices), 0.25):
+with cluster.connected(Hardware(cpus=2, gpus=devices)):
     for line in sys.stdin:
         names, printed, failure = {**globals(), "engines": Engines(lambda: devices)}, io.StringIO(), None
         try:
@@ -94,14 +95,13 @@ Run = Callable[[str], list[str]]
 def programs(folder: Path, devices: int) -> Iterator[Run]:
     """Start a Ray; yield a function that runs a program there and returns the lines that it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    with (folder / "errors").open("w+") as errors:
+    with own_ray(folder) as variables, (folder / "errors").open("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", BEGINNING, str(folder), str(devices)],
             env={
                 **environment,
-                "RAY_TMPDIR": str(folder),
+                **variables,
                 "SWEEP_HOST_DEVICES": str(devices),
-                "SWEEP_TEST_MARK": str(folder),
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -274,6 +274,19 @@ def test_attempts_fill_the_engine_of_their_program_before_another_device(tmp_pat
     apart = Engines(lambda: 2)
     assert [seated(apart, tmp_path, 0), seated(apart, tmp_path, 1, settings=wide)] == ["0", "1"]
     assert [seated(apart, tmp_path, 2, settings=wide), seated(apart, tmp_path, 3)] == ["1", "0"]
+
+
+def test_engines_in_use_count_first_when_a_share_shrinks(tmp_path: Path) -> None:
+    """The sweep keeps the engines that have attempts, whatever their names, and begins no other one."""
+    share = [3]
+    engines = Engines(lambda: share[0])
+    settings = assignment(tmp_path, 0).settings
+    programs = [replace(settings, model=replace(settings.model, d_model=size)) for size in (8, 16, 32)]
+    assert [seated(engines, tmp_path, k, settings=programs[k]) for k in range(3)] == ["0", "1", "2"]
+    engines.release("s-0.1")
+    share[0] = 2
+    assert seated(engines, tmp_path, 3, settings=programs[0]) in {"1", "2"}
+    assert len(engines.in_use) == 2
 
 
 def test_an_attempt_with_its_own_device_gets_no_shared_engine(tmp_path: Path) -> None:

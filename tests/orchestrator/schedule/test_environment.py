@@ -1,4 +1,4 @@
-"""The environment of Ray, and the token."""
+"""The environment of Ray and of workers, and the token."""
 
 from __future__ import annotations
 
@@ -8,33 +8,55 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.schedule.environment import prepare
+from orchestrator.machines.head import RUNTIME
+from orchestrator.schedule.environment import of_workers, prepare
+from orchestrator.training import process
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
 
 
-def test_the_token_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    token = tmp_path / "ray-token"
-    prepare(0.0, token)
+@pytest.mark.parametrize("address", [None, "head:6379"])
+def test_the_token_is_kept_and_readable_by_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    """It is that of the Ray of this machine, or of the user's clusters."""
+    monkeypatch.setenv(RUNTIME, str(tmp_path / "runtime"))
+    of_cluster = tmp_path / "ray-token"
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    prepare(of_cluster)
+    token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    assert (token == of_cluster) == bool(address)
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    assert len(token.read_text()) == 64
+    assert len(first := token.read_text()) == 64
     assert os.environ["RAY_AUTH_MODE"] == "token"
-
-
-def test_the_token_is_kept(tmp_path: Path) -> None:
-    token = tmp_path / "ray-token"
-    prepare(0.0, token)
-    first = token.read_text()
-    prepare(0.0, token)
+    prepare(of_cluster)
     assert token.read_text() == first
+
+
+def test_workers_get_the_environment_of_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the head has, and their driver has not, is removed; Ray's own variables are left alone."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of this sweep")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.delenv("LC_ALL", raising=False)
+    own = of_workers(0.0)
+    assert own["AWS_SECRET_ACCESS_KEY"] == "of this sweep"
+    assert own["LC_ALL"] is None
+    assert own["JAX_PLATFORMS"] == "cpu"
+    assert "CUDA_VISIBLE_DEVICES" not in own, "Ray sets it"
+    assert not any(name.startswith("RAY_") for name in own)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert of_workers(0.0).keys() == process.worker_environment(0.0).keys()
 
 
 def test_the_token_of_a_cluster_is_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/the/clusters/token")
-    prepare(0.0, tmp_path / "ray-token")
+    prepare(tmp_path / "ray-token")
     assert os.environ["RAY_AUTH_TOKEN_PATH"] == "/the/clusters/token"
     assert not (tmp_path / "ray-token").exists()

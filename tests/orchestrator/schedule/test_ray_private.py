@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.environment import METRICS_OFF
 from orchestrator.schedule.ray_private import DEATH_PHRASES, cause_of_death
+from tests.shared_ray import own_ray
 
 INSTALLED = Path(ray.__file__).parent
 TEXTS = ("exceptions.py", "_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
@@ -35,12 +38,12 @@ from pathlib import Path
 from orchestrator.machines import drain
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
-environment.prepare(0.0, Path(sys.argv[1]) / "token")
+environment.prepare(Path(sys.argv[1]) / "token")
 import ray
 from ray._private.worker import print_to_stdstream
 from orchestrator.schedule import cluster, ray_private
 seen = {}
-with cluster.connected(Hardware(cpus=2, gpus=0), 0.0):
+with cluster.connected(Hardware(cpus=2, gpus=0)):
     node = ray.get_runtime_context().get_node_id()
     head = ray.get_runtime_context().gcs_address
     host, port = head.split(":")
@@ -56,9 +59,16 @@ with cluster.connected(Hardware(cpus=2, gpus=0), 0.0):
     class Process:
         def id(self): return os.getpid()
         def die(self): os.kill(os.getpid(), 9)
+    groups = [ray_private.has_placement_group()]
+    group = ray.util.placement_group([{"CPU": 1}])
+    ray.get(group.ready())
+    groups.append(ray_private.has_placement_group())
+    ray.util.remove_placement_group(group)
+    seen["groups"] = groups
     actor = ray.remote(num_cpus=1)(Process).remote()
     ray.get(actor.id.remote())
     time.sleep(1)
+    seen["pool"] = len(ray_private.pool_id()), ray_private.pool_id() == ray_private.pool_id()
     seen["free"] = ray_private.free_resources()[node]["CPU"]
     try:
         ray.get(actor.die.remote())
@@ -85,7 +95,9 @@ EXPECTED = {
     "published": [False, True, False, False],
     "address": True,
     "nodes": [[True, 2.0]],
+    "groups": [False, True],
     "addable": [],
+    "pool": [32, True],
     "free": 1.0,
     "death": ["worker lost", "The actor died unexpectedly before finishing this task."],
     "draining": [[], [True]],
@@ -99,13 +111,14 @@ def test_this_is_the_ray_that_was_checked() -> None:
 def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
     """Its driver prints only one line of JSON, although it has received one of Ray's log messages."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER, str(temporary)],
-        env={**environment, "RAY_TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with own_ray(temporary) as variables:  # its node is drained
+        done = subprocess.run(
+            [sys.executable, "-c", CLUSTER, str(temporary)],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == EXPECTED
 
@@ -160,6 +173,11 @@ def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
     before = len(trial.run_metadata.get_json_state())
     ray_private.forget_statistics(trial)
     assert len(trial.run_metadata.get_json_state()) < before / 3
+
+
+def test_tune_still_has_the_method_that_ends_idle_actors() -> None:
+    method = inspect.signature(TuneController._cleanup_cached_actors)
+    assert method.parameters.keys() == {"self", "force_all"}
 
 
 def test_the_actor_of_a_trial_is_known() -> None:

@@ -1,4 +1,4 @@
-"""The resources of a cluster, and the Ray that a sweep starts by itself."""
+"""The resources of a cluster, and the Ray that sweeps share on a machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from orchestrator.errors import BadInput, NoCluster
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.resources import REFUSED, cluster_hardware
+from tests.shared_ray import own_ray
 
 CONNECT = """
 import sys
@@ -21,10 +22,10 @@ from collections import Counter
 from pathlib import Path
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
-environment.prepare(0.0, Path(sys.argv[1]) / "token")
+environment.prepare(Path(sys.argv[1]) / "token")
 from orchestrator.schedule import cluster
 from orchestrator.schedule.resources import AvailableResources
-with cluster.connected(Hardware(cpus=1, gpus=0), 0.0):
+with cluster.connected(Hardware(cpus=1, gpus=0)):
     resources = AvailableResources(1, 0)
     resources.request(Counter({(1.0, 0.0): 3}))
     resources.request(Counter())
@@ -37,13 +38,14 @@ def test_a_head_that_another_user_started_is_not_joined(temporary: Path) -> None
     (temporary / "ray").mkdir()
     (temporary / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT, str(temporary)],
-        env={**environment, "RAY_TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with own_ray(temporary) as variables:
+        done = subprocess.run(
+            [sys.executable, "-c", CONNECT, str(temporary)],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.stdout.strip() == "1", done.stderr
 
 

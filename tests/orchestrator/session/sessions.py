@@ -22,7 +22,7 @@ from orchestrator.study.study import Study
 from tests.orchestrator.ledger.examples import writer
 from trainables import checkpoint
 
-NODE_WAIT = 10.0
+NODE_WAIT, BUSY_WAIT = 10.0, 1000.0
 OBJECTIVE = "maximize: val/accuracy"
 SPACE = """
 task: retrieval
@@ -55,16 +55,21 @@ class FixedResources:
     Attributes:
         attempts: number of attempts that fit.
         reason: why no attempt can start.
+        has_placed: whether an attempt has its resources.
     """
 
     attempts: int = 2
     reason: str = "no node"
+    has_placed: bool = False
 
     def capacity(self) -> int:
         return self.attempts
 
     def shortage(self) -> str:
         return self.reason
+
+    def placed(self) -> bool:
+        return self.has_placed
 
 
 @dataclass
@@ -97,8 +102,12 @@ class Sessions:
         self.probes: Mapping[str, Probe] | None = None
 
     def sweep(self, trials: int, extra: str = "", objective: str = OBJECTIVE) -> SweepConfig:
+        return self.of(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+
+    def of(self, text: str) -> SweepConfig:
+        """Return the sweep of a file with this content."""
         file = self.folder / "space.yaml"
-        file.write_text(SPACE.replace("BUDGET", str(trials)).replace(OBJECTIVE, objective) + extra)
+        file.write_text(text)
         return load(file, profile=None, gpus=0)
 
     def writer(self, sweep: SweepConfig) -> SweepWriter:
@@ -132,6 +141,7 @@ class Sessions:
             resources=self.resources,
             share=self.share,
             node_wait=NODE_WAIT,
+            busy_wait=BUSY_WAIT,
             clock=self.clock,
             probes=self.probes,
         )

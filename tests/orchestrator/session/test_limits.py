@@ -14,6 +14,7 @@ from orchestrator.session.limits import (
     ALLOWED_RETRIES,
     BACKOFF_CAP_SECONDS,
     HOPELESS_AFTER,
+    SLOW_PLACEMENT,
     SLOW_START,
     UNCHARGED,
     Spending,
@@ -24,7 +25,15 @@ from orchestrator.session.limits import (
     wait_before_retry,
 )
 from tests import sweeps
-from tests.orchestrator.session.sessions import NODE_WAIT, Sessions, failure, launch, outcome, train
+from tests.orchestrator.session.sessions import (
+    BUSY_WAIT,
+    NODE_WAIT,
+    Sessions,
+    failure,
+    launch,
+    outcome,
+    train,
+)
 
 # ------------------------------------------------------------------ failures and requests
 
@@ -201,11 +210,13 @@ def running(reported_at: float, *, started: bool) -> Running:
     )
 
 
-def test_a_worker_may_take_a_while_to_start() -> None:
-    assert any_active([running(0.0, started=False)], now=SLOW_START)
-    assert not any_active([running(0.0, started=False)], now=SLOW_START + 1)
-    assert any_active([running(0.0, started=False), running(0.0, started=True)], now=SLOW_START + 1)
-    assert not any_active([], now=0.0)
+@pytest.mark.parametrize(("placed", "patience"), [(True, SLOW_START), (False, SLOW_PLACEMENT)])
+def test_a_worker_may_take_longer_to_start_than_its_resources_to_come(placed: bool, patience: float) -> None:
+    waiting, runs = running(0.0, started=False), running(0.0, started=True)
+    assert any_active([waiting], patience, lambda: placed)
+    assert not any_active([waiting], patience + 1, lambda: placed)
+    assert any_active([waiting, runs], patience + 1, lambda: placed)
+    assert not any_active([], 0.0, lambda: placed)
 
 
 def test_a_sweep_without_any_node_stops_after_a_while(sessions: Sessions) -> None:
@@ -243,10 +254,13 @@ def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: 
     session = sessions.open(sweep, capacity=1)
     assignment = session.next_assignment()
     assert assignment is not None
-    sessions.clock.now += SLOW_START + 1
+    sessions.clock.now += SLOW_PLACEMENT + 1
     session.check_limits()
     assert session.progress().waiting is not None
     sessions.clock.now += NODE_WAIT + 1
+    session.check_limits()
+    assert session.stopped is None, "nodes that are in use become free"
+    sessions.clock.now += BUSY_WAIT
     session.check_limits()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"

@@ -310,6 +310,25 @@ def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen
     assert session.silent(60) == attempts
 
 
+def test_an_attempt_that_does_not_answer_a_stop_request_is_killed_and_not_charged(sessions: Sessions) -> None:
+    session = sessions.open(sessions.sweep(2))
+    silent, other = launch(session), launch(session)
+    sessions.clock.now += 5
+    assert session.silent(600) == []
+    session.stop("enough", "INTERRUPTED")
+    for _ in range(12):
+        sessions.clock.now += 5
+        assert session.silent(600) == []
+    session.completed(other.attempt_id)
+    sessions.clock.now += 1
+    assert session.silent(600) == [silent.attempt_id]
+    session.condemn(silent.attempt_id, "hung")
+    session.failed(silent.attempt_id, "worker lost")
+    assert session.finished
+    (attempt,) = sessions.ledger.attempts(silent.trial_key)
+    assert (attempt.state, attempt.cause) == ("LOST", "interrupted")
+
+
 def test_the_demand_is_the_number_of_unfinished_trials(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(5), capacity=2)
     assert session.demand == 5

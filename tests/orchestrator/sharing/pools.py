@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from orchestrator.sharing import shedding
-from orchestrator.sharing.rows import RULES, UNIT, Claim, Node, Owner, Rules, Snapshot, Use
+from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode, Rules, Snapshot, Use
 from orchestrator.sharing.shedding import RunningTrial
 from orchestrator.sharing.view import View, renewed
 
@@ -24,7 +24,7 @@ class Driver:
         is_alive: False once the process was killed; its trials have ended, its rows remain.
     """
 
-    claim: Claim
+    claim: PoolClaim
     trials: dict[str, RunningTrial] = field(default_factory=dict)
     is_alive: bool = True
 
@@ -55,7 +55,7 @@ class Pool:
     def __init__(
         self, cores: int, owners: tuple[Owner, ...] = (), rules: Rules = RULES, seed: int = 0
     ) -> None:
-        self.rows = Snapshot((Node("node", cores * UNIT),), owners)
+        self.rows = Snapshot((PoolNode("node", cores * UNIT),), owners)
         self.rules, self.now = rules, 1_000_000.0
         self.drivers: dict[str, Driver] = {}
         self.sheds: list[Shed] = []
@@ -65,7 +65,7 @@ class Pool:
         """Return what a driver would see now."""
         return View.of(self.rows, self.now, self.rules)
 
-    def join(self, claim: Claim) -> None:
+    def join(self, claim: PoolClaim) -> None:
         """Start the driver of a sweep."""
         self.drivers[claim.sweep] = Driver(claim)
 
@@ -85,9 +85,10 @@ class Pool:
         self.drivers[sweep].trials.clear()
 
     def finish(self, sweep: str) -> None:
-        """Let the oldest trial of a sweep finish."""
+        """Let the oldest trial of a sweep finish, if one runs."""
         trials = self.drivers[sweep].trials
-        trials.pop(min(trials, key=lambda key: trials[key].started), None)
+        if trials:
+            del trials[min(trials, key=lambda key: trials[key].started)]
 
     def held(self) -> dict[str, int]:
         """Return how many trials each driver runs."""

@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from orchestrator.sharing.rows import RULES, UNIT, Bundle, Claim, Node, Owner, Rules, Share
+from orchestrator.sharing.rows import RULES, UNIT, Bundle, Owner, PoolClaim, PoolNode, Rules, Share
 
 
 @dataclass
 class _State:
-    nodes: list[Node]
+    nodes: list[PoolNode]
     free: dict[str, list[int]]
     owners: dict[str, Owner]
-    claims: list[Claim]
+    claims: list[PoolClaim]
     given: dict[str, list[Bundle]]
-    ahead: dict[str, list[tuple[Claim, int]]] = field(default_factory=dict)
+    ahead: dict[str, list[tuple[PoolClaim, int]]] = field(default_factory=dict)
 
 
 def fill(
-    nodes: Iterable[Node], owners: Iterable[Owner], claims: Iterable[Claim], rules: Rules = RULES
+    nodes: Iterable[PoolNode], owners: Iterable[Owner], claims: Iterable[PoolClaim], rules: Rules = RULES
 ) -> dict[str, Share]:
     """Return the share of every claim."""
     machines, wanting = list(nodes), list(claims)
@@ -76,7 +76,7 @@ def _fill_class(
         most = None if most is None else most - 1
 
 
-def _best(state: _State, claim: Claim, trials: int) -> Bundle | None:
+def _best(state: _State, claim: PoolClaim, trials: int) -> Bundle | None:
     options = []
     for index, node in enumerate(sorted(state.nodes, key=lambda node: node.name)):
         devices, cpu = state.free[node.name]
@@ -86,7 +86,7 @@ def _best(state: _State, claim: Claim, trials: int) -> Bundle | None:
     return Bundle(min(options)[4], -min(options)[0]) if options else None
 
 
-def _allowed(state: _State, rules: Rules, claim: Claim, trials: int, ahead: bool) -> bool:
+def _allowed(state: _State, rules: Rules, claim: PoolClaim, trials: int, ahead: bool) -> bool:
     owner = state.owners[claim.owner]
     held = [
         (own, bundle.trials)
@@ -100,11 +100,13 @@ def _allowed(state: _State, rules: Rules, claim: Claim, trials: int, ahead: bool
     return not ahead or _within(state, before, (claim, trials), Fraction(rules.urgent_cap, UNIT))
 
 
-def _within(state: _State, held: list[tuple[Claim, int]], more: tuple[Claim, int], part: Fraction) -> bool:
+def _within(
+    state: _State, held: list[tuple[PoolClaim, int]], more: tuple[PoolClaim, int], part: Fraction
+) -> bool:
     return part > 0 if not held else _dominant(state, [*held, more]) <= part
 
 
-def _dominant(state: _State, bundles: list[tuple[Claim, int]]) -> Fraction:
+def _dominant(state: _State, bundles: list[tuple[PoolClaim, int]]) -> Fraction:
     cpu = Fraction(
         sum(claim.cpu * trials for claim, trials in bundles), sum(node.cpu for node in state.nodes)
     )
@@ -112,7 +114,7 @@ def _dominant(state: _State, bundles: list[tuple[Claim, int]]) -> Fraction:
     return max(cpu, Fraction(sum(claim.device for claim, _ in bundles), pool)) if pool else cpu
 
 
-def _share(state: _State, claims: Iterable[Claim]) -> Fraction:
+def _share(state: _State, claims: Iterable[PoolClaim]) -> Fraction:
     bundles = [(claim, bundle.trials) for claim in claims for bundle in state.given[claim.sweep]]
     return _dominant(state, bundles)
 
@@ -124,15 +126,15 @@ def _owner_key(state: _State, rules: Rules, name: str) -> tuple[Fraction, int, f
     return _share(state, own) / row.weight, use, min(claim.created for claim in own), name
 
 
-def _claim_key(state: _State, claim: Claim) -> tuple[Fraction, float, str]:
+def _claim_key(state: _State, claim: PoolClaim) -> tuple[Fraction, float, str]:
     return _share(state, [claim]) / claim.weight, claim.created, claim.sweep
 
 
-def _trials(state: _State, claim: Claim) -> int:
+def _trials(state: _State, claim: PoolClaim) -> int:
     return sum(bundle.trials for bundle in state.given[claim.sweep])
 
 
-def _left(state: _State, claim: Claim) -> int:
+def _left(state: _State, claim: PoolClaim) -> int:
     owner = state.owners[claim.owner]
     hours = owner.most_gpu_hours
     if claim.slots and hours is not None and owner.week_gpu_seconds >= hours * 3600:

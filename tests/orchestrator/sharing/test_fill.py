@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import CLASSES, UNIT, Claim, Node, Owner, Share
+from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PoolClaim, PoolNode, Share
 from tests.orchestrator.sharing import reference
 from tests.orchestrator.sharing.worlds import World, cpu_claim, gpu_claim, random_world, use, worlds
 
@@ -30,7 +30,7 @@ def _dominant(world: World, shares: dict[str, Share], owner: str) -> int:
     return Capacity.of(world.nodes).dominant(cpu, sum(shares[claim.sweep].devices for claim in own))
 
 
-def _fits(world: World, claim: Claim, node: str, free: tuple[int, int]) -> bool:
+def _fits(world: World, claim: PoolClaim, node: str, free: tuple[int, int]) -> bool:
     return free[0] >= claim.cpu and free[1] >= claim.device
 
 
@@ -41,7 +41,7 @@ def _free(world: World, shares: dict[str, Share]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _wanting(world: World, shares: dict[str, Share]) -> list[Claim]:
+def _wanting(world: World, shares: dict[str, Share]) -> list[PoolClaim]:
     return [claim for claim in world.claims if shares[claim.sweep].trials < claim.want]
 
 
@@ -93,7 +93,13 @@ def test_no_owner_envies_another_by_more_than_a_bundle(world: World) -> None:
 
 
 def _envy_ends(
-    world: World, shares: dict[str, Share], claim: Claim, other: str, sweep: Claim, own: int, weight: int
+    world: World,
+    shares: dict[str, Share],
+    claim: PoolClaim,
+    other: str,
+    sweep: PoolClaim,
+    own: int,
+    weight: int,
 ) -> bool:
     """Return True if, without one bundle, its owner has no more or the claim does not fit there."""
     for index, (node, trials) in enumerate(shares[sweep.sweep].bundles):
@@ -123,21 +129,53 @@ def test_the_order_of_rows_has_no_effect(world: World, chance: random.Random) ->
 
 @EXAMPLES
 @given(worlds(), st.data())
-def test_splitting_a_sweep_gains_its_owner_at_most_one_bundle(world: World, data: st.DataObject) -> None:
-    claim = data.draw(st.sampled_from(world.claims))
+def test_splitting_a_sweep_of_whole_trials_gains_nothing(world: World, data: st.DataObject) -> None:
+    """The owner's sweeps ask for the same per trial: otherwise a split changes what the owner asks for."""
+    claim, alike = _alike(world, data, 0)
+    before, after = _before_and_after_a_split(alike, claim, data)
+    assert after == before
+
+
+@EXAMPLES
+@given(worlds(), st.integers(1, 8), st.data())
+def test_splitting_a_sweep_that_shares_devices_gains_at_most_one_bundle(
+    world: World, slots: int, data: st.DataObject
+) -> None:
+    """On nodes and trials of one kind; unequal ones leave gaps that any change of the order may fill."""
+    claim, alike = _alike(world, data, slots)
+    node = world.nodes[0]
+    one_kind = replace(
+        alike,
+        nodes=tuple(replace(node, name=other.name) for other in world.nodes),
+        claims=tuple(replace(other, cpu=claim.cpu, slots=claim.slots) for other in alike.claims),
+    )
+    claim = one_kind.claim(claim.sweep)
+    before, after = _before_and_after_a_split(one_kind, claim, data)
+    bundle = Capacity.of(one_kind.nodes).dominant(claim.cpu * claim.bundle, claim.device)
+    assert after <= before + bundle
+
+
+def _alike(world: World, data: st.DataObject, slots: int) -> tuple[PoolClaim, World]:
+    """Return a claim to split, in a world in which all sweeps of its owner ask for the same per trial."""
+    claim = replace(data.draw(st.sampled_from(world.claims)), slots=slots)
     assume(claim.want > 1)
+    claims = tuple(
+        replace(row, cpu=claim.cpu, slots=slots) if row.owner == claim.owner else row for row in world.claims
+    )
+    return claim, replace(world, claims=claims)
+
+
+def _before_and_after_a_split(world: World, claim: PoolClaim, data: st.DataObject) -> tuple[int, int]:
+    """Return the owner's dominant share with a sweep, and with two sweeps that want its trials together."""
     first = data.draw(st.integers(1, claim.want - 1))
     parts = (
         replace(claim, sweep=f"{claim.sweep}a", want=first),
         replace(claim, sweep=f"{claim.sweep}b", want=claim.want - first),
     )
-    split = replace(world, claims=(*(other for other in world.claims if other is not claim), *parts))
+    others = (other for other in world.claims if other.sweep != claim.sweep)
+    split = replace(world, claims=(*others, *parts))
     before = _dominant(world, _filled(world), claim.owner)
-    after = _dominant(split, _filled(split), claim.owner)
-    own = [row for row in world.claims if row.owner == claim.owner]
-    capacity = Capacity.of(world.nodes)
-    bundle = max(capacity.dominant(row.cpu * min(row.bundle, row.want), row.device) for row in own)
-    assert after <= before + bundle
+    return before, _dominant(split, _filled(split), claim.owner)
 
 
 def test_a_normal_sweep_keeps_its_floor_and_urgent_stays_below_its_cap() -> None:
@@ -147,24 +185,24 @@ def test_a_normal_sweep_keeps_its_floor_and_urgent_stays_below_its_cap() -> None
         cpu_claim("b", "bob", 20),
         cpu_claim("c", "cyd", 20, priority_class="idle"),
     ]
-    shares = fill([Node("n", 20 * UNIT)], [], claims)
+    shares = fill([PoolNode("n", 20 * UNIT)], [], claims)
     assert {name: share.trials for name, share in shares.items()} == {"a": 10, "b": 10, "c": 0}
     many = [*claims, *(cpu_claim(f"u{k}", f"owner{k}", 20, priority_class="urgent") for k in range(5))]
-    shares = fill([Node("n", 20 * UNIT)], [], many)
+    shares = fill([PoolNode("n", 20 * UNIT)], [], many)
     assert shares["b"].trials == 2
     few = [claims[0], *(cpu_claim(f"n{k}", f"owner{k}", 20) for k in range(9))]
-    assert fill([Node("n", 20 * UNIT)], [], few)["a"].trials == 5, "without class `urgent` it would be 2"
+    assert fill([PoolNode("n", 20 * UNIT)], [], few)["a"].trials == 5, "without class `urgent` it would be 2"
 
 
 def test_weights_divide_the_pool_in_proportion() -> None:
     owners = [Owner("ada", weight=2 * UNIT), Owner("bob")]
-    shares = fill([Node("n", 9 * UNIT)], owners, [cpu_claim("a", "ada", 9), cpu_claim("b", "bob", 9)])
+    shares = fill([PoolNode("n", 9 * UNIT)], owners, [cpu_claim("a", "ada", 9), cpu_claim("b", "bob", 9)])
     assert (shares["a"].trials, shares["b"].trials) == (6, 3)
 
 
 def test_trials_that_share_a_device_are_dealt_a_device_at_a_time() -> None:
     claims = [gpu_claim("a", "ada", 16, slots=8), gpu_claim("b", "bob", 3, slots=1)]
-    shares = fill([Node("n", 64 * UNIT, 4)], [], claims)
+    shares = fill([PoolNode("n", 64 * UNIT, 4)], [], claims)
     assert (shares["a"].devices, shares["a"].trials) == (2, 16)
     assert (shares["b"].devices, shares["b"].trials) == (2, 2)
 
@@ -172,7 +210,7 @@ def test_trials_that_share_a_device_are_dealt_a_device_at_a_time() -> None:
 def test_an_owner_who_has_used_less_wins_the_last_place() -> None:
     owners = [Owner("ada", used=1_200), Owner("bob", used=599)]
     shares = fill(
-        [Node("n", UNIT)], owners, [cpu_claim("a", "ada", 1), cpu_claim("b", "bob", 1, created=5.0)]
+        [PoolNode("n", UNIT)], owners, [cpu_claim("a", "ada", 1), cpu_claim("b", "bob", 1, created=5.0)]
     )
     assert (shares["a"].trials, shares["b"].trials) == (0, 1)
 
@@ -180,13 +218,13 @@ def test_an_owner_who_has_used_less_wins_the_last_place() -> None:
 def test_a_quota_of_gpu_hours_that_is_spent_leaves_no_share_of_a_device() -> None:
     owners = [Owner("ada", most_gpu_hours=1, week_gpu_seconds=3_600)]
     claims = [gpu_claim("a", "ada", 4), cpu_claim("b", "ada", 4)]
-    shares = fill([Node("n", 8 * UNIT, 2)], owners, claims)
+    shares = fill([PoolNode("n", 8 * UNIT, 2)], owners, claims)
     assert (shares["a"].trials, shares["b"].trials) == (0, 4)
 
 
 def test_shares_of_a_large_pool_are_computed_in_a_fraction_of_the_obvious_way() -> None:
     """300 sweeps of 40 owners on 1,024 GPUs; `benchmarks.sharing` measures the time itself."""
-    nodes = [Node(f"n{k:03}", 96 * UNIT, 8) for k in range(128)]
+    nodes = [PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(128)]
     claims = [gpu_claim(f"s{k}", f"o{k % 40}", 16, slots=1 + k % 2, created=float(k)) for k in range(300)]
     began = time.process_time()
     expected = reference.fill(nodes, [], claims)

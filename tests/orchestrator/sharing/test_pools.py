@@ -146,4 +146,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
+TestPool.settings = settings(max_examples=8, stateful_step_count=10, deadline=None)

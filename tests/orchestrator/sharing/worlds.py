@@ -7,29 +7,29 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from orchestrator.sharing.rows import UNIT, Claim, Node, Owner, Share
+from orchestrator.sharing.rows import UNIT, Owner, PoolClaim, PoolNode, Share
 
 
 @dataclass(frozen=True)
 class World:
     """What `fill` reads."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[PoolNode, ...]
     owners: tuple[Owner, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[PoolClaim, ...]
 
-    def claim(self, sweep: str) -> Claim:
+    def claim(self, sweep: str) -> PoolClaim:
         return next(claim for claim in self.claims if claim.sweep == sweep)
 
 
-def cpu_claim(sweep: str, owner: str, want: int, **more: object) -> Claim:
+def cpu_claim(sweep: str, owner: str, want: int, **more: object) -> PoolClaim:
     """Return a claim of trials of one core each."""
-    return Claim(
+    return PoolClaim(
         **({"sweep": sweep, "owner": owner, "created": 0.0, "cpu": UNIT, "slots": 0, "want": want} | more)
     )  # type: ignore[arg-type]
 
 
-def gpu_claim(sweep: str, owner: str, want: int, slots: int = 1, **more: object) -> Claim:
+def gpu_claim(sweep: str, owner: str, want: int, slots: int = 1, **more: object) -> PoolClaim:
     """Return a claim of trials of one core and 1/`slots` of a GPU each."""
     return cpu_claim(sweep, owner, want, slots=slots, **more)
 
@@ -38,7 +38,7 @@ def gpu_claim(sweep: str, owner: str, want: int, slots: int = 1, **more: object)
 def worlds(draw: st.DrawFn, *, classes: tuple[str, ...] = ("normal",), quotas: bool = False) -> World:
     """Draw small pools of unequal nodes, with sweeps of unequal bundles."""
     nodes = tuple(
-        Node(f"n{k}", draw(st.sampled_from([1, 2, 4, 6, 16])) * UNIT, draw(st.integers(0, 4)))
+        PoolNode(f"n{k}", draw(st.sampled_from([1, 2, 4, 6, 16])) * UNIT, draw(st.integers(0, 4)))
         for k in range(draw(st.integers(1, 4)))
     )
     names = [f"o{k}" for k in range(draw(st.integers(1, 4)))]
@@ -49,7 +49,7 @@ def worlds(draw: st.DrawFn, *, classes: tuple[str, ...] = ("normal",), quotas: b
         for name in names
     )
     claims = tuple(
-        Claim(
+        PoolClaim(
             f"s{k}",
             draw(st.sampled_from(names)),
             created=float(draw(st.integers(0, 3))),
@@ -68,7 +68,7 @@ def random_world(seed: int) -> World:
     """Return one of endlessly many worlds of all classes and quotas."""
     chance = random.Random(seed)
     nodes = tuple(
-        Node(f"n{k}", chance.choice([1, 2, 4, 6, 16, 64]) * UNIT, chance.choice([0, 0, 1, 2, 4, 8]))
+        PoolNode(f"n{k}", chance.choice([1, 2, 4, 6, 16, 64]) * UNIT, chance.choice([0, 0, 1, 2, 4, 8]))
         for k in range(chance.randint(1, 6))
     )
     names = [f"o{k}" for k in range(chance.randint(1, 6))]
@@ -85,7 +85,7 @@ def random_world(seed: int) -> World:
         if chance.random() < 0.8
     )
     claims = tuple(
-        Claim(
+        PoolClaim(
             f"s{k}",
             chance.choice(names),
             created=float(chance.randint(0, 3)),

@@ -1,0 +1,206 @@
+"""The Ray that the drivers of one user share on this machine: what is recorded of its head, and how it ends.
+
+The runtime folder holds the record (`ray.json`), the token (`ray-token`), the output of the keeper
+(`keeper.log`) and three locks, which `joining` and `keeper` describe. Imports neither Ray nor JAX.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestrator.errors import BadInput
+from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
+from orchestrator.system import System
+
+RUNTIME = "SWEEP_RUNTIME"
+"""Environment variable: folder of the shared Ray's record. Drivers with another folder share another Ray."""
+
+INHERITED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+"""Variables that take effect only when a process starts."""
+
+END_SECONDS = 10.0
+"""Seconds that a head has to end after SIGTERM; SIGKILL follows."""
+
+_LONGEST_FOLDER = 31
+"""Characters that leave Ray's sockets below the limit of 107 bytes for the path of a Unix socket."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What drivers must have in common to share a Ray.
+
+    Attributes:
+        ray: version of Ray.
+        python: version of Python.
+        cpus: processors.
+        gpus: GPUs or their stand-ins.
+        devices: the environment variables that choose the visible GPUs, such as `CUDA_VISIBLE_DEVICES=0`.
+    """
+
+    ray: str
+    python: str
+    cpus: int
+    gpus: int
+    devices: str
+
+    @classmethod
+    def of(cls, hardware: Hardware) -> Setup:
+        """Return the setup of this process, which may use `hardware`."""
+        devices = " ".join(f"{name}={os.environ[name]}" for name in VISIBLE_DEVICES if name in os.environ)
+        return cls(version("ray"), platform.python_version(), hardware.cpus, hardware.gpus, devices)
+
+    def differences(self, other: Setup) -> str:
+        """Return the fields that differ from another setup, with their values here."""
+        names = [field.name for field in fields(self)]
+        own, others = asdict(self), asdict(other)
+        return ", ".join(f"{name} {own[name] or 'unset'}" for name in names if own[name] != others[name])
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a shared Ray: the process `ray start --head --block`.
+
+    Attributes:
+        pid: process id, which is also the id of its session and process group.
+        start: of the process, as `System.start_of` counts it.
+        place: of the process, as `System.place` returns it.
+        temporary: Ray's own folder of sockets and logs.
+        setup: what a driver must have to join.
+        executable: the Python interpreter of workers, unless a driver brings its own.
+        inherited: the variables of `INHERITED`, as the head and its workers have them.
+        address: `host:port`; empty while Ray starts.
+    """
+
+    pid: int
+    start: int
+    place: str
+    temporary: str
+    setup: Setup
+    executable: str
+    inherited: Mapping[str, str]
+    address: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> Head | None:
+        """Return the head that the runtime folder records, or None if it records none."""
+        try:
+            facts: dict[str, Any] = json.loads(_record(folder).read_text())
+            return cls(**{**facts, "setup": Setup(**facts["setup"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Record this head in the runtime folder, readable by its owner alone."""
+        descriptor, hidden = tempfile.mkstemp(prefix=".ray.", dir=folder)  # of mode 0600
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file, indent=1)
+        Path(hidden).replace(_record(folder))
+
+    def lives(self, system: System = System()) -> bool:
+        """Return True if the process of the head has not ended."""
+        return self.place == system.place() and self.start == system.start_of(self.pid)
+
+    def answers(self, seconds: float) -> bool:
+        """Return True if the head accepts a connection within `seconds`."""
+        host, _, port = self.address.rpartition(":")
+        with suppress(OSError, ValueError):
+            socket.create_connection((host, int(port)), seconds).close()
+            return True
+        return False
+
+    def end(self, folder: Path) -> None:
+        """End the head and all its processes; remove its record and its files."""
+        if self.lives():
+            family = _family(self.pid)
+            os.kill(self.pid, signal.SIGTERM)
+            _wait_for(self, END_SECONDS)
+            for process in family:
+                with suppress(psutil.Error):
+                    process.kill()
+        _record(folder).unlink(missing_ok=True)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def running(folder: Path) -> Head | None:
+    """Return the head of the runtime folder if it lives and has started."""
+    head = Head.read(folder)
+    return head if head is not None and head.address and head.lives() else None
+
+
+def runtime_folder() -> Path:
+    """Return the folder of this user's shared Ray on this machine; create it if it is missing.
+
+    Another machine, container or network namespace has another folder, even below the same home folder.
+
+    Raises:
+        BadInput: if the folder belongs to another user.
+    """
+    spaces = [socket.gethostname(), *(_link(f"/proc/self/ns/{kind}") for kind in ("pid", "net"))]
+    folder = _base() / hashlib.sha256(" ".join(spaces).encode()).hexdigest()[:8]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (owner := folder.stat().st_uid) != os.geteuid():
+        remedy = f"Set {RUNTIME} to a folder of your own."
+        raise BadInput(str(folder), "must belong to the user who runs sweeps", f"user {owner}", remedy)
+    return folder
+
+
+def temporary_folder() -> str:
+    """Create a folder for Ray, with a path that is short enough for its sockets."""
+    parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp")
+
+
+def token_file(folder: Path) -> Path:
+    """Return the path of the shared Ray's token."""
+    return folder / "ray-token"
+
+
+def _base() -> Path:
+    if named := os.environ.get(RUNTIME):
+        return Path(named)
+    session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    # `su` keeps the variable, which then names a folder of another user.
+    if session.is_absolute() and session.is_dir() and session.stat().st_uid == os.geteuid():
+        return session / "sweeps"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweeps"
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - the target is a name, not a path
+    except OSError:
+        return ""  # macOS has no namespaces
+
+
+def _record(folder: Path) -> Path:
+    return folder / "ray.json"
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        head = psutil.Process(pid)
+        return [head, *head.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _wait_for(head: Head, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while head.lives() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -1,0 +1,215 @@
+"""Use the Ray that the drivers of one user share on this machine: join it, start it, show it, end it.
+
+One driver at a time holds the lock `starting` until it has joined, so that of several drivers one starts the
+head and the others join it. The locks of the users and of the keeper are those of `machines/keeper.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from filelock import FileLock
+
+from orchestrator.errors import Busy, NoCluster
+from orchestrator.machines import keeper
+from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
+from orchestrator.machines.head import INHERITED, RUNTIME, Head, Setup, running, runtime_folder
+
+LINGER = "SWEEP_RAY_LINGER"
+"""Environment variable: seconds for which an unused Ray stays; 0 ends it with its last driver."""
+
+LINGER_SECONDS = 300.0
+ANSWER_SECONDS = 5.0
+"""Seconds in which a head that lives must accept a connection."""
+
+OF_MACHINE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *VISIBLE_DEVICES,
+    *INHERITED,
+)
+"""Variables that the head has from the driver that starts it, besides those of Ray.
+
+The head's workers start with them. Every other variable is one of a sweep: its workers set it themselves.
+"""
+
+_NOT_OF_HEAD = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
+
+
+@contextmanager
+def joined(hardware: Hardware, settings: Mapping[str, str]) -> Iterator[Head]:
+    """Use the shared Ray of this machine within a `with` block; start it if it does not run.
+
+    Args:
+        hardware: what this process may use.
+        settings: environment variables of a head that is started here.
+
+    Raises:
+        NoCluster: if Ray does not start or answer, or the Ray that others use has another setup.
+    """
+    folder, setup = runtime_folder(), Setup.of(hardware)
+    with ExitStack() as stack:
+        with FileLock(folder / "starting.lock", mode=0o600):
+            _end_unfit(folder, setup)
+            stack.enter_context(keeper.users(folder, fcntl.LOCK_SH))
+            head = running(folder)
+            if head is None:
+                head = _started(folder, setup, settings)
+            elif head.setup != setup:
+                raise _unfit(head, setup, folder)
+            else:
+                _check_answers(head)
+                _ensure_keeper(folder, settings)
+        try:
+            yield head
+        finally:
+            _ensure_keeper(folder, settings)
+
+
+def _end_unfit(folder: Path, setup: Setup) -> None:
+    """End a head of another setup that no driver uses."""
+    head = running(folder)
+    deadline = time.monotonic() + 2 * keeper.POLL_SECONDS
+    while head is not None and head.setup != setup and time.monotonic() < deadline:
+        # The keeper takes the lock for a moment, too, to see whether it is free.
+        with keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+            if alone:
+                return head.end(folder)
+        time.sleep(0.05)
+    return None
+
+
+def _started(folder: Path, setup: Setup, settings: Mapping[str, str]) -> Head:
+    """Start a keeper, which starts a head; return the head once it has started."""
+    _start_keeper(folder, settings, setup)
+    if head := running(folder):
+        return head
+    lines = _log(folder).read_text(errors="replace").strip().splitlines()
+    remedy = f"Run the same command again when the machine is less busy; {_log(folder)} says more."
+    raise NoCluster("Ray", "must start on this machine", lines[-1] if lines else "no answer", remedy)
+
+
+def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
+    """Start a keeper of the running head, unless there is one."""
+    lock = keeper.keeper_lock(folder)
+    with suppress(TimeoutError):
+        with lock.acquire(timeout=0):
+            pass
+        _start_keeper(folder, settings)
+
+
+def _start_keeper(folder: Path, settings: Mapping[str, str], setup: Setup | None = None) -> None:
+    """Start a keeper in a session of its own; return once a head runs or none will.
+
+    Args:
+        folder: of the runtime.
+        settings: environment variables of the keeper and of a head.
+        setup: of a head to start if none runs.
+    """
+    linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
+    arguments = [str(folder), linger, *([json.dumps(asdict(setup))] if setup else [])]
+    with _log(folder).open("wb") as log:
+        subprocess.run(
+            [sys.executable, "-m", keeper.__name__, *arguments],
+            env=_environment(settings),
+            cwd=Path(keeper.__file__).parents[2],  # Python finds this package there, installed or not
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            check=False,
+        )
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a head: of this process only what concerns the machine and Ray."""
+    of_ray = {name for name in os.environ if name.startswith("RAY_")} - {*_NOT_OF_HEAD}
+    own = {name: os.environ[name] for name in (*OF_MACHINE, *of_ray) if name in os.environ}
+    return {**own, **settings}
+
+
+def _check_answers(head: Head) -> None:
+    if not head.answers(ANSWER_SECONDS):
+        must, got = "must accept connections", f"no answer from process {head.pid} at {head.address}"
+        raise NoCluster("the Ray of this machine", must, got, "End it with `cluster ray --end`.")
+
+
+def _unfit(head: Head, setup: Setup, folder: Path) -> NoCluster:
+    using = ", ".join(str(pid) for pid in users_of(folder) if pid != os.getpid())
+    return NoCluster(
+        "the Ray of this machine",
+        f"must have what this driver has: {setup.differences(head.setup)}",
+        f"{head.setup.differences(setup)} in process {head.pid}, used by process {using or 'unknown'}",
+        "Wait until that process has ended, end Ray with `cluster ray --end`, or set"
+        f" {RUNTIME} to another folder for a Ray of your own, which counts processors and GPUs again.",
+    )
+
+
+def _log(folder: Path) -> Path:
+    return folder / "keeper.log"
+
+
+# ------------------------------------------------------------------ for people
+
+
+@dataclass(frozen=True)
+class SharedRay:
+    """The shared Ray of this machine.
+
+    Attributes:
+        head: its head.
+        users: ids of the processes that use it.
+    """
+
+    head: Head
+    users: tuple[int, ...]
+
+
+def shared_ray() -> SharedRay | None:
+    """Return the shared Ray of this machine, or None if none runs."""
+    folder = runtime_folder()
+    head = running(folder)
+    return SharedRay(head, users_of(folder)) if head else None
+
+
+def end_shared_ray() -> Head | None:
+    """End the shared Ray of this machine; return its head, or None if none runs.
+
+    Raises:
+        Busy: if a process uses it.
+    """
+    folder = runtime_folder()
+    with (
+        FileLock(folder / "starting.lock", mode=0o600),
+        keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone,
+    ):
+        head = running(folder)
+        if head is not None and not alone:
+            got = ", ".join(f"process {pid}" for pid in users_of(folder)) or "a process"
+            remedy = "`stop` the sweeps that use it, or wait for them."
+            raise Busy("the Ray of this machine", "must not be in use", got, remedy)
+        if head is not None:
+            head.end(folder)
+        return head
+
+
+def users_of(folder: Path) -> tuple[int, ...]:
+    """Return the ids of the processes that have the users' lock open."""
+    file = str((folder / "users.lock").resolve())
+    return tuple(process.pid for process in psutil.process_iter() if _has_open(process, file))
+
+
+def _has_open(process: psutil.Process, file: str) -> bool:
+    try:
+        return any(opened.path == file for opened in process.open_files())
+    except psutil.Error:
+        return False  # of another user, or ended since

@@ -1,0 +1,159 @@
+"""The keeper of a shared Ray: the process that starts the head, and ends it once no driver uses it.
+
+`python -m orchestrator.machines.keeper FOLDER LINGER [SETUP]`, which `joining` runs. With a setup it starts a
+head; without one it keeps the head that runs. It closes its standard output once a head runs or none will.
+
+No driver joins a head that is being ended, by construction: a driver holds the lock `users`, shared, from
+before it reads the record until it has left, and a head is ended only by a process that holds `users`
+exclusively. The keeper holds a lock of its own until it exits, and releases it before `users`: if a driver
+that holds `users` finds the keeper's lock taken, that keeper stays. The kernel releases the locks of a killed
+process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from orchestrator.machines.head import INHERITED, Head, Setup, running, temporary_folder
+from orchestrator.system import System
+
+POLL_SECONDS = 0.5
+START_SECONDS = 90.0
+"""Seconds for one start of Ray, whose own timeouts are shorter."""
+
+_STARTS = 2
+"""Ray's own timeout of 30 s is too short for a busy machine."""
+
+
+@contextmanager
+def users(folder: Path, operation: int) -> Iterator[bool]:
+    """Hold the lock of the shared Ray's users within a `with` block; yield False if it is taken.
+
+    Args:
+        folder: of the runtime.
+        operation: LOCK_SH or LOCK_EX of `fcntl`, which wait, or one of them with LOCK_NB.
+    """
+    # filelock has shared locks only as transactions of SQLite, which a thread of its own would have to hold.
+    descriptor = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def keeper_lock(folder: Path) -> FileLock:
+    """Return the lock that a keeper holds for as long as it goes on."""
+    return FileLock(folder / "keeper.lock", mode=0o600)
+
+
+def keep(folder: Path, linger: float, setup: Setup | None) -> None:
+    """Keep the head of the runtime folder until it ends, or no driver has used it for `linger` seconds.
+
+    Args:
+        folder: of the runtime.
+        linger: seconds without a user after which the head is ended.
+        setup: of a head to start if none runs; None to keep only one that runs.
+    """
+    lock = keeper_lock(folder)
+    if not _acquired(lock, folder, wait=setup is not None):
+        return
+    head = running(folder) or (_started(folder, setup) if setup else None)
+    if head is None:
+        return
+    os.close(sys.stdout.fileno())
+    idle_since: float | None = None
+    while head.lives():
+        with users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
+            now = time.monotonic()
+            idle_since = (idle_since if idle_since is not None else now) if alone else None
+            if idle_since is not None and now - idle_since >= linger:
+                head.end(folder)
+                lock.release()
+                return
+        time.sleep(POLL_SECONDS)
+    head.end(folder)  # what is left of one that was killed
+    lock.release()
+
+
+def _acquired(lock: FileLock, folder: Path, *, wait: bool) -> bool:
+    """Acquire the keeper's lock; with `wait`, until another keeper ends or has a running head."""
+    while True:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if not wait or running(folder):
+                return False
+            time.sleep(POLL_SECONDS)
+        else:
+            return True
+
+
+def _started(folder: Path, setup: Setup) -> Head | None:
+    """Start a head and return it once it answers; return None if Ray does not start."""
+    if (before := Head.read(folder)) is not None:
+        before.end(folder)  # its keeper was killed while it started, or it was killed itself
+    for _ in range(_STARTS):
+        head, process = _begin(folder, setup)
+        deadline = time.monotonic() + START_SECONDS
+        published = Path(head.temporary) / "ray_current_cluster"
+        while process.poll() is None and time.monotonic() < deadline:
+            if published.exists() and (address := published.read_text().strip()):
+                head = replace(head, address=address)
+                head.write(folder)
+                return head
+            time.sleep(0.05)
+        head.end(folder)
+    return None
+
+
+def _begin(folder: Path, setup: Setup) -> tuple[Head, subprocess.Popen[bytes]]:
+    """Start `ray start`, and record its process."""
+    temporary = temporary_folder()
+    command = [
+        str(Path(sys.executable).with_name("ray")),
+        *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
+        *(f"--num-cpus={setup.cpus}", f"--num-gpus={setup.gpus}", f"--temp-dir={temporary}"),
+    ]
+    if importlib.util.find_spec("grpc"):
+        # With grpcio, `ray start` opens a server for Ray's client, by default at the same port for all users.
+        command.append(f"--ray-client-server-port={_free_port()}")
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True
+    )
+    system = System()
+    inherited = {name: os.environ.get(name, "") for name in INHERITED}
+    start = system.start_of(process.pid) or 0
+    head = Head(process.pid, start, system.place(), temporary, setup, sys.executable, inherited)
+    head.write(folder)
+    return head, process
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None
+    if os.fork() == 0:  # the parent exits, so that no driver has to wait for this process
+        keep(Path(sys.argv[1]), float(sys.argv[2]), given)

@@ -1,0 +1,183 @@
+"""Drivers of one user share one Ray on a machine: real heads and keepers, without a sweep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.errors import Busy, NoCluster
+from orchestrator.machines import joining
+from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.head import Head, running, runtime_folder
+from orchestrator.schedule import environment
+
+pytestmark = pytest.mark.end_to_end
+
+ONE = Hardware(cpus=1, gpus=0)
+DRIVER = """
+import sys
+from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.joining import joined
+from orchestrator.schedule import environment
+with joined(Hardware(cpus=int(sys.argv[1]), gpus=0), environment.of_head()) as head:
+    print(head.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a runtime folder of its own, whose Ray ends with its last driver."""
+    monkeypatch.setenv("SWEEP_RUNTIME", str(temporary))
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "0")
+    yield runtime_folder()
+    wait_for(lambda: not processes(temporary))
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Return the keepers of a runtime folder, its head and the head's processes."""
+    found = [process for process in psutil.process_iter() if str(folder) in " ".join(_words(process))]
+    head = Head.read(runtime_folder())
+    return [*found, psutil.Process(head.pid)] if head and head.lives() else found
+
+
+def keepers(folder: Path) -> list[psutil.Process]:
+    """Return the keepers of a runtime folder."""
+    return [one for one in processes(folder) if "orchestrator.machines.keeper" in _words(one)]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until a condition holds; fail after a timeout."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class Driver:
+    """A process that uses the shared Ray until it is ended."""
+
+    def __init__(self, cpus: int = 1) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(cpus)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def head(self) -> int:
+        """Wait until the driver has joined; return the process id of the head."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def leave(self) -> None:
+        """End the driver as one that has finished."""
+        assert self.process.communicate()[1] == ""
+
+    def kill(self) -> None:
+        """Kill the driver."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(folder: Path) -> None:
+    drivers = [Driver(), Driver(), Driver()]
+    (pid,) = {driver.head() for driver in drivers}
+    assert len(keepers(folder)) == 1
+    assert stat.S_IMODE((folder / "ray.json").stat().st_mode) == 0o600
+    head = running(folder)
+    assert head is not None
+    assert os.getpgid(pid) == pid != os.getpgid(0), "a signal to a terminal's processes must not reach Ray"
+    shared = joining.shared_ray()
+    assert shared is not None
+    assert set(shared.users) == {driver.process.pid for driver in drivers}
+    with pytest.raises(Busy, match=f"process {drivers[0].process.pid}"):
+        joining.end_shared_ray()
+    drivers[0].leave()
+    drivers[1].kill()
+    time.sleep(3 * 0.5)
+    assert head.lives(), "a driver still uses it"
+    drivers[2].kill()
+    wait_for(lambda: not processes(folder))
+    assert running(folder) is None
+    assert not Path(head.temporary).exists()
+
+
+def test_a_killed_keeper_or_head_is_replaced(folder: Path) -> None:
+    first = Driver()
+    pid = first.head()
+    keepers(folder)[0].kill()
+    wait_for(lambda: not keepers(folder))
+    second = Driver()
+    assert second.head() == pid
+    wait_for(lambda: len(keepers(folder)) == 1)
+    os.kill(pid, signal.SIGKILL)
+    third = Driver()
+    assert third.head() != pid
+    for driver in (first, second, third):
+        driver.leave()
+
+
+@pytest.mark.slow
+def test_a_driver_that_leaves_replaces_a_killed_keeper(folder: Path) -> None:
+    driver = Driver()
+    driver.head()
+    keepers(folder)[0].kill()
+    wait_for(lambda: not keepers(folder))
+    driver.leave()
+    wait_for(lambda: not processes(folder))
+
+
+def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
+    driver = Driver()
+    wait_for(lambda: Head.read(folder) is not None)
+    driver.kill()
+    wait_for(lambda: running(folder) is None and not processes(folder), seconds=120)
+
+
+@pytest.mark.slow
+def test_another_version_is_refused_while_a_driver_uses_ray_and_replaces_it_afterwards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "60")
+    driver = Driver()
+    pid = driver.head()
+    head = running(folder)
+    assert head is not None
+    replace(head, setup=replace(head.setup, python="3.10.1")).write(folder)
+    with pytest.raises(NoCluster) as refusal, joining.joined(ONE, environment.of_head()):
+        pass
+    text = str(refusal.value)
+    assert f"python 3.10.1 in process {pid}, used by process {driver.process.pid}" in text
+    assert "cluster ray --end" in text
+    assert "SWEEP_RUNTIME" in text
+    driver.leave()
+    with joining.joined(ONE, environment.of_head()) as other:
+        assert other.pid != pid
+    assert joining.end_shared_ray() == other
+    assert joining.shared_ray() is None
+
+
+def test_a_ray_that_does_not_start_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_object_store_memory", "x")
+    broken = {**environment.of_head(), "RAY_AUTH_TOKEN_PATH": str(folder / "none")}
+    with pytest.raises(NoCluster, match="must start on this machine"), joining.joined(ONE, broken):
+        pass
