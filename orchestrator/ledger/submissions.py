@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
@@ -18,6 +19,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.submission_backup import keep, keeping
 from orchestrator.ledger.tables import START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
 
 Result = TypeVar("Result")
@@ -64,6 +66,7 @@ class Submission(Order):
         crashes: how many of them were crashes.
         crashed_at: when a driver has last crashed, or None if starts have not been paused since.
         cause: why the sweep waits, is parked or has ended, or None.
+        revision: number of changes to the submission.
     """
 
     sweep_id: str
@@ -78,6 +81,7 @@ class Submission(Order):
     crashes: int = 0
     crashed_at: float | None = None
     cause: str | None = None
+    revision: int = 0
 
 
 # ------------------------------------------------------------------ by people
@@ -103,7 +107,8 @@ def submit(
         BadInput: another submission has the key.
     """
 
-    def write(connection: Connection) -> tuple[Submission, bool]:
+    def write(change: _Change) -> tuple[Submission, bool]:
+        connection = change.connection
         if order.key is not None and (same := _find(connection, SUBMISSION.c.key == order.key)):
             _refuse_other(same, order)
             return same, False
@@ -113,13 +118,14 @@ def submit(
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
         # The number of starts goes on: a driver of the earlier submission must not write into this one.
-        starts = known.starts + 1 if known else 0
-        submission = Submission(**_order(order), sweep_id=sweep_id, at=ledger.now(), starts=starts)
-        connection.execute(delete(SUBMISSION).where(SUBMISSION.c.sweep_id == sweep_id))
-        connection.execute(insert(SUBMISSION).values(**_row(submission)))
+        starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
+        submission = Submission(
+            **_order(order), sweep_id=sweep_id, at=ledger.now(), starts=starts, revision=revision
+        )
+        change.replace(submission)
         return submission, True
 
-    written = _run(ledger, write)
+    written = _write(ledger, write)
     ledger.flush()
     return written
 
@@ -131,17 +137,16 @@ def release(ledger: Ledger, sweep_id: str) -> Submission:
         BadInput: the submission is not parked.
     """
 
-    def write(connection: Connection) -> Submission:
-        known = _find(connection, SUBMISSION.c.sweep_id == sweep_id)
+    def write(change: _Change) -> Submission:
+        known = _find(change.connection, SUBMISSION.c.sweep_id == sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
             raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
-        queued = replace(known, state="QUEUED", next_try=0.0, tries=0, crashes=0, cause=None)
-        own = SUBMISSION.c.sweep_id == sweep_id
-        connection.execute(update(SUBMISSION).where(own).values(**_row(queued)))
-        return queued
+        queued = {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
+        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **queued)
+        return released
 
-    released = _run(ledger, write)
+    released = _write(ledger, write)
     ledger.flush()
     return released
 
@@ -205,38 +210,38 @@ class SubmissionWriter:
             **columns: new values.
         """
 
-        def write(connection: Connection) -> bool:
-            done = connection.execute(update(SUBMISSION).where(_is(seen)).values(**columns))
-            return done.rowcount == 1
+        def write(change: _Change) -> bool:
+            of_seen = and_(SUBMISSION.c.sweep_id == seen.sweep_id, SUBMISSION.c.revision == seen.revision)
+            return bool(change.update(of_seen, **columns))
 
-        return self._run(write)
+        return self._write(write)
 
     def pause(self, since: float) -> None:
         """Pause all starts."""
 
-        def write(connection: Connection) -> None:
-            connection.execute(delete(START_PAUSE))
-            connection.execute(insert(START_PAUSE).values(since=since))
+        def write(change: _Change) -> None:
+            change.connection.execute(delete(START_PAUSE))
+            change.connection.execute(insert(START_PAUSE).values(since=since))
 
-        self._run(write)
+        self._write(write)
 
     def go_on(self) -> None:
         """End the pause of starts, and forget the crashes that led to it."""
 
-        def write(connection: Connection) -> None:
-            connection.execute(delete(START_PAUSE))
-            connection.execute(update(SUBMISSION).values(crashed_at=None))
+        def write(change: _Change) -> None:
+            change.connection.execute(delete(START_PAUSE))
+            change.update(SUBMISSION.c.crashed_at.is_not(None), crashed_at=None)
 
-        self._run(write)
+        self._write(write)
 
-    def _run(self, change: Callable[[Connection], Result]) -> Result:
-        def write(connection: Connection) -> Result:
-            result = change(connection)
-            if not holds(connection, self._token):
+    def _write(self, write: Callable[[_Change], Result]) -> Result:
+        def checked(change: _Change) -> Result:
+            result = write(change)
+            if not holds(change.connection, self._token):
                 raise busy(self._token.sweep_id, None)
             return result
 
-        result = _run(self._ledger, write)
+        result = _write(self._ledger, checked)
         self._ledger.flush()
         return result
 
@@ -246,7 +251,7 @@ class SubmissionWriter:
 
 def submission(ledger: Ledger, sweep_id: str) -> Submission | None:
     """Return the submission of a sweep, or None."""
-    return _run(ledger, lambda connection: _find(connection, SUBMISSION.c.sweep_id == sweep_id), read=True)
+    return _read(ledger, lambda connection: _find(connection, SUBMISSION.c.sweep_id == sweep_id))
 
 
 def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
@@ -261,9 +266,9 @@ def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
         query = query.where(SUBMISSION.c.state != "ENDED")
 
     def read(connection: Connection) -> list[Submission]:
-        return [_read(row) for row in connection.execute(query).mappings()]
+        return [_submission(row) for row in connection.execute(query).mappings()]
 
-    return _run(ledger, read, read=True)
+    return _read(ledger, read)
 
 
 def paused_since(ledger: Ledger) -> float | None:
@@ -273,7 +278,7 @@ def paused_since(ledger: Ledger) -> float | None:
         since: float | None = connection.execute(select(START_PAUSE.c.since)).scalar_one_or_none()
         return since
 
-    return _run(ledger, read, read=True)
+    return _read(ledger, read)
 
 
 # ------------------------------------------------------------------ rows
@@ -281,9 +286,54 @@ def paused_since(ledger: Ledger) -> float | None:
 _JSON = ("document", "options")
 
 
-def _run(ledger: Ledger, transaction: Callable[[Connection], Result], *, read: bool = False) -> Result:
+class _Change:
+    """A write transaction.
+
+    Attributes:
+        connection: of the transaction.
+        rows: the submissions that were written, for the backup.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rows: list[Mapping[str, Any]] = []
+
+    def update(self, where: ColumnElement[bool], **columns: Any) -> list[Submission]:
+        """Change columns of submissions, and return these submissions."""
+        values = {**columns, "revision": SUBMISSION.c.revision + 1}
+        query = update(SUBMISSION).where(where).values(**values).returning(*SUBMISSION.columns)
+        rows = [dict(row) for row in self.connection.execute(query).mappings()]
+        self.rows += rows
+        return [_submission(row) for row in rows]
+
+    def replace(self, submission: Submission) -> None:
+        """Insert a submission, in the place of an earlier one of its sweep."""
+        row = _row(submission)
+        of_sweep = SUBMISSION.c.sweep_id == submission.sweep_id
+        self.connection.execute(delete(SUBMISSION).where(of_sweep))
+        self.connection.execute(insert(SUBMISSION).values(**row))
+        self.rows.append(row)
+
+
+def _write(ledger: Ledger, write: Callable[[_Change], Result]) -> Result:
+    """Run a write transaction, and write the backup of a SQLite ledger after its commit."""
+
     def attempt() -> Result:
-        with ledger.reader() if read else ledger.writer() as connection, connection.begin():
+        with ledger.writer() as connection:
+            change = _Change(connection)
+            result = write(change)
+            with keeping(ledger.address) if ledger.is_file and change.rows else nullcontext():
+                connection.commit()
+                if ledger.is_file:
+                    keep(ledger.address, change.rows)
+            return result
+
+    return ledger.retried(attempt)
+
+
+def _read(ledger: Ledger, transaction: Callable[[Connection], Result]) -> Result:
+    def attempt() -> Result:
+        with ledger.reader() as connection, connection.begin():
             return transaction(connection)
 
     return ledger.retried(attempt)
@@ -291,33 +341,17 @@ def _run(ledger: Ledger, transaction: Callable[[Connection], Result], *, read: b
 
 def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:
     own = and_(SUBMISSION.c.sweep_id == sweep_id, expected)
-
-    def write(connection: Connection) -> bool:
-        return connection.execute(update(SUBMISSION).where(own).values(**columns)).rowcount == 1
-
-    return _run(ledger, write)
+    return _write(ledger, lambda change: bool(change.update(own, **columns)))
 
 
 def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | None:
     row = connection.execute(select(SUBMISSION).where(where)).mappings().one_or_none()
-    return None if row is None else _read(row)
+    return None if row is None else _submission(row)
 
 
 def _ids(connection: Connection) -> set[str]:
     queries = (select(SWEEP.c.id), select(SUBMISSION.c.sweep_id))
     return {str(name) for query in queries for name in connection.execute(query).scalars()}
-
-
-def _is(seen: Submission) -> ColumnElement[bool]:
-    driver = seen.driver.write() if seen.driver else None
-    return and_(
-        SUBMISSION.c.sweep_id == seen.sweep_id,
-        SUBMISSION.c.at == seen.at,
-        SUBMISSION.c.state == seen.state,
-        SUBMISSION.c.starts == seen.starts,
-        SUBMISSION.c.driver.is_not_distinct_from(driver),
-        SUBMISSION.c.code.is_not_distinct_from(seen.code),
-    )
 
 
 def _refuse_other(same: Submission, order: Order) -> None:
@@ -335,7 +369,7 @@ def _row(submission: Submission) -> dict[str, Any]:
     return values | {name: json.dumps(values[name]) for name in _JSON}
 
 
-def _read(row: Mapping[Any, Any]) -> Submission:
+def _submission(row: Mapping[Any, Any]) -> Submission:
     values = dict(row)
     decoded = {name: json.loads(values[name]) for name in _JSON}
     driver = Holder.read(values["driver"]) if values["driver"] else None

@@ -245,6 +245,7 @@ SUBMISSION = Table(
     Column("crashes", Integer, nullable=False),
     Column("crashed_at", Float(53)),
     Column("cause", Text),
+    Column("revision", Integer, nullable=False),
 )
 """Sweeps handed to the service: the fields of `orchestrator.ledger.submissions.Submission`."""
 

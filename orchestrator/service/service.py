@@ -1,7 +1,8 @@
 """The service: one process per ledger that starts the drivers of submitted sweeps, and starts them again.
 
-It decides by `supervision.plan`, writes each decision to the ledger and then acts on it. It may be killed at
-any moment: its drivers run in sessions of their own, and the next service finds them by their leases.
+`supervision.next_actions` decides; the service writes each decision to the ledger and then acts on it. It may
+be killed at any moment: its drivers run in sessions of their own, and the next service finds them by their
+leases.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from orchestrator.ledger import submissions
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.service.discovery import announced
-from orchestrator.service.supervision import DRIVERS_AT_ONCE, Plan, Process, Situation, plan
+from orchestrator.service.supervision import DRIVERS_AT_ONCE, Actions, Process, Situation, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.upkeep.recovery import recover
 
-LOOK_SECONDS = 1.0
-"""Time between two looks at the ledger."""
+POLL_SECONDS = 1.0
+"""Time between two polls of the ledger."""
 
 LEAVE_SECONDS = 1.0
-"""Longest wait for the present look to end, when the service is to leave."""
+"""Longest wait for the current poll to end when the service is asked to leave."""
 
 LONGEST_CAUSE = 500
 """Characters of the last line of a log that are kept as the cause of a crash."""
@@ -50,7 +52,7 @@ def serve(
     start: Start | None = None,
     system: System = System(),
 ) -> Exit:
-    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; drivers go on without the service.
+    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
 
     A damaged ledger is rebuilt from its backup if no driver uses it.
 
@@ -75,10 +77,12 @@ def serve(
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
             say(f"{this} serves {ledger.where}.")
+            for fault in verify_submissions(ledger):
+                say(f"{fault} It has been rewritten.")
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
             while not over.is_set():
-                service.look()
-                over.wait(LOOK_SECONDS)
+                service.poll()
+                over.wait(POLL_SECONDS)
 
     def run() -> None:
         try:
@@ -92,7 +96,7 @@ def serve(
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
-            say(f"Left by {reason}; drivers go on.")
+            say(f"The service ends after {reason}; the drivers go on.")
     return Exit.COMPLETE
 
 
@@ -142,7 +146,7 @@ class _Child:
 
 
 class Service:
-    """Looks at the ledger and does what `supervision.plan` says.
+    """Polls the ledger and does what `supervision.next_actions` decides.
 
     Args:
         ledger: of the sweeps.
@@ -169,8 +173,8 @@ class Service:
         self._start_driver = start or self._begin
         self._children: list[_Child] = []
 
-    def look(self) -> None:
-        """Judge the drivers that have ended, and start those that are due.
+    def poll(self) -> None:
+        """Decide what follows for the drivers that have ended, and start those that are due.
 
         Raises:
             Busy: another process has taken the lease.
@@ -179,12 +183,14 @@ class Service:
         waiting = submissions.submissions(self._ledger, ended=False)
         situations = [self._situation(entry) for entry in waiting]
         paused_since = submissions.paused_since(self._ledger)
-        decided = plan(situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once)
-        for change in decided.changes:
-            if self._writer.change(change.submission, **change.columns):
-                self._report(change.submission.sweep_id, change.columns)
-        self._pause(decided, paused_since)
-        for submission in decided.starts:
+        actions = next_actions(
+            situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once
+        )
+        for transition in actions.transitions:
+            if self._writer.change(transition.submission, **transition.columns):
+                self._report(transition.submission.sweep_id, transition.columns)
+        self._pause(actions, paused_since)
+        for submission in actions.starts:
             self._start(submission)
 
     def _reap(self) -> None:
@@ -217,14 +223,14 @@ class Service:
             return "elsewhere"
         return "dead" if driver.is_dead(system) else "alive"
 
-    def _pause(self, decided: Plan, before: float | None) -> None:
-        if decided.paused_since == before:
+    def _pause(self, actions: Actions, before: float | None) -> None:
+        if actions.paused_since == before:
             return
-        if decided.paused_since is None:
+        if actions.paused_since is None:
             self._writer.go_on()
             self._say("A driver has reported: starts are no longer paused.")
         else:
-            self._writer.pause(decided.paused_since)
+            self._writer.pause(actions.paused_since)
             self._say(
                 "Several sweeps have crashed within a minute: no driver is started until one tries alone."
             )
@@ -254,7 +260,7 @@ class Service:
         return redacted(last)[:LONGEST_CAUSE] if last else "its driver vanished"
 
     def _report(self, sweep_id: str, columns: Mapping[str, Any]) -> None:
-        """Print what has become of a submission."""
+        """Print the new state of a submission."""
         cause = f": {columns['cause']}" if columns.get("cause") else ""
         match columns["state"]:
             case "PARKED":

@@ -1,7 +1,7 @@
 """What the service does next: pure functions of the rows of the ledger, the leases and the clock.
 
 The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
-service may forget everything between two looks.
+service keeps no state between two polls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.ledger.submissions import Submission
 
 Process = Literal["none", "alive", "dead", "elsewhere"]
 """The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
-machine, before the last boot of this one, or in another container, where its end cannot be observed."""
+machine, before the last boot of this machine, or in another container, where its end cannot be observed."""
 
 BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 5.0, 300.0
 """Wait after the first end of a driver without a report, and the limit that it doubles to."""
@@ -27,13 +27,13 @@ JITTER = 0.2
 """Largest relative change of a wait, so that sweeps that failed together are not started together."""
 
 MOST_CRASHES = 5
-"""Crashes without a report between them after which a submission is parked."""
+"""Number of crashes without a report between them after which a submission is parked."""
 
 BEGIN_SECONDS = 60.0
 """Longest time from the start of a driver until it begins, or until its lease is taken."""
 
-ILL_CRASHES, ILL_SECONDS = 3, 60.0
-"""Number of sweeps that crash within a time, after which the fault is taken to be the machine's."""
+PAUSE_CRASHES, PAUSE_SECONDS = 3, 60.0
+"""Number of sweeps, and seconds: if so many crash within this time, the machine is assumed to be at fault."""
 
 STARTING_AT_ONCE = 2
 """Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
@@ -44,7 +44,7 @@ DRIVERS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Situation:
-    """A submission and what the service sees of its sweep.
+    """A submission, and what the service observes of its sweep.
 
     Attributes:
         submission: that has not ended.
@@ -85,7 +85,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Change:
+class Transition:
     """New values of a submission.
 
     Attributes:
@@ -98,47 +98,47 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the service does now.
+class Actions:
+    """What the service does next.
 
     Attributes:
-        changes: of submissions.
-        starts: submissions whose drivers are to be started, in this order.
-        paused_since: since when no driver is started because the machine is taken to be ill, or None.
+        transitions: of submissions.
+        starts: submissions whose drivers the service starts, in this order.
+        paused_since: when the service paused all starts because several sweeps crashed at once, or None.
     """
 
-    changes: Sequence[Change]
+    transitions: Sequence[Transition]
     starts: Sequence[Submission]
     paused_since: float | None
 
 
-def plan(
+def next_actions(
     situations: Sequence[Situation],
     now: float,
     paused_since: float | None = None,
     *,
     drivers_at_once: int = DRIVERS_AT_ONCE,
-) -> Plan:
-    """Decide what the service does now.
+) -> Actions:
+    """Decide what the service does next.
 
     Args:
         situations: of every submission that has not ended.
         now: seconds since the epoch.
-        paused_since: since when no driver is started, or None.
+        paused_since: when the service paused all starts, or None.
         drivers_at_once: most drivers that may run at once.
     """
-    changes = [change for situation in situations if (change := judged(situation, now))]
-    crashes = _crash_times(situations, changes)
+    transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
+    crashes = _crash_times(situations, transitions)
     paused_since = _paused(situations, crashes, paused_since)
-    busy = [entry for entry in situations if entry.is_driven or entry.is_starting]
-    room = min(STARTING_AT_ONCE - sum(entry.is_starting for entry in busy), drivers_at_once - len(busy))
+    active = [entry for entry in situations if entry.is_driven or entry.is_starting]
+    free = min(STARTING_AT_ONCE - sum(entry.is_starting for entry in active), drivers_at_once - len(active))
     if paused_since is not None:
-        probes = [entry for entry in busy if (entry.submission.started_at or 0.0) > paused_since]
-        is_due = now >= max(crashes, default=paused_since) + ILL_SECONDS
-        room = min(room, 1 if is_due and not probes else 0)
+        probes = [entry for entry in active if (entry.submission.started_at or 0.0) > paused_since]
+        is_due = now >= max(crashes, default=paused_since) + PAUSE_SECONDS
+        free = min(free, 1 if is_due and not probes else 0)
     ready = [entry.submission for entry in situations if may_start(entry, now)]
-    starts = in_turn(ready, (entry.submission for entry in busy))[: max(0, room)]
-    return Plan(changes, starts, paused_since)
+    starts = in_turn(ready, (entry.submission for entry in active))[: max(0, free)]
+    return Actions(transitions, starts, paused_since)
 
 
 def may_start(situation: Situation, now: float) -> bool:
@@ -166,8 +166,8 @@ def in_turn(ready: Iterable[Submission], running: Iterable[Submission]) -> list[
     return ordered
 
 
-def judged(situation: Situation, now: float) -> Change | None:
-    """Return what becomes of a submission whose driver has ended or whose sweep was stopped; None if nothing.
+def transition_of(situation: Situation, now: float) -> Transition | None:
+    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
 
     Args:
         situation: of the submission.
@@ -181,12 +181,12 @@ def judged(situation: Situation, now: float) -> Change | None:
         case "PARKED" if situation.is_finished:
             return _ended(situation)
         case "STARTED" if _has_ended(situation, now):
-            return _after(situation, now)
+            return _after_driver(situation, now)
     return None
 
 
 def _has_ended(situation: Situation, now: float) -> bool:
-    """Return True if the driver that was started last has ended, as far as can be known."""
+    """Return True if the newest driver has ended, or has not begun within `BEGIN_SECONDS`."""
     if situation.submission.code is not None or situation.process == "dead":
         return True
     if situation.process == "alive":
@@ -194,8 +194,8 @@ def _has_ended(situation: Situation, now: float) -> bool:
     return now >= (situation.submission.started_at or 0.0) + BEGIN_SECONDS
 
 
-def _after(situation: Situation, now: float) -> Change:
-    """Return what follows the end of a driver."""
+def _after_driver(situation: Situation, now: float) -> Transition:
+    """Return the transition that follows the end of a driver."""
     if situation.is_finished:
         return _ended(situation)
     if situation.stopped_by is not None:
@@ -215,26 +215,26 @@ def _after(situation: Situation, now: float) -> Change:
     return _crashed(situation, now)
 
 
-def _ended(situation: Situation) -> Change:
-    """Return the end of a submission, with the code that its driver has written or else one for its sweep."""
+def _ended(situation: Situation) -> Transition:
+    """Return the end of a submission, with the code of its driver, or else one derived from its sweep."""
     code = situation.submission.code
     if code is None:
         has_failed = situation.sweep is not None and situation.sweep.state == "FAILED"
         code = Exit.SOME_FAILED if has_failed else Exit.COMPLETE
-    return Change(situation.submission, {"state": "ENDED", "code": int(code)})
+    return Transition(situation.submission, {"state": "ENDED", "code": int(code)})
 
 
-def _stopped(situation: Situation) -> Change:
+def _stopped(situation: Situation) -> Transition:
     cause = f"stopped by `stop` on {situation.stopped_by}"
-    return Change(situation.submission, {"state": "ENDED", "code": int(Exit.RESUMABLE), "cause": cause})
+    return Transition(situation.submission, {"state": "ENDED", "code": int(Exit.RESUMABLE), "cause": cause})
 
 
-def _queued(submission: Submission, next_try: float, cause: str | None, **columns: Any) -> Change:
-    return Change(submission, {"state": "QUEUED", "next_try": next_try, "cause": cause, **columns})
+def _queued(submission: Submission, next_try: float, cause: str | None, **columns: Any) -> Transition:
+    return Transition(submission, {"state": "QUEUED", "next_try": next_try, "cause": cause, **columns})
 
 
-def _interrupted(situation: Situation, now: float) -> Change:
-    """Return the next try of a sweep whose driver has left in an orderly way."""
+def _interrupted(situation: Situation, now: float) -> Transition:
+    """Return the next try of a sweep whose driver saved its trials and ended with code 4."""
     tries = _tries(situation)
     cause = situation.sweep.reason if situation.sweep else situation.submission.cause
     crashes = 0 if situation.has_reported else situation.submission.crashes
@@ -242,14 +242,14 @@ def _interrupted(situation: Situation, now: float) -> Change:
     return _queued(situation.submission, wait, cause, tries=tries, crashes=crashes)
 
 
-def _crashed(situation: Situation, now: float) -> Change:
+def _crashed(situation: Situation, now: float) -> Transition:
     """Return the next try of a sweep whose driver has crashed, or park it."""
     submission, tries = situation.submission, _tries(situation)
     crashes = 1 if situation.has_reported else submission.crashes + 1
     cause = submission.cause or "its driver vanished"
     counts = {"tries": tries, "crashes": crashes, "crashed_at": now}
     if crashes >= MOST_CRASHES:
-        return Change(submission, {"state": "PARKED", "cause": cause, **counts})
+        return Transition(submission, {"state": "PARKED", "cause": cause, **counts})
     return _queued(submission, now + backoff(submission.sweep_id, tries), cause, **counts)
 
 
@@ -263,13 +263,13 @@ def backoff(sweep_id: str, tries: int) -> float:
     return doubled * random.Random(f"{sweep_id}-{tries}").uniform(1.0 - JITTER, 1.0 + JITTER)
 
 
-def _crash_times(situations: Sequence[Situation], changes: Sequence[Change]) -> list[float]:
+def _crash_times(situations: Sequence[Situation], transitions: Sequence[Transition]) -> list[float]:
     """Return the time of the latest crash of every sweep that has crashed, the newest first."""
     times = {entry.submission.sweep_id: entry.submission.crashed_at for entry in situations}
     times |= {
-        change.submission.sweep_id: change.columns["crashed_at"]
-        for change in changes
-        if "crashed_at" in change.columns
+        transition.submission.sweep_id: transition.columns["crashed_at"]
+        for transition in transitions
+        if "crashed_at" in transition.columns
     }
     return sorted((time for time in times.values() if time is not None), reverse=True)
 
@@ -277,15 +277,15 @@ def _crash_times(situations: Sequence[Situation], changes: Sequence[Change]) -> 
 def _paused(
     situations: Sequence[Situation], crashes: Sequence[float], paused_since: float | None
 ) -> float | None:
-    """Return since when no driver is started: several sweeps crashed at once, and none has reported since."""
+    """Return when starts were paused because several sweeps crashed at once; None if they are not paused."""
     if paused_since is not None:
-        return None if any(_is_well(entry, paused_since) for entry in situations) else paused_since
-    is_ill = len(crashes) >= ILL_CRASHES and crashes[0] - crashes[ILL_CRASHES - 1] <= ILL_SECONDS
-    return crashes[0] if is_ill else None
+        return None if any(_has_succeeded(entry, paused_since) for entry in situations) else paused_since
+    is_sudden = len(crashes) >= PAUSE_CRASHES and crashes[0] - crashes[PAUSE_CRASHES - 1] <= PAUSE_SECONDS
+    return crashes[0] if is_sudden else None
 
 
-def _is_well(situation: Situation, paused_since: float) -> bool:
-    """Return True if a driver that was started during the pause has reported, or has ended as it should."""
+def _has_succeeded(situation: Situation, paused_since: float) -> bool:
+    """Return True if a driver that was started during the pause has reported or has completed its sweep."""
     submission = situation.submission
     if submission.started_at is None or submission.started_at <= paused_since:
         return False

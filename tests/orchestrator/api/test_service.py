@@ -36,7 +36,11 @@ def test_a_submitted_sweep_is_shown_before_it_begins(sweep: Sweep) -> None:
     root = sweep.workspace.paths.root
     assert [(row.id, row.state) for row in sweeps(root=root)] == [(sweep.id, "QUEUED")]
     shown = status("retrieval", root=root)
-    assert (shown.state, shown.metric, shown.progress.wanted) == ("QUEUED", "val/accuracy", 12)
+    assert (shown.state, shown.metric, shown.progress.wanted) == (
+        "QUEUED",
+        "val/accuracy",
+        sweep.specification.budget.trials,
+    )
     [entry] = queue(root=root)
     assert (entry.sweep, entry.position, entry.why) == (sweep.id, 1, "QUEUED")
     assert Sweep.find("retrieval", root=root).specification.document() == sweep.specification.document()

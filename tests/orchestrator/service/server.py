@@ -20,7 +20,7 @@ from tests.orchestrator.service import driver
 
 supervision.BACKOFF_SECONDS = 0.05
 HASTY_SECONDS = 15.0
-service.LOOK_SECONDS = 0.05
+service.POLL_SECONDS = 0.05
 
 
 def main(root: Path, mode: str, database: str | None) -> int:

@@ -28,13 +28,15 @@ from orchestrator.storage.paths import Paths
 from tests import postgres
 from tests.orchestrator.service import driver
 
+pytestmark = pytest.mark.end_to_end
+
 WAIT_SECONDS = 100.0
 LEAVE_SECONDS = 4.0
 """Longest time in which a service leaves, on a busy machine; on an idle one it takes about a second."""
 
 
 @dataclass
-class Place:
+class Deployment:
     """A root, its ledger, and the services and drivers that a test has started in it."""
 
     paths: Paths
@@ -86,14 +88,14 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, url: str) -> Iterator[Place]:
+def deployment(tmp_path: Path, url: str) -> Iterator[Deployment]:
     """Yield a root whose ledger is of either kind; at the end everything that was started is ended."""
     root = tmp_path / "mlruns"
     paths = Paths(root, url if url.startswith("postgresql") else None)
     paths.create()
-    with_ledger = Place(paths, Ledger.open(paths.ledger_url))
-    yield with_ledger
-    for process in with_ledger.services:
+    made = Deployment(paths, Ledger.open(paths.ledger_url))
+    yield made
+    for process in made.services:
         kill(process)
         assert process.stdout is not None
         process.stdout.close()
@@ -101,154 +103,154 @@ def place(tmp_path: Path, url: str) -> Iterator[Place]:
         for pid in driver.started(root, file.name.removeprefix("started-")):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    with_ledger.ledger.close()
+    made.ledger.close()
 
 
 only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 
 
-def test_a_killed_service_leaves_its_drivers_to_the_next_one(place: Place) -> None:
+def test_a_killed_service_leaves_its_drivers_to_the_next_one(deployment: Deployment) -> None:
     """The same process drives the sweep to its end."""
-    service = place.serve()
-    place.submit()
-    wait_for(place.is_driven)
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
     for _ in range(2):
         kill(service)
-        service = place.serve()
-        wait_for(lambda: running(place.paths.service) is not None)
+        service = deployment.serve()
+        wait_for(lambda: running(deployment.paths.service) is not None)
     time.sleep(1.0)
-    assert place.submission().starts == 1
-    place.finish()
-    wait_for(lambda: place.submission().state == "ENDED")
-    assert place.submission().code == Exit.COMPLETE
-    assert len(place.started()) == 1
+    assert deployment.submission().starts == 1
+    deployment.finish()
+    wait_for(lambda: deployment.submission().state == "ENDED")
+    assert deployment.submission().code == Exit.COMPLETE
+    assert len(deployment.started()) == 1
 
 
-def test_a_killed_driver_is_replaced(place: Place) -> None:
-    place.serve()
-    place.submit()
-    wait_for(place.is_driven)
-    os.kill(place.started()[0], signal.SIGKILL)
-    wait_for(lambda: len(place.started()) == 2 and place.is_driven())
-    crashed = place.submission()
+def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
+    deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
+    os.kill(deployment.started()[0], signal.SIGKILL)
+    wait_for(lambda: len(deployment.started()) == 2 and deployment.is_driven())
+    crashed = deployment.submission()
     assert (crashed.starts, crashed.crashes) == (2, 1)
-    place.finish()
-    wait_for(lambda: place.submission().state == "ENDED")
+    deployment.finish()
+    wait_for(lambda: deployment.submission().state == "ENDED")
 
 
-def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(place: Place) -> None:
+def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(deployment: Deployment) -> None:
     """The rows name a boot that is over, and no process of it lives. A lost machine is no crash."""
-    service = place.serve()
+    service = deployment.serve()
     for sweep_id in ("a-1", "a-2"):
-        place.submit(sweep_id)
-        wait_for(lambda sweep_id=sweep_id: place.is_driven(sweep_id))
-    ask_to_stop(place.ledger, "a-2")
+        deployment.submit(sweep_id)
+        wait_for(lambda sweep_id=sweep_id: deployment.is_driven(sweep_id))
+    ask_to_stop(deployment.ledger, "a-2")
     kill(service)
     for sweep_id in ("a-1", "a-2"):
-        os.kill(place.started(sweep_id)[0], signal.SIGKILL)
-        forge_boot(place, sweep_id)
-    place.serve()
-    wait_for(lambda: len(place.started("a-1")) == 2 and place.is_driven("a-1"))
-    assert place.submission("a-1").crashes == 0
-    wait_for(lambda: place.submission("a-2").state == "ENDED")
-    assert "stopped" in str(place.submission("a-2").cause)
-    assert len(place.started("a-2")) == 1
+        os.kill(deployment.started(sweep_id)[0], signal.SIGKILL)
+        forge_boot(deployment, sweep_id)
+    deployment.serve()
+    wait_for(lambda: len(deployment.started("a-1")) == 2 and deployment.is_driven("a-1"))
+    assert deployment.submission("a-1").crashes == 0
+    wait_for(lambda: deployment.submission("a-2").state == "ENDED")
+    assert "stopped" in str(deployment.submission("a-2").cause)
+    assert len(deployment.started("a-2")) == 1
 
 
-def forge_boot(place: Place, sweep_id: str) -> None:
+def forge_boot(deployment: Deployment, sweep_id: str) -> None:
     """Let the row of a submission say that its driver was started before the last boot."""
-    entry = place.submission(sweep_id)
+    entry = deployment.submission(sweep_id)
     assert entry.driver is not None
     assert entry.started_at is not None
     forged = {
         "driver": replace(entry.driver, place="another boot").write(),
         "started_at": entry.started_at - BEGIN_SECONDS,
     }
-    with place.ledger.writer() as connection, connection.begin():
+    with deployment.ledger.writer() as connection, connection.begin():
         own = SUBMISSION.c.sweep_id == sweep_id
         connection.execute(update(SUBMISSION).where(own).values(forged))
 
 
 @only_sqlite
-def test_a_poison_submission_is_parked_with_its_cause_until_it_is_released(place: Place) -> None:
-    place.serve()
-    place.submit(behaviour="crash")
-    wait_for(lambda: place.submission().state == "PARKED")
-    parked = place.submission()
-    assert len(place.started()) == parked.crashes == 5
+def test_a_poison_submission_is_parked_with_its_cause_until_it_is_released(deployment: Deployment) -> None:
+    deployment.serve()
+    deployment.submit(behaviour="crash")
+    wait_for(lambda: deployment.submission().state == "PARKED")
+    parked = deployment.submission()
+    assert len(deployment.started()) == parked.crashes == 5
     assert parked.cause == "ValueError: poison"
-    submissions.release(place.ledger, "a-1")
-    wait_for(lambda: len(place.started()) == 6)
+    submissions.release(deployment.ledger, "a-1")
+    wait_for(lambda: len(deployment.started()) == 6)
 
 
-def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(place: Place) -> None:
-    service = place.serve()
-    place.submit()
-    wait_for(place.is_driven)
-    ask_to_stop(place.ledger, "a-1")
-    wait_for(lambda: place.submission().state == "ENDED")
+def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deployment: Deployment) -> None:
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
+    ask_to_stop(deployment.ledger, "a-1")
+    wait_for(lambda: deployment.submission().state == "ENDED")
     kill(service)
-    place.serve()
-    wait_for(lambda: running(place.paths.service) is not None)
+    deployment.serve()
+    wait_for(lambda: running(deployment.paths.service) is not None)
     time.sleep(1.0)
-    assert len(place.started()) == 1
-    assert place.submission().code == Exit.RESUMABLE
-    place.submit()
-    wait_for(lambda: len(place.started()) == 2 and place.is_driven())
+    assert len(deployment.started()) == 1
+    assert deployment.submission().code == Exit.RESUMABLE
+    deployment.submit()
+    wait_for(lambda: len(deployment.started()) == 2 and deployment.is_driven())
 
 
-def test_a_second_service_names_the_first_and_leaves(place: Place) -> None:
-    first = place.serve()
-    wait_for(lambda: running(place.paths.service) is not None)
-    second = place.serve()
+def test_a_second_service_names_the_first_and_leaves(deployment: Deployment) -> None:
+    first = deployment.serve()
+    wait_for(lambda: running(deployment.paths.service) is not None)
+    second = deployment.serve()
     printed, _ = second.communicate(timeout=WAIT_SECONDS)
     assert second.returncode == Exit.BUSY
     assert f"process {first.pid} on " in printed
-    named = running(place.paths.service)
+    named = running(deployment.paths.service)
     assert named is not None
     assert named.pid == first.pid
 
 
 @only_sqlite
-def test_a_service_killed_between_the_row_and_the_start_starts_once(place: Place) -> None:
-    place.submit()
-    service = place.serve("die")
+def test_a_service_killed_between_the_row_and_the_start_starts_once(deployment: Deployment) -> None:
+    deployment.submit()
+    service = deployment.serve("die")
     assert service.wait(WAIT_SECONDS) == -signal.SIGKILL
-    assert (place.submission().state, place.started()) == ("STARTED", [])
-    place.serve("hasty")
-    wait_for(place.is_driven)
-    assert len(place.started()) == 1
-    assert place.submission().crashes == 0
+    assert (deployment.submission().state, deployment.started()) == ("STARTED", [])
+    deployment.serve("hasty")
+    wait_for(deployment.is_driven)
+    assert len(deployment.started()) == 1
+    assert deployment.submission().crashes == 0
 
 
 @only_sqlite
-def test_the_service_leaves_in_time_and_its_drivers_go_on(place: Place) -> None:
-    service = place.serve()
-    place.submit()
-    wait_for(place.is_driven)
+def test_the_service_leaves_in_time_and_its_drivers_go_on(deployment: Deployment) -> None:
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
     began = time.monotonic()
     service.terminate()
     assert service.wait(WAIT_SECONDS) == Exit.COMPLETE
     assert time.monotonic() - began < LEAVE_SECONDS
-    assert running(place.paths.service) is None
-    assert not place.paths.service.exists()
-    assert place.is_driven()
+    assert running(deployment.paths.service) is None
+    assert not deployment.paths.service.exists()
+    assert deployment.is_driven()
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_a_ledger_that_is_away_for_a_while_changes_nothing(
-    place: Place, postgres_server: postgres.Server
+    deployment: Deployment, postgres_server: postgres.Server
 ) -> None:
     """The service says once that the ledger does not answer, and once that it answers again."""
-    service = place.serve()
-    place.submit()
-    wait_for(place.is_driven)
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
     postgres_server.stop()
     time.sleep(8.0)
     postgres_server.start()
-    place.submit("a-2")
-    wait_for(lambda: place.is_driven("a-2"))
-    assert (place.submission().starts, len(place.started())) == (1, 1)
+    deployment.submit("a-2")
+    wait_for(lambda: deployment.is_driven("a-2"))
+    assert (deployment.submission().starts, len(deployment.started())) == (1, 1)
     service.terminate()
     printed, _ = service.communicate(timeout=WAIT_SECONDS)
     assert printed.count("has not answered") == 1
@@ -257,10 +259,10 @@ def test_a_ledger_that_is_away_for_a_while_changes_nothing(
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 def test_the_service_leaves_in_time_while_the_ledger_is_away(
-    place: Place, postgres_server: postgres.Server
+    deployment: Deployment, postgres_server: postgres.Server
 ) -> None:
-    service = place.serve()
-    wait_for(lambda: running(place.paths.service) is not None)
+    service = deployment.serve()
+    wait_for(lambda: running(deployment.paths.service) is not None)
     postgres_server.stop()
     try:
         time.sleep(1.0)

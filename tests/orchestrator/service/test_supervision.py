@@ -14,14 +14,14 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.supervision import (
     BEGIN_SECONDS,
-    ILL_SECONDS,
     LONGEST_BACKOFF_SECONDS,
     MOST_CRASHES,
+    PAUSE_SECONDS,
     STARTING_AT_ONCE,
     Situation,
     backoff,
-    judged,
-    plan,
+    next_actions,
+    transition_of,
 )
 from tests.orchestrator.service.situations import queued, started, submission, sweep
 
@@ -29,12 +29,12 @@ NOW = 1_000.0
 
 
 def after(situation: Situation, now: float = NOW) -> Submission:
-    """Return the submission as the plan leaves it, with the start that the plan decides."""
-    decided = plan([situation], now)
+    """Return the submission after the next actions, its start included."""
+    actions = next_actions([situation], now)
     seen = situation.submission
-    for change in decided.changes:
-        seen = replace(seen, **change.columns)
-    if seen in decided.starts:
+    for transition in actions.transitions:
+        seen = replace(seen, **transition.columns)
+    if seen in actions.starts:
         seen = replace(seen, state="STARTED", starts=seen.starts + 1, started_at=now, driver=None, code=None)
     return seen
 
@@ -142,30 +142,30 @@ def crashed(sweep_id: str, at: float) -> Situation:
 
 def test_three_crashes_within_a_minute_pause_all_starts() -> None:
     two = [crashed("a", 990.0), crashed("b", 1_000.0), queued("other")]
-    assert plan(two, 1_050.0).paused_since is None
+    assert next_actions(two, 1_050.0).paused_since is None
     far_apart = [*two, crashed("c", 1_050.1)]
-    assert plan(far_apart, 1_051.0).paused_since is None
+    assert next_actions(far_apart, 1_051.0).paused_since is None
     three = [*two, crashed("c", 1_049.0)]
-    decided = plan(three, 1_050.0)
-    assert decided.paused_since == 1_049.0
-    assert not decided.starts
+    actions = next_actions(three, 1_050.0)
+    assert actions.paused_since == 1_049.0
+    assert not actions.starts
 
 
 def test_the_third_crash_pauses_at_once() -> None:
-    """The crash that this very look notices counts."""
+    """The crash that the same poll detects counts."""
     third = started("c", at=1_040.0, code=1)
-    decided = plan([crashed("a", 1_010.0), crashed("b", 1_020.0), third, queued("d")], 1_050.0)
-    assert decided.paused_since == 1_050.0
-    assert not decided.starts
+    actions = next_actions([crashed("a", 1_010.0), crashed("b", 1_020.0), third, queued("d")], 1_050.0)
+    assert actions.paused_since == 1_050.0
+    assert not actions.starts
 
 
 def test_a_pause_lets_one_driver_try_after_a_minute() -> None:
     rows = [crashed("a", 1_000.0), crashed("b", 1_001.0), crashed("c", 1_002.0)]
-    assert not plan(rows, 1_002.0 + ILL_SECONDS - 1, paused_since=1_002.0).starts
-    [probe] = plan(rows, 1_002.0 + ILL_SECONDS, paused_since=1_002.0).starts
+    assert not next_actions(rows, 1_002.0 + PAUSE_SECONDS - 1, paused_since=1_002.0).starts
+    [probe] = next_actions(rows, 1_002.0 + PAUSE_SECONDS, paused_since=1_002.0).starts
     rows[0] = started(probe.sweep_id, at=1_062.0, is_driven=True)
-    decided = plan(rows, 1_500.0, paused_since=1_002.0)
-    assert (decided.starts, decided.paused_since) == ([], 1_002.0), "the first one has not reported yet"
+    actions = next_actions(rows, 1_500.0, paused_since=1_002.0)
+    assert (actions.starts, actions.paused_since) == ([], 1_002.0), "the first one has not reported yet"
 
 
 @pytest.mark.parametrize(
@@ -182,29 +182,29 @@ def test_a_pause_ends_when_a_driver_of_the_pause_reports(
 ) -> None:
     """A driver that runs since before the pause shows nothing about new ones."""
     rows = [probe, crashed("b", 1_001.0), crashed("c", 1_002.0)]
-    decided = plan(rows, 1_080.0, paused_since=1_002.0)
-    assert (decided.paused_since is None) == goes_on
-    assert [start.sweep_id for start in decided.starts] == starts
+    actions = next_actions(rows, 1_080.0, paused_since=1_002.0)
+    assert (actions.paused_since is None) == goes_on
+    assert [start.sweep_id for start in actions.starts] == starts
 
 
 def test_the_oldest_start_first_two_at_a_time() -> None:
     """After a boot all drivers are gone."""
     rows = [queued(name, at=at) for name, at in [("c", 3.0), ("a", 1.0), ("b", 2.0)]]
-    assert [start.sweep_id for start in plan(rows, NOW).starts] == ["a", "b"]
+    assert [start.sweep_id for start in next_actions(rows, NOW).starts] == ["a", "b"]
     rows[1:] = [started("a", at=NOW), started("b", at=NOW, is_driven=True)]
-    assert [start.sweep_id for start in plan(rows, NOW).starts] == ["c"], "b is not starting any more"
+    assert [start.sweep_id for start in next_actions(rows, NOW).starts] == ["c"], "b is not starting any more"
 
 
 def test_the_owner_with_the_fewest_drivers_is_next() -> None:
     ada = [queued(f"ada-{number}", at=float(number)) for number in range(3)]
     rows = [*ada, queued("bob-0", owner="bob", at=9.0)]
-    assert [start.sweep_id for start in plan(rows, NOW).starts] == ["ada-0", "bob-0"]
+    assert [start.sweep_id for start in next_actions(rows, NOW).starts] == ["ada-0", "bob-0"]
 
 
 def test_no_more_drivers_than_allowed() -> None:
     rows = [started(str(number), is_driven=True) for number in range(3)] + [queued("next")]
-    assert not plan(rows, NOW, drivers_at_once=3).starts
-    assert plan(rows, NOW, drivers_at_once=4).starts
+    assert not next_actions(rows, NOW, drivers_at_once=3).starts
+    assert next_actions(rows, NOW, drivers_at_once=4).starts
 
 
 TIMES = st.floats(0.0, 2_000.0)
@@ -242,28 +242,28 @@ def test_what_holds_in_every_situation(
         Situation(submission(str(number), **own), **seen) for number, (own, seen) in enumerate(rows)
     ]
     by_id = {entry.submission.sweep_id: entry for entry in situations}
-    decided = plan(situations, now, paused_since, drivers_at_once=most)
-    changed = [change.submission.sweep_id for change in decided.changes]
+    actions = next_actions(situations, now, paused_since, drivers_at_once=most)
+    changed = [transition.submission.sweep_id for transition in actions.transitions]
     assert len(changed) == len(set(changed))
-    for start in decided.starts:
+    for start in actions.starts:
         entry = by_id[start.sweep_id]
         assert start.state == "QUEUED"
         assert not entry.is_driven
         assert entry.stopped_by is None
         assert now >= start.next_try
         assert start.sweep_id not in changed
-    assert len({start.sweep_id for start in decided.starts}) == len(decided.starts) <= STARTING_AT_ONCE
-    if decided.starts:
+    assert len({start.sweep_id for start in actions.starts}) == len(actions.starts) <= STARTING_AT_ONCE
+    if actions.starts:
         driven = sum(entry.is_driven for entry in situations)
-        assert driven + len(decided.starts) <= most
-    if decided.paused_since is not None:
-        assert len(decided.starts) <= 1
-    for change in decided.changes:
-        entry = by_id[change.submission.sweep_id]
+        assert driven + len(actions.starts) <= most
+    if actions.paused_since is not None:
+        assert len(actions.starts) <= 1
+    for transition in actions.transitions:
+        entry = by_id[transition.submission.sweep_id]
         assert not entry.is_driven, "what a living driver does is left to it"
-        left = replace(change.submission, **change.columns)
+        left = replace(transition.submission, **transition.columns)
         assert left.state in {"QUEUED", "PARKED", "ENDED"}
         assert (left.state == "PARKED") <= (left.crashes >= MOST_CRASHES)
         if left.state == "QUEUED":
             assert now <= left.next_try <= now + 1.2 * LONGEST_BACKOFF_SECONDS
-            assert judged(replace(entry, submission=left), now) is None, "a decision is not decided again"
+            assert transition_of(replace(entry, submission=left), now) is None, "a transition is not repeated"

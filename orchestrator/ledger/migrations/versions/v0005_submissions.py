@@ -35,5 +35,6 @@ def upgrade() -> None:
         sa.Column("crashes", sa.Integer, nullable=False),
         sa.Column("crashed_at", REAL),
         sa.Column("cause", sa.Text),
+        sa.Column("revision", sa.Integer, nullable=False),
     )
     op.create_table("start_pause", sa.Column("since", REAL, primary_key=True))
