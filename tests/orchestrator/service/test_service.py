@@ -107,6 +107,10 @@ def deployment(tmp_path: Path, url: str) -> Iterator[Deployment]:
 
 
 only_sqlite = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+only_postgres = pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+either = pytest.mark.parametrize(
+    "url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True
+)
 
 
 def test_a_killed_service_leaves_its_drivers_to_the_next_one(deployment: Deployment) -> None:
@@ -126,6 +130,7 @@ def test_a_killed_service_leaves_its_drivers_to_the_next_one(deployment: Deploym
     assert len(deployment.started()) == 1
 
 
+@either
 def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
     deployment.serve()
     deployment.submit()
@@ -138,6 +143,7 @@ def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
     wait_for(lambda: deployment.submission().state == "ENDED")
 
 
+@either
 def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(deployment: Deployment) -> None:
     """The rows name a boot that is over, and no process of it lives. A lost machine is no crash."""
     service = deployment.serve()
@@ -165,6 +171,7 @@ def forge_boot(deployment: Deployment, sweep_id: str) -> None:
     forged = {
         "driver": replace(entry.driver, place="another boot").write(),
         "started_at": entry.started_at - BEGIN_SECONDS,
+        "revision": entry.revision + 1,
     }
     with deployment.ledger.writer() as connection, connection.begin():
         own = SUBMISSION.c.sweep_id == sweep_id
@@ -183,6 +190,7 @@ def test_a_poison_submission_is_parked_with_its_cause_until_it_is_released(deplo
     wait_for(lambda: len(deployment.started()) == 6)
 
 
+@either
 def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deployment: Deployment) -> None:
     service = deployment.serve()
     deployment.submit()
@@ -199,6 +207,7 @@ def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deploy
     wait_for(lambda: len(deployment.started()) == 2 and deployment.is_driven())
 
 
+@either
 def test_a_second_service_names_the_first_and_leaves(deployment: Deployment) -> None:
     first = deployment.serve()
     wait_for(lambda: running(deployment.paths.service) is not None)
@@ -209,6 +218,42 @@ def test_a_second_service_names_the_first_and_leaves(deployment: Deployment) -> 
     named = running(deployment.paths.service)
     assert named is not None
     assert named.pid == first.pid
+
+
+@only_sqlite
+def test_three_sweeps_that_crash_at_once_pause_all_starts(deployment: Deployment) -> None:
+    """A sweep that was submitted later waits, until one sweep that is started alone has reported."""
+    service = deployment.serve()
+    for sweep_id in ("a-1", "a-2", "a-3"):
+        deployment.submit(sweep_id, "crash")
+    wait_for(lambda: submissions.paused_since(deployment.ledger) is not None)
+    deployment.submit("b-1")
+    seen = {sweep_id: len(deployment.started(sweep_id)) for sweep_id in ("a-1", "a-2", "a-3", "b-1")}
+    time.sleep(2.0)
+    kill(service)
+    deployment.serve()
+    time.sleep(2.0)
+    assert {sweep_id: len(deployment.started(sweep_id)) for sweep_id in seen} == {**seen, "b-1": 0}
+    assert {deployment.submission(sweep_id).state for sweep_id in seen} == {"QUEUED"}
+
+
+@only_sqlite
+def test_a_damaged_ledger_is_rebuilt_with_every_submission(deployment: Deployment) -> None:
+    """The file of the database is lost while the service and its driver are down."""
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
+    kill(service)
+    os.kill(deployment.started()[0], signal.SIGKILL)
+    deployment.submit("a-2")
+    deployment.ledger.close()
+    for file in deployment.paths.root.glob("sweeps.db*"):
+        file.unlink()
+    deployment.serve()
+    wait_for(lambda: len(deployment.started("a-1")) == 2 and len(deployment.started("a-2")) == 1)
+    wait_for(lambda: deployment.is_driven("a-1") and deployment.is_driven("a-2"))
+    deployment.finish()
+    wait_for(lambda: deployment.submission("a-1").state == deployment.submission("a-2").state == "ENDED")
 
 
 @only_sqlite
@@ -237,7 +282,7 @@ def test_the_service_leaves_in_time_and_its_drivers_go_on(deployment: Deployment
     assert deployment.is_driven()
 
 
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+@only_postgres
 def test_a_ledger_that_is_away_for_a_while_changes_nothing(
     deployment: Deployment, postgres_server: postgres.Server
 ) -> None:
@@ -257,7 +302,7 @@ def test_a_ledger_that_is_away_for_a_while_changes_nothing(
     assert printed.count("answers again") == 1
 
 
-@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+@only_postgres
 def test_the_service_leaves_in_time_while_the_ledger_is_away(
     deployment: Deployment, postgres_server: postgres.Server
 ) -> None:
