@@ -57,14 +57,21 @@ class RunningService:
     process: Holder
 
 
-def serve(say: Show, *, drivers: int = DRIVERS_AT_ONCE, root: str | Path | None = None) -> Exit:
+def serve(
+    say: Show,
+    *,
+    drivers: int = DRIVERS_AT_ONCE,
+    stop_drivers: bool = False,
+    root: str | Path | None = None,
+) -> Exit:
     """Supervise the submitted sweeps of a root until SIGTERM or SIGINT; return when the service has left.
 
-    Must be called in the main thread. The drivers that it has started go on.
+    Must be called in the main thread. Its drivers go on, unless `stop_drivers` is true.
 
     Args:
         say: receives a line for each decision.
         drivers: most drivers at once.
+        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -74,7 +81,8 @@ def serve(say: Show, *, drivers: int = DRIVERS_AT_ONCE, root: str | Path | None 
     """
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
-    return service.serve(Workspace.at(root).paths, say, drivers_at_once=drivers)
+    paths = Workspace.at(root).paths
+    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers)
 
 
 def running(*, root: str | Path | None = None) -> RunningService | None:

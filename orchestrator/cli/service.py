@@ -23,17 +23,27 @@ def serve(
     drivers: Annotated[
         int, typer.Option("--drivers", metavar="N", help="Most sweeps that are driven at once.")
     ] = service.DRIVERS_AT_ONCE,
+    stop_drivers: Annotated[
+        bool,
+        typer.Option(
+            "--stop-drivers",
+            help="When the service is ended, let its drivers save their trials and end too: for a container"
+            " or a batch job.",
+        ),
+    ] = False,
     root: Root = DEFAULT_ROOT,
 ) -> int:
     """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
 
     It runs until SIGTERM or Ctrl-C. The drivers go on without it, and the next service finds them.
 
+    Exit codes: 0 ended, 4 ended with its drivers (`--stop-drivers`), 6 another service supervises the ledger.
+
     Example:
 
         sweep serve
     """
-    return service.serve(print_line, drivers=drivers, root=root)
+    return service.serve(print_line, drivers=drivers, stop_drivers=stop_drivers, root=root)
 
 
 @with_run_options

@@ -116,9 +116,13 @@ class FileLease:
     def _take(self) -> Token:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._recovery = self._path.with_name(RECOVERY_LOCK).open("a")
-        fcntl.flock(self._recovery, fcntl.LOCK_SH)
-        self._reconnect()
-        file = self._path.open("a+")
+        try:
+            fcntl.flock(self._recovery, fcntl.LOCK_SH)
+            self._reconnect()
+            file = self._path.open("a+")
+        except BaseException:
+            self._recovery.close()
+            raise
         for _ in range(PROBES):
             if _locked(file, fcntl.LOCK_EX):
                 self._file = file

@@ -11,15 +11,18 @@ import math
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
+
+import psutil
 
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.departure import Departure
 from orchestrator.errors import Busy, Damaged, Exit, redacted
 from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
@@ -37,6 +40,9 @@ POLL_SECONDS = 1.0
 LEAVE_SECONDS = 1.0
 """Longest wait for the current poll to end when the service is asked to leave."""
 
+STOP_SECONDS = 60.0
+"""Longest wait for drivers that were asked to end; each ends itself within about ten seconds."""
+
 LONGEST_CAUSE = 500
 """Characters of the last line of a log that are kept as the cause of a crash."""
 
@@ -49,6 +55,7 @@ def serve(
     say: Say,
     *,
     drivers_at_once: int = DRIVERS_AT_ONCE,
+    stop_drivers: bool = False,
     start: Start | None = None,
     system: System = System(),
 ) -> Exit:
@@ -60,8 +67,13 @@ def serve(
         paths: where sweeps write.
         say: receives a line for each driver that is started, and for each submission that is parked.
         drivers_at_once: most drivers at once.
+        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job, with
+            which every process in it ends.
         start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
+
+    Returns:
+        COMPLETE, or RESUMABLE with `stop_drivers`.
 
     Raises:
         Busy: another service supervises the ledger, or took it over.
@@ -69,6 +81,7 @@ def serve(
     preflight.check_paths(paths)
     paths.create()
     over, done = system.event(), system.event()
+    services: list[Service] = []
 
     def supervise() -> None:
         with ExitStack() as stack:
@@ -80,6 +93,7 @@ def serve(
             for fault in verify_submissions(ledger):
                 say(f"{fault} It has been rewritten.")
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
+            services.append(service)
             while not over.is_set():
                 service.poll()
                 over.wait(POLL_SECONDS)
@@ -96,8 +110,12 @@ def serve(
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
-            say(f"The service ends after {reason}; the drivers go on.")
-    return Exit.COMPLETE
+            say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
+    if not stop_drivers:
+        return Exit.COMPLETE
+    for service in services:
+        service.stop_drivers()
+    return Exit.RESUMABLE
 
 
 def _rebuilding_a_damaged_ledger(supervise: Callable[[], None], paths: Paths, say: Say) -> None:
@@ -172,6 +190,7 @@ class Service:
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
         self._children: list[_Child] = []
+        self._drivers: list[Holder] = []
 
     def poll(self) -> None:
         """Decide what follows for the drivers that have ended, and start those that are due.
@@ -182,6 +201,11 @@ class Service:
         self._reap()
         waiting = submissions.submissions(self._ledger, ended=False)
         situations = [self._situation(entry) for entry in waiting]
+        self._drivers = [
+            entry.submission.driver
+            for entry in situations
+            if entry.process == "alive" and entry.submission.driver
+        ]
         paused_since = submissions.paused_since(self._ledger)
         actions = next_actions(
             situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once
@@ -192,6 +216,21 @@ class Service:
         self._pause(actions, paused_since)
         for submission in actions.starts:
             self._start(submission)
+
+    def stop_drivers(self) -> None:
+        """Send SIGTERM to the drivers of the last poll, and wait until they have saved and ended.
+
+        The ledger is not used, because it may be away.
+        """
+        alive = [driver.pid for driver in self._drivers if not driver.is_dead(self._ledger.system)]
+        begun = [child.process.pid for child in self._children if child.process.poll() is None]
+        processes = []
+        for pid in {*alive, *begun}:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                process.terminate()
+                processes.append(process)
+        psutil.wait_procs(processes, timeout=STOP_SECONDS)
 
     def _reap(self) -> None:
         """Record the exit codes of drivers of this process that have not written one themselves."""

@@ -1,12 +1,13 @@
 """A driver without Ray, which holds the real lease of its sweep.
 
 The option `behaviour` of its submission says what it does: `hold` drives until a file `finish` exists under
-the root; `crash` ends with an error.
+the root, and saves for a second after SIGTERM; `crash` ends with an error.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,7 +64,13 @@ def main(url: str, root: Path, sweep_id: str, number: int) -> None:
 
 def drive(ledger: Ledger, lease: Lease, root: Path, sweep_id: str) -> int:
     ledger.create_sweep(replace(sweep_record(), id=sweep_id))
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: terminated.append(number))
     while not (root / "finish").exists():
+        if terminated:
+            time.sleep(1.0)
+            lease.writer.set_sweep_state("INTERRUPTED", "SIGTERM")
+            return 4
         if asked_to_stop(ledger, sweep_id):
             lease.writer.set_sweep_state("INTERRUPTED", "stopped by `stop`")
             return 4

@@ -1,7 +1,7 @@
 """A service in a process of its own, whose drivers need no Ray and whose waits are short.
 
 With `die` as its second argument it kills itself when it is to start a driver; with `hasty` it soon gives up
-a driver that does not begin.
+a driver that does not begin; with `stop-drivers` its drivers end with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(root: Path, mode: str, database: str | None) -> int:
         sys.stdout.flush()
 
     try:
-        return service.serve(paths, say, start=start)
+        return service.serve(paths, say, start=start, stop_drivers=mode == "stop-drivers")
     except Refusal as refusal:
         say(str(refusal))
         return exit_of(refusal)

@@ -282,6 +282,27 @@ def test_the_service_leaves_in_time_and_its_drivers_go_on(deployment: Deployment
     assert deployment.is_driven()
 
 
+@only_sqlite
+def test_a_service_of_a_batch_job_ends_after_its_drivers(deployment: Deployment) -> None:
+    """The drivers save first, adopted ones too. The next service continues the sweeps."""
+    deployment.submit("a-1")
+    service = deployment.serve()
+    wait_for(lambda: deployment.is_driven("a-1"))
+    kill(service)
+    service = deployment.serve("stop-drivers")
+    deployment.submit("a-2")
+    wait_for(lambda: deployment.is_driven("a-2"))
+    service.terminate()
+    assert service.wait(WAIT_SECONDS) == Exit.RESUMABLE
+    for sweep_id in ("a-1", "a-2"):
+        record = deployment.ledger.sweep(sweep_id)
+        assert record is not None
+        assert (record.state, record.reason) == ("INTERRUPTED", "SIGTERM")
+    deployment.serve()
+    wait_for(lambda: deployment.is_driven("a-1") and deployment.is_driven("a-2"))
+    assert [deployment.submission(sweep_id).crashes for sweep_id in ("a-1", "a-2")] == [0, 0]
+
+
 @only_postgres
 def test_a_ledger_that_is_away_for_a_while_changes_nothing(
     deployment: Deployment, postgres_server: postgres.Server
