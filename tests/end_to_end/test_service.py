@@ -12,7 +12,7 @@ from orchestrator.ledger import submissions
 from orchestrator.ledger.lease import holder
 from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 THREE = [*SMALL, "--set", "budget.trials=3"]
 
@@ -32,7 +32,7 @@ def test_a_submitted_sweep_outlives_its_terminal_the_service_and_its_driver(comm
     driver = holder(ledger, sweep.id)
     assert driver is not None
     service.kill()
-    service.communicate()
+    finish(service)
     os.kill(driver.pid, signal.SIGKILL)
     service = commands.start("serve")
     code, printed = commands.run("follow", sweep.id)
