@@ -2,9 +2,10 @@
 # A sweep under Slurm: a head and its workers on the nodes of one job, which end with the job.
 #
 #     python -m orchestrator.sweep cluster token
-#     sbatch cluster/slurm.sh search_spaces/retrieval.yaml
+#     sbatch cluster/slurm.sh search_spaces/retrieval.yaml      # one sweep
+#     sbatch cluster/slurm.sh serve --stop-drivers              # the service: every submitted sweep
 #
-# When the job is preempted or reaches its time limit, it is requeued and resumes the sweep.
+# When the job is preempted or reaches its time limit, it is requeued and resumes the sweep, or all of them.
 
 # ---------------------------------------------------------------- fill in
 #SBATCH --job-name=sweep

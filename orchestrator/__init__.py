@@ -27,6 +27,7 @@ from orchestrator.errors import (
 if TYPE_CHECKING:
     from orchestrator.api.cluster import available
     from orchestrator.api.queue import move, queue, quota
+    from orchestrator.api.service import release, serve, submit
     from orchestrator.api.status import Status, status, sweeps
     from orchestrator.api.sweep import Sweep
     from orchestrator.api.trial import Trial
@@ -58,7 +59,10 @@ __all__ = [
     "queue",
     "quota",
     "recover",
+    "release",
+    "serve",
     "status",
+    "submit",
     "sweeps",
 ]
 
@@ -75,6 +79,9 @@ _MODULES = {
     "queue": "api.queue",
     "quota": "api.queue",
     "recover": "api.upkeep",
+    "release": "api.service",
+    "serve": "api.service",
+    "submit": "api.service",
     "status": "api.status",
     "sweeps": "api.status",
 }

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Exit
+from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import DRIVEN_SWEEP, SweepRecord
+from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.submissions import Submission
 from orchestrator.session.board import Progress
 
 
@@ -25,7 +29,8 @@ class Status:
 
     Attributes:
         id: id of the sweep.
-        state: the state in the ledger, or INTERRUPTED if its driver ended without saying so.
+        state: the state in the ledger; INTERRUPTED if its driver ended without saying so; QUEUED or PARKED
+            if the service is to start a driver, or no longer does after too many crashes.
         reason: why the sweep is in this state, or None.
         task: name of the task.
         profile: name of the profile, or None.
@@ -78,7 +83,10 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
         BadInput: there is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
-        return [Status(**_row(ledger, record)) for record in ledger.sweeps()]
+        records = ledger.sweeps()
+        submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
+        known = [Status(**_row(ledger, record, submitted.pop(record.id, None))) for record in records]
+        return [*known, *(Status(**_submitted_row(entry)) for entry in submitted.values())]
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
@@ -92,14 +100,19 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
         BadInput: there is no ledger, or `name` does not name one sweep of it.
     """
     with Workspace.at(root).ledger() as ledger:
-        record = sweep_named(ledger, name) if name else _newest(ledger)
-        return detailed(ledger, record)
+        records = {record.id: record for record in ledger.sweeps()}
+        submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
+        sweep_id = one_of(records.keys() | submitted.keys(), name) if name else _newest(ledger, submitted)
+        if sweep_id in records:
+            return detailed(ledger, records[sweep_id])
+        return _submitted(submitted[sweep_id])
 
 
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     """Return the state of a sweep whose record has been read."""
     trials = ledger.trials(record.id, role="search")
-    best, row = best_of_sweep(ledger, record), _row(ledger, record)
+    row = _row(ledger, record, submissions.submission(ledger, record.id))
+    best = best_of_sweep(ledger, record)
     return DetailedStatus(
         **row,
         metric=str(record.facts["metric"]),
@@ -115,13 +128,26 @@ def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     )
 
 
-def _row(ledger: Ledger, record: SweepRecord) -> dict[str, Any]:
+def _submitted(submission: Submission) -> DetailedStatus:
+    """Return the state of a submitted sweep that no driver has begun."""
+    specification, row = from_document(submission.document, submission.text), _submitted_row(submission)
+    most = most_trials(submission.document)
+    progress = Progress({}, most, None, None, state=row["state"], reason=row["reason"])
+    return DetailedStatus(**row, metric=specification.metric, progress=progress, failures={})
+
+
+def _row(ledger: Ledger, record: SweepRecord, submission: Submission | None) -> dict[str, Any]:
     driver = holder(ledger, record.id)
-    abandoned = driver is None and record.state in DRIVEN_SWEEP
+    state: str = record.state
+    reason = record.reason
+    if driver is None and record.state in DRIVEN_SWEEP:
+        state, reason = "INTERRUPTED", "its driver is gone"
+    if driver is None and submission is not None and state not in FINISHED_SWEEP:
+        state, reason = state_without_driver(submission, ledger.now()) or (state, reason)
     return {
         "id": record.id,
-        "state": "INTERRUPTED" if abandoned else record.state,
-        "reason": "its driver is gone" if abandoned else record.reason,
+        "state": state,
+        "reason": reason,
         "task": record.task,
         "profile": record.profile,
         "driver": driver,
@@ -132,8 +158,46 @@ def _row(ledger: Ledger, record: SweepRecord) -> dict[str, Any]:
     }
 
 
-def _newest(ledger: Ledger) -> SweepRecord:
-    sweeps = ledger.sweeps()
-    if not sweeps:
+def _submitted_row(submission: Submission) -> dict[str, Any]:
+    refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
+    state, reason = state_without_driver(submission, time.time()) or (refused, submission.cause)
+    return {
+        "id": submission.sweep_id,
+        "state": state,
+        "reason": reason,
+        "task": submission.document["task"],
+        "profile": submission.document.get("profile"),
+        "driver": None,
+        "trials": {},
+        "waiting_for_mlflow": 0,
+        "created_at": submission.at,
+        "finished_at": None,
+    }
+
+
+def state_without_driver(submission: Submission, now: float) -> tuple[str, str | None] | None:
+    """Return the state of a submission whose sweep no process drives, and the reason; None if it has ended.
+
+    Args:
+        submission: of the sweep.
+        now: seconds since the epoch.
+    """
+    cause = submission.cause
+    if submission.state == "STARTED":
+        return "QUEUED", "its driver is starting"
+    if submission.state == "PARKED":
+        return "PARKED", f"crashed {submission.crashes} times without a report, the last time: {cause}"
+    if submission.state == "ENDED":
+        return None
+    if submission.next_try > now:
+        at = time.strftime("%H:%M:%S", time.localtime(submission.next_try))
+        return "QUEUED", f"starts again at {at}, because: {cause}"
+    return "QUEUED", cause
+
+
+def _newest(ledger: Ledger, submitted: Mapping[str, Submission]) -> str:
+    made = {record.id: record.created_at for record in ledger.sweeps()}
+    made |= {sweep_id: entry.at for sweep_id, entry in submitted.items() if sweep_id not in made}
+    if not made:
         raise BadInput(ledger.where, "must hold a sweep", "none", "Run one first.")
-    return sweeps[-1]
+    return max(made, key=lambda sweep_id: made[sweep_id])

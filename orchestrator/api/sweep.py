@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.api.status import DetailedStatus, detailed
 from orchestrator.api.trial import Trial
-from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document
 from orchestrator.config import load as load_file
 from orchestrator.config.sweep_config import SweepConfig
@@ -26,12 +26,14 @@ from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.errors import BadInput, Exit
+from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.submissions import Submission
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
@@ -171,7 +173,7 @@ class Sweep:
 
     @classmethod
     def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:
-        """Return a sweep of the ledger.
+        """Return a sweep of the ledger, or one that was submitted to the service and has not begun.
 
         Args:
             name: id of the sweep, or its beginning.
@@ -183,7 +185,18 @@ class Sweep:
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
-            return cls(sweep_named(ledger, name).id, workspace)
+            ids = {record.id for record in ledger.sweeps()}
+            queued = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
+        sweep_id = one_of(ids | queued.keys(), name)
+        return cls(sweep_id, workspace) if sweep_id in ids else cls.submitted(queued[sweep_id], workspace)
+
+    @classmethod
+    def submitted(cls, submission: Submission, workspace: Workspace) -> Sweep:
+        """Return the sweep of a submission, as it was submitted."""
+        specification = from_document(submission.document, submission.text)
+        return cls(
+            submission.sweep_id, workspace, admission.with_id(specification, submission.sweep_id), _Request()
+        )
 
     @classmethod
     def _of(cls, specification: SweepConfig, workspace: Workspace, request: _Request) -> Sweep:
@@ -212,6 +225,11 @@ class Sweep:
     def state(self) -> str:
         """Return the state in the ledger, INTERRUPTED if its driver died, or NEW if it has never run."""
         return self.status().state if self._is_known() else "NEW"
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True if the sweep has ended; it goes on only with a larger budget."""
+        return self.state in FINISHED_SWEEP
 
     def status(self) -> DetailedStatus:
         """Return the state of the sweep, its driver, its progress and its failures.
@@ -257,7 +275,8 @@ class Sweep:
         preflight.check_sweep(self.specification, hardware, self.workspace.data)
         if self.workspace.has_ledger() and not self._is_known():
             with self.workspace.ledger() as ledger:
-                admission.identify(self.specification, ledger, new=self._request.new)
+                known = self.specification.recorded_id
+                admission.identify(self.specification, ledger, known=known, new=self._request.new)
         return hardware
 
     def run(
@@ -318,7 +337,7 @@ class Sweep:
             self.workspace.paths,
             self.workspace.data,
             hardware,
-            self.id if known else None,
+            self.id if known else self.specification.recorded_id,
             self._request.new and not known,
             failed,
             deadline=deadline,
@@ -339,21 +358,25 @@ class Sweep:
             trials = ledger.trials(self._record(ledger).id)
         return tuple(trial.key for trial in trials if trial.state == "FAILED")
 
-    def stop(self) -> Holder:
+    def stop(self) -> Holder | None:
         """Ask the driver of the sweep to save every trial and end; return that driver without waiting.
 
-        Writes the request to the ledger, so it works from every machine that reaches the ledger.
+        Writes the request to the ledger, so it works from every machine that reaches the ledger. A sweep
+        that waits in the service is not started.
+
+        Returns:
+            The driver, or None if the sweep waits in the service.
 
         Raises:
-            BadInput: no process drives the sweep.
+            BadInput: no process drives the sweep, and it does not wait in the service.
         """
         with self.workspace.ledger() as ledger:
-            record = self._record(ledger)
-            driver = holder(ledger, record.id)
-            if driver is None:
+            driver = holder(ledger, self.id)
+            submission = submissions.submission(ledger, self.id)
+            if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 remedy = "`status` shows the state of a sweep."
-                raise BadInput(record.id, "must be running to be stopped", record.state, remedy)
-            ask_to_stop(ledger, record.id)
+                raise BadInput(self.id, "must be running to be stopped", self._record(ledger).state, remedy)
+            ask_to_stop(ledger, self.id)
         return driver
 
     def extend(self, **budget: float | str) -> Sweep:

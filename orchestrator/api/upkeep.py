@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from orchestrator.api.workspace import Workspace, sweep_named
+from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.errors import Busy
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.submissions import submissions
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
@@ -23,6 +24,7 @@ from orchestrator.upkeep.mlflow_copy import redeliver as redeliver_sweep
 from orchestrator.upkeep.orphans import Garbage
 from orchestrator.upkeep.recovery import Recovery
 from orchestrator.upkeep.recovery import recover as rebuild
+from orchestrator.upkeep.submission_check import check_submissions
 
 REDELIVERY_SECONDS = 600.0
 
@@ -33,10 +35,12 @@ class Checked:
 
     Attributes:
         sweeps: ids of the sweeps that were checked.
+        submissions: ids of the submissions that were checked.
         findings: everything that is not as it must be; empty if all stores agree.
     """
 
     sweeps: Sequence[str]
+    submissions: Sequence[str]
     findings: Sequence[Finding]
 
 
@@ -71,12 +75,12 @@ class Redelivery:
 
 
 def check(name: str | None = None, *, root: str | Path | None = None) -> Checked:
-    """Check that ledger, checkpoints, leases and MLflow agree. Nothing is repaired.
+    """Check that ledger, submissions, checkpoints, leases and MLflow agree. Nothing is repaired.
 
     With `SWEEP_CHECKPOINTS`, checkpoints that are not on this machine are copied from the shared store.
 
     Args:
-        name: id of a sweep or its beginning; every sweep if None.
+        name: id of a sweep or submission, or its beginning; all of them if None.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -85,9 +89,16 @@ def check(name: str | None = None, *, root: str | Path | None = None) -> Checked
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
-        records = [sweep_named(ledger, name)] if name else ledger.sweeps()
-        findings = [finding for record in records for finding in _findings(ledger, record, workspace.paths)]
-    return Checked([record.id for record in records], findings)
+        records = {record.id: record for record in ledger.sweeps()}
+        submitted = {entry.sweep_id: entry for entry in submissions(ledger)}
+        if name is not None:
+            chosen = one_of(records.keys() | submitted.keys(), name)
+            records = {sweep_id: record for sweep_id, record in records.items() if sweep_id == chosen}
+            submitted = {sweep_id: entry for sweep_id, entry in submitted.items() if sweep_id == chosen}
+        findings = check_submissions(ledger, list(submitted.values()))
+        for record in records.values():
+            findings += _findings(ledger, record, workspace.paths)
+    return Checked(list(records), list(submitted), findings)
 
 
 def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -71,13 +71,16 @@ class Workspace:
         return not is_file(address) or database_file(address).exists()
 
     @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
+    def ledger(self, *, create: bool = False) -> Iterator[Ledger]:
         """Open the ledger for the length of a `with` block.
 
+        Args:
+            create: whether to create a ledger that does not exist.
+
         Raises:
-            BadInput: the ledger does not exist; it is not created.
+            BadInput: the ledger does not exist.
         """
-        ledger = Ledger.open(self.paths.ledger_url, create=False)
+        ledger = Ledger.open(self.paths.ledger_url, create=create)
         try:
             yield ledger
         finally:
@@ -103,12 +106,21 @@ def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
         BadInput: no sweep matches, or several do.
     """
     sweeps = {record.id: record for record in ledger.sweeps()}
-    if name in sweeps:
-        return sweeps[name]
-    matching = [record for sweep_id, record in sweeps.items() if sweep_id.startswith(name)]
+    return sweeps[one_of(sweeps, name)]
+
+
+def one_of(ids: Collection[str], name: str) -> str:
+    """Return the id that is `name`, or else the only one that begins with it.
+
+    Raises:
+        BadInput: no id matches, or several do.
+    """
+    if name in ids:
+        return name
+    matching = [sweep_id for sweep_id in ids if sweep_id.startswith(name)]
     if len(matching) == 1:
         return matching[0]
-    close = [record.id for record in matching] or get_close_matches(name, sweeps, n=3, cutoff=0.4)
+    close = matching or get_close_matches(name, ids, n=3, cutoff=0.4)
     raise BadInput(
         name,
         "must be the id of one sweep, or its beginning",

@@ -19,6 +19,12 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "follow": "orchestrator.cli.run:follow",
         "validate": "orchestrator.cli.run:validate",
     },
+    "Service": {
+        "serve": "orchestrator.cli.service:serve",
+        "submit": "orchestrator.cli.service:submit",
+        "release": "orchestrator.cli.service:release",
+        "drive": "orchestrator.cli.service:drive",
+    },
     "Look": {
         "list": "orchestrator.cli.look:list_sweeps",
         "status": "orchestrator.cli.look:status",

@@ -3,135 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from orchestrator import Observer
-from orchestrator.api import following
+from orchestrator.api import following, service
 from orchestrator.api.cluster import available, this_machine
-from orchestrator.api.following import DETACH
-from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Plan, Sweep
+from orchestrator.api.sweep import Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier, ended
-from orchestrator.cli.options import EXECUTION, Data, Json, Root, SweepId, TrackingPatience
+from orchestrator.cli.options import Data, Json, Root, SweepId
 from orchestrator.cli.results import show_result
+from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
+from orchestrator.cli.submission import (
+    follow_submitted,
+    run_by_service,
+    server_for,
+    until_interrupted,
+    with_root_of,
+    write,
+)
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
-
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="A search-space file, such as search_spaces/retrieval.yaml."),
-]
-Extend = Annotated[
-    str | None,
-    typer.Option("--extend", metavar="KEY=VALUE", help="Change the budget, such as `trials=128`."),
-]
-Profile = Annotated[
-    str | None,
-    typer.Option(help="A profile of the file; `full` for none. If left out, `laptop` where there is no GPU."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key of the file, such as `training.steps=1000`; may be given several times.",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of every verb that runs a sweep; each field is an option."""
-
-    data: Data = DEFAULT_DATA
-    root: Root = DEFAULT_ROOT
-    deadline: Annotated[
-        float,
-        typer.Option(
-            "--deadline",
-            metavar="SECONDS",
-            help="How long a running trial may stay silent before it is killed and retried.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = DEADLINE_SECONDS
-    tracking_patience: TrackingPatience = TRACKING_SECONDS
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            envvar="SWEEP_WAIT",
-            help="How long to wait while no trial can start. If left out, 3600 on a cluster; on this machine"
-            " without limit for other sweeps.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = None
-    unless_stopped: Annotated[
-        bool,
-        typer.Option(
-            "--unless-stopped",
-            envvar="SWEEP_UNLESS_STOPPED",
-            help="End at once if `stop` has ended the sweep: for a start by a batch system.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the result alone.", rich_help_panel=EXECUTION)
-    ] = False
-    notify: Annotated[
-        str | None,
-        typer.Option(
-            "--notify",
-            envvar="SWEEP_NOTIFY",
-            metavar="COMMAND|URL",
-            help="Receives JSON at a new best trial, at a failure and at the end: a command on its standard"
-            " input, a URL by POST.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = None
-    detach: Annotated[
-        bool,
-        typer.Option(
-            "--detach",
-            envvar=DETACH,
-            help="Run the sweep in a process of its own and follow it: closing the terminal ends only the"
-            " following.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = False
-
-
-def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the options of `RunOptions`, and call it with `options`, the object that they make.
-
-    Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
-    """
-    given_to_verb = signature(verb, eval_str=True).parameters
-    own = [parameter for name, parameter in given_to_verb.items() if name != "options"]
-    kinds = get_type_hints(RunOptions, include_extras=True)
-    shared = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
-        for field in fields(RunOptions)
-    ]
-
-    @wraps(verb)
-    def command(**given: Any) -> int:
-        options = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in shared})
-        return verb(**given, options=options)
-
-    parameters = [*own, *shared]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
 
 
 @with_run_options
@@ -146,14 +45,29 @@ def run(
 ) -> int:
     """Run the sweep of a search-space file, or resume it where it stopped.
 
-    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable,
-    6 another driver runs the sweep.
+    If a service runs for the root, or SWEEP_SERVER names the root of one, the sweep is submitted to it and
+    followed; Ctrl-C then ends only the following.
+
+    Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable, 5 still running,
+    6 driven by another process.
 
     Example:
 
         sweep run search_spaces/listops.yaml --set budget.trials=4
     """
-    sweep = Sweep.load(
+    server = server_for(options)
+    options = with_root_of(server, options)
+    sweep = _extended(load(file, profile, overrides, new, options), extend)
+    if server is None or (extend is None and sweep.is_finished):
+        return run_here(sweep, options)
+    return run_by_service(sweep, options, new=new)
+
+
+def load(
+    file: Path, profile: str | None, overrides: list[str] | None, new: bool, options: RunOptions
+) -> Sweep:
+    """Return the sweep of a search-space file, for the hardware that trials can run on."""
+    return Sweep.load(
         file,
         profile=profile or "auto",
         overrides=overrides or (),
@@ -162,30 +76,35 @@ def run(
         root=options.root,
         data=options.data,
     )
-    return _run(_extended(sweep, extend), options)
 
 
 @with_run_options
 def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int:
     """Resume a sweep from the ledger, without its file.
 
+    If a service runs for the root, the sweep is handed to it and followed.
+
     Example:
 
         sweep resume retrieval --extend trials=128
     """
-    selected = Sweep.find(sweep, root=options.root, data=options.data)
-    return _run(_extended(selected, extend), options)
+    server = server_for(options)
+    options = with_root_of(server, options)
+    selected = _extended(Sweep.find(sweep, root=options.root, data=options.data), extend)
+    if server is None or (extend is None and selected.is_finished):
+        return run_here(selected, options)
+    return run_by_service(selected, options)
 
 
 @with_run_options
 def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
-    """Run the failed trials of a sweep again, each from its last checkpoint.
+    """Run the failed trials of a sweep again in this process, each from its last checkpoint.
 
     Example:
 
         sweep retry-failed retrieval
     """
-    return _run(Sweep.find(sweep, root=options.root, data=options.data), options, retry=True)
+    return run_here(Sweep.find(sweep, root=options.root, data=options.data), options, retry=True)
 
 
 def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
@@ -196,7 +115,8 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
         sweep stop retrieval
     """
     selected = Sweep.find(sweep, root=root)
-    print_line(f"{selected.id}: {selected.stop()} saves its trials and ends.")
+    driver = selected.stop()
+    print_line(f"{selected.id}: {f'{driver} saves its trials and ends' if driver else 'is not started'}.")
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
@@ -208,7 +128,10 @@ def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
 
         sweep follow retrieval
     """
-    return _follow(Sweep.find(sweep, root=root))
+    selected = Sweep.find(sweep, root=root)
+    if service.is_supervised(selected):
+        return follow_submitted(selected.id, selected.workspace.paths.root)
+    return _follow(selected)
 
 
 def validate(
@@ -243,7 +166,8 @@ def validate(
         print_line(line)
 
 
-def _run(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
+def run_here(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
+    """Run or resume a sweep in this process, or in one of its own with `--detach`; return its exit code."""
     if options.detach:
         return _run_detached(sweep)
     display = Display(Console(soft_wrap=True), sweep.specification.metric, options.quiet)
@@ -278,10 +202,10 @@ def _run_detached(sweep: Sweep) -> int:
     if sweep.state != "NEW" and sweep.status().driver is not None:
         return _follow(sweep)
     driver = following.start(sweep, sys.argv[1:])
-    _write(f"Process {driver.process.pid} drives {sweep.id}; its output goes to {driver.log}.\n")
-    code = _until_interrupted(sweep, lambda: driver.follow(_write))
+    write(f"Process {driver.process.pid} drives {sweep.id}; its output goes to {driver.log}.\n")
+    code = until_interrupted(sweep.id, lambda: driver.follow(write))
     if code is not None and code < 0:
-        _write(f"Signal {-code} ended the driver; run the same command to resume.\n")
+        write(f"Signal {-code} ended the driver; run the same command to resume.\n")
         return Exit.RESUMABLE
     return Exit.STILL_RUNNING if code is None else code
 
@@ -289,19 +213,10 @@ def _run_detached(sweep: Sweep) -> int:
 def _follow(sweep: Sweep) -> int:
     status = sweep.status()
     if driver := status.driver:
-        _write(f"Process {driver.pid} on {driver.host} drives {sweep.id}.\n")
+        write(f"Process {driver.pid} on {driver.host} drives {sweep.id}.\n")
     display = Display(Console(soft_wrap=True), status.metric)
-    code = _until_interrupted(sweep, lambda: following.follow(sweep, _write, display))
+    code = until_interrupted(sweep.id, lambda: following.follow(sweep, write, display))
     return Exit.STILL_RUNNING if code is None else code
-
-
-def _until_interrupted(sweep: Sweep, watch: Callable[[], int]) -> int | None:
-    """Return what `watch` returns, or None if Ctrl-C ended it."""
-    try:
-        return watch()
-    except KeyboardInterrupt:
-        _write(f"{sweep.id} is still running; `follow {sweep.id}` shows it, `stop {sweep.id}` ends it.\n")
-        return None
 
 
 def _extended(sweep: Sweep, extend: str | None) -> Sweep:
@@ -343,8 +258,3 @@ def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:
     if what.budget.hours is not None and 3600 * what.budget.hours < interval:
         yield f"warning: budget.hours ends before the first report, which takes {interval:.0f} s"
     yield f"memory: {cost.bytes / 1e6:.1f} MB a trial for weights and optimiser; activations not counted"
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -23,7 +23,7 @@ def check(
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> int:
-    """Check that ledger, checkpoints, leases and MLflow agree; nothing is repaired.
+    """Check that ledger, submissions, checkpoints, leases and MLflow agree; nothing is repaired.
 
     Exit codes: 0 they agree, 1 they do not, a line for each finding.
 
@@ -39,7 +39,10 @@ def check(
         return code
     for finding in checked.findings:
         console.print(f"{finding.where}: {finding.problem}", markup=False)
-    console.print(f"Sweeps checked: {len(checked.sweeps)}. Findings: {len(checked.findings)}.")
+    console.print(
+        f"Sweeps checked: {len(checked.sweeps)}. Submissions checked: {len(checked.submissions)}."
+        f" Findings: {len(checked.findings)}."
+    )
     return code
 
 
@@ -97,6 +100,10 @@ def recover(
     done = upkeep.recover(root=root)
     for sweep_id, commits in done.commits.items():
         print_line(f"{sweep_id}: {commits} commits recovered, {done.lost.get(sweep_id, 0)} lost")
+    for sweep_id in done.submissions:
+        print_line(f"{sweep_id}: submission recovered")
+    for sweep_id in done.lost_submissions:
+        print_line(f"{sweep_id}: submission lost, because its backup is damaged: submit it again")
     print_line(f"the damaged ledger is kept as {done.damaged}")
     return Exit.COMPLETE
 

@@ -122,7 +122,7 @@ class SweepConfig:
         warm_start: ids of earlier sweeps to learn from.
         source_text: the file as it was read.
         edition: number of this sweep among those of the same file, from 1.
-        recorded_id: id of the sweep in the ledger, or None if it has never run.
+        recorded_id: id of the sweep in the ledger, or None if it has neither run nor been submitted.
     """
 
     name: str

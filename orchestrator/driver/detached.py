@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from orchestrator.system import DETACHED
 
@@ -21,17 +22,20 @@ LAST_BYTES = 4000
 Show = Callable[[str], None]
 
 
-def begin(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def begin(
+    arguments: Sequence[str], log: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     """Start a driver in a session of its own; its output is appended to its log.
 
     Args:
-        arguments: of this command line, which are the driver's too.
+        arguments: command line of the driver; `--detach` is left out.
         log: of the sweep's drivers; created if it is missing.
+        variables: environment variables to set for the driver, besides those of this process.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     own = [word for word in arguments if word != "--detach"]
     environment = {name: value for name, value in os.environ.items() if name != DETACH}
-    environment[DETACHED] = "1"
+    environment |= {**variables, DETACHED: "1"}
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-u", "-m", "orchestrator.sweep", *own],
@@ -56,6 +60,16 @@ def last_lines(log: Path) -> int:
     with log.open("rb") as file:
         file.seek(start)
         return start + len(file.readline())
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is not empty, or an empty text."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(last_lines(log))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def follow(log: Path, start: int, over: Callable[[], bool], show: Show) -> None:

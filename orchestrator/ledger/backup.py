@@ -5,6 +5,7 @@ commit. Each commit is therefore also appended to a log, as one line with its ow
 
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
     <sweeps>.backup/ledger.id           the id of the ledger
+    <sweeps>.backup/submissions/        one file for each submission: `submission_backup.py`
 
 A log that has been rewritten starts with the whole state of the sweep instead, in one or more lines with the
 number of its last commit: `[number, [...], lines of the state that follow]`.
@@ -67,6 +68,17 @@ class Place(NamedTuple):
 def backup_folder(address: URL) -> Path:
     """Return the folder of logs beside a SQLite ledger."""
     return database_file(address).with_suffix(".backup")
+
+
+def has_backup(address: URL) -> bool:
+    """Return True if the backup of a SQLite ledger holds a sweep or a submission."""
+    folder = backup_folder(address)
+    return any(folder.glob("*.log")) or any(submission_folder(address).glob("*.json"))
+
+
+def submission_folder(address: URL) -> Path:
+    """Return the folder with one file for each submission."""
+    return backup_folder(address) / "submissions"
 
 
 def backup_file(address: URL, sweep_id: str) -> Path:

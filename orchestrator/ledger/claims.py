@@ -244,6 +244,17 @@ def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, w
     ledger.retried(write)
 
 
+def priority_classes(ledger: Ledger) -> dict[str, PriorityClass]:
+    """Return the classes that were set, by sweep; a sweep without a row is `normal`."""
+
+    def read() -> dict[str, PriorityClass]:
+        with ledger.reader() as connection:
+            rows = connection.execute(select(PRIORITY.c.sweep_id, PRIORITY.c.priority_class))
+            return {row.sweep_id: row.priority_class for row in rows}
+
+    return ledger.retried(read)
+
+
 def _now(connection: Connection, ledger: Ledger) -> float:
     if ledger.is_file:
         return ledger.now()

@@ -136,7 +136,11 @@ class Lease:
 
 
 def holder(ledger: Ledger, sweep_id: str) -> Holder | None:
-    """Return the living process that drives a sweep, or None."""
+    """Return the living process that drives a sweep, or None.
+
+    Raises:
+        NoDatabase: the server of the ledger stayed unreachable.
+    """
     if ledger.is_file:
         return file_holder(lock_folder(ledger.address) / sweep_id)
-    return row_holder(ledger.writer, sweep_id, ledger.system)
+    return ledger.retried(lambda: row_holder(ledger.writer, sweep_id, ledger.system))

@@ -9,13 +9,13 @@ from filelock import FileLock
 from sqlalchemy import URL, Connection, Engine, inspect, select, text
 
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.ledger.backup import backup_folder, keep_id
+from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
 from orchestrator.ledger.tables import IDENTITY
 
 # A table of its own, so that MLflow's migrations on the same server and these never meet.
 VERSION_TABLE = "ledger_version"
-HEAD = "0004"
+HEAD = "0005"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
 RECOVERY_LOCK = "recovery"
@@ -38,9 +38,9 @@ def migrate(engine: Engine, address: URL) -> None:
     if file.exists() and _version(engine) == HEAD:
         return
     with migration_lock(address):
-        if any(backup_folder(address).glob("*.log")) and not (file.exists() and _version(engine)):
+        if has_backup(address) and not (file.exists() and _version(engine)):
             remedy = "Run `recover` to rebuild it, or remove its backup to start anew."
-            raise Damaged(f"ledger {file}", "must hold the sweeps of its backup", "an empty one", remedy)
+            raise Damaged(f"ledger {file}", "must hold what its backup holds", "an empty one", remedy)
         create_tables(engine, file)
         keep_id(address, ledger_id(engine))
 

@@ -224,6 +224,34 @@ PRIORITY = Table(
 )
 """Class and weight of the sweeps for which `move` has set them, whether or not they run now."""
 
+SUBMISSION = Table(
+    "submission",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("key", Text, unique=True),
+    Column("version", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("next_try", Float(53), nullable=False),
+    Column("starts", Integer, nullable=False),
+    Column("started_at", Float(53)),
+    Column("driver", Text),
+    Column("code", Integer),
+    Column("tries", Integer, nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("crashed_at", Float(53)),
+    Column("cause", Text),
+    Column("revision", Integer, nullable=False),
+)
+"""Sweeps handed to the service: the fields of `orchestrator.ledger.submissions.Submission`."""
+
+START_PAUSE = Table("start_pause", METADATA, Column("since", Float(53), primary_key=True))
+"""Since when the service starts no drivers, because several sweeps have crashed at once; empty otherwise."""
+
 IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))
 """The random id of this ledger, in one row: it keeps apart the files of ledgers that share a store."""
 

@@ -56,6 +56,11 @@ class Paths:
         return self.root / "ray-token"
 
     @property
+    def service(self) -> Path:
+        """File that names the process of the service of this root."""
+        return self.root / "serve.json"
+
+    @property
     def compilations(self) -> Path:
         """JAX's persistent compilation cache, shared by the workers of this machine."""
         return self.cache or self.root / "compilations"

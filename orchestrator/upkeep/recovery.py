@@ -26,7 +26,8 @@ from orchestrator.ledger.schema import (
     lock_folder,
     migration_lock,
 )
-from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, TALLY
+from orchestrator.ledger.submission_backup import kept, kept_files
+from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, SUBMISSION, TALLY
 from orchestrator.system import System
 
 
@@ -37,11 +38,15 @@ class Recovery:
     Attributes:
         commits: by sweep, the number of commits in the rebuilt ledger.
         lost: by sweep, the number of commits that only a damaged part of its log holds.
+        submissions: ids of the submissions in the rebuilt ledger.
+        lost_submissions: ids of the submissions whose files in the backup are damaged.
         damaged: folder that the damaged database was moved to.
     """
 
     commits: dict[str, int]
     lost: dict[str, int]
+    submissions: list[str]
+    lost_submissions: list[str]
     damaged: Path
 
 
@@ -59,8 +64,7 @@ def recover(url: str, system: System = System()) -> Recovery:
     """
     address = parse(url)
     file = database_file(address)
-    logs = sorted(backup.backup_folder(address).glob("*.log")) if is_file(address) else []
-    if not logs:
+    if not (is_file(address) and backup.has_backup(address)):
         where = address.render_as_string(hide_password=True)
         remedy = "Restore it from a backup of your own, or start anew."
         raise Damaged(where, "must have a backup beside it to be rebuilt", "none", remedy)
@@ -70,12 +74,15 @@ def recover(url: str, system: System = System()) -> Recovery:
         engine = connect(address.set(database=str(fresh)))
         create_tables(engine, fresh)
         _restore_id(engine, address)
+        logs = sorted(backup.backup_folder(address).glob("*.log"))
         replayed = {log.stem: _replay(engine, log, int(system.time())) for log in logs}
+        submissions, damaged = _restore_submissions(engine, address)
         engine.dispose()
         aside = _put_aside(file, system.time())
         fresh.replace(file)
     lost = {name: known - rebuilt for name, (rebuilt, known) in replayed.items() if known > rebuilt}
-    return Recovery({name: rebuilt for name, (rebuilt, _) in replayed.items()}, lost, aside)
+    commits = {name: rebuilt for name, (rebuilt, _) in replayed.items()}
+    return Recovery(commits, lost, submissions, damaged, aside)
 
 
 @contextmanager
@@ -118,6 +125,16 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
         lease = {"number": _lease_number(rows, now), "holder": "", "expires_at": 0.0}
         connection.execute(insert(LEASE), {"sweep_id": log.stem, **lease})
     return commits, max(commits, backup.newest(log))
+
+
+def _restore_submissions(engine: Engine, address: URL) -> tuple[list[str], list[str]]:
+    """Write the submissions of the backup; return the ids of these, and of those whose files are damaged."""
+    rows = {file.stem: kept(file) for file in kept_files(address)}
+    intact = [row for row in rows.values() if row is not None]
+    with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
+        for row in intact:
+            connection.execute(insert(SUBMISSION), dict(row))
+    return [row["sweep_id"] for row in intact], [name for name, row in rows.items() if row is None]
 
 
 def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -132,6 +133,10 @@ def test_a_full_disk_refuses_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(NoSpace, match="needs space for the lock of a sweep"), Lease(ledger, SWEEP_ID):
         pass
+    monkeypatch.undo()
+    with (tmp_path / "sweeps.locks" / "recovery").open("a") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    ledger.close()
 
 
 def test_each_sweep_has_its_own_lease(ledger: Ledger) -> None:

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.errors import BadInput
 from orchestrator.ledger import connect
 from orchestrator.ledger.integrity import verify
+from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record, writer
 from tests.orchestrator.ledger.processes import answer, line, start
@@ -153,4 +154,17 @@ def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url:
     restart.join()
     assert ledger.attempts(SWEEP_ID) == [attempt]
     assert ledger.backlog(SWEEP_ID) == 1
+    ledger.close()
+
+
+def test_the_holder_of_a_lease_is_read_once_the_server_answers_again(
+    postgres_server: Server, postgres_url: str
+) -> None:
+    """The service asks for it at every poll, and must not end with the server."""
+    ledger = Ledger.open(postgres_url)
+    postgres_server.stop()
+    restart = threading.Timer(1.0, postgres_server.start)
+    restart.start()
+    assert holder(ledger, SWEEP_ID) is None
+    restart.join()
     ledger.close()

@@ -1,0 +1,275 @@
+"""The service: run it, hand sweeps to it, follow them, and run the driver of one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator import provenance
+from orchestrator.api.status import state_without_driver
+from orchestrator.api.sweep import Sweep
+from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver import detached, preflight
+from orchestrator.driver.admission import current_owner
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
+from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.submissions import Order, Submission
+from orchestrator.service import discovery, service
+from orchestrator.service.supervision import DRIVERS_AT_ONCE
+
+__all__ = [
+    "DRIVERS_AT_ONCE",
+    "SERVER",
+    "RunningService",
+    "drive",
+    "end_of_log",
+    "follow",
+    "is_supervised",
+    "release",
+    "running",
+    "serve",
+    "submit",
+]
+
+SERVER = "SWEEP_SERVER"
+"""Environment variable: root folder of the service to which the verbs that run a sweep submit it."""
+
+Show = Callable[[str], None]
+"""Receives text as a driver prints it."""
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """A service that runs on this machine.
+
+    Attributes:
+        root: folder of everything that its sweeps write.
+        process: of the service.
+    """
+
+    root: Path
+    process: Holder
+
+
+def serve(
+    say: Show,
+    *,
+    drivers: int = DRIVERS_AT_ONCE,
+    stop_drivers: bool = False,
+    root: str | Path | None = None,
+) -> Exit:
+    """Supervise the submitted sweeps of a root until SIGTERM or SIGINT; return when the service has left.
+
+    Must be called in the main thread. Its drivers go on, unless `stop_drivers` is true.
+
+    Args:
+        say: receives a line for each decision.
+        drivers: most drivers at once.
+        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: `drivers` is not positive, or a path is wrong.
+        Busy: another service supervises the ledger.
+        NoDatabase: the ledger's server does not answer.
+    """
+    if drivers < 1:
+        raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
+    paths = Workspace.at(root).paths
+    return service.serve(paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers)
+
+
+def running(*, root: str | Path | None = None) -> RunningService | None:
+    """Return the service that runs for a root on this machine, or None.
+
+    Args:
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`. `SWEEP_SERVER`
+            replaces it.
+
+    Raises:
+        BadInput: no service runs for the root that `SWEEP_SERVER` names.
+    """
+    named = os.environ.get(SERVER)
+    workspace = Workspace.at(named or root)
+    process = discovery.running(workspace.paths.service)
+    if process is not None:
+        return RunningService(workspace.paths.root, process)
+    if named:
+        remedy = "Start it there with `serve`, or run the sweep here with `--here`."
+        raise BadInput(SERVER, "must name the root of a running service", named, remedy)
+    return None
+
+
+def submit(
+    sweep: Sweep, *, new: bool = False, key: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[Submission, bool]:
+    """Hand a sweep to the service, once everything that can be checked has been.
+
+    The submission survives a power failure once this returns. A sweep that is waiting or running stays as it
+    is; one that was stopped, was parked or has ended is queued again.
+
+    Args:
+        sweep: to be run.
+        new: whether to run another sweep of the same file.
+        key: identifies the submission, so that repeating it adds nothing; None for no key.
+        options: arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
+
+    Returns:
+        The submission, and whether this call has added or queued it.
+
+    Raises:
+        BadInput: as `Sweep.run`, or another submission has the key.
+        BadData: as `Sweep.run`.
+    """
+    workspace, specification = sweep.workspace, sweep.specification
+    sweep.admit()
+    preflight.check_paths(workspace.paths)
+    workspace.paths.create()
+    order = Order(
+        current_owner(),
+        specification.document(),
+        specification.source_text,
+        {"data": str(workspace.data), **(options or {})},
+        key,
+        provenance.git_commit(),
+    )
+
+    def choose(used: Collection[str]) -> str:
+        return _unused(specification, used) if new else sweep.id
+
+    with workspace.ledger(create=True) as ledger:
+        return submissions.submit(ledger, order, choose, again=True)
+
+
+def _unused(specification: SweepConfig, used: Collection[str]) -> str:
+    while specification.id in used:
+        specification = replace(specification, edition=specification.edition + 1)
+    return specification.id
+
+
+def release(name: str, *, root: str | Path | None = None) -> str:
+    """Queue a parked sweep again; return its id.
+
+    Args:
+        name: id of the sweep, or its beginning.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: no submitted sweep matches, or it is not parked.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        ids = {entry.sweep_id for entry in submissions.submissions(ledger)}
+        return submissions.release(ledger, one_of(ids, name)).sweep_id
+
+
+def end_of_log(sweep: Sweep) -> int:
+    """Return the position in the log of the drivers of a sweep, in bytes, where their next output begins."""
+    return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
+
+
+def is_supervised(sweep: Sweep) -> bool:
+    """Return True if a sweep waits in the service, or runs under its supervision."""
+    with sweep.workspace.ledger() as ledger:
+        entry = submissions.submission(ledger, sweep.id)
+    return entry is not None and entry.state in {"QUEUED", "STARTED"}
+
+
+def follow(sweep_id: str, show: Show, start: int | None = None, *, root: str | Path | None = None) -> Exit:
+    """Show what the drivers of a submitted sweep print, until it has ended or is parked.
+
+    Args:
+        sweep_id: of the sweep.
+        show: receives what is printed, and why the sweep waits.
+        start: position in the log of the drivers to begin at, in bytes; None for its last lines.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Returns:
+        The exit code of the sweep; RESUMABLE if it was stopped or is parked.
+
+    Raises:
+        BadInput: the sweep was not submitted.
+    """
+    workspace = Workspace.at(root)
+    log = workspace.paths.driver_log(sweep_id)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch()
+    shown: str | None = None
+    with workspace.ledger() as ledger:
+
+        def look() -> Submission:
+            entry = submissions.submission(ledger, sweep_id)
+            if entry is None:
+                raise BadInput(sweep_id, "must have been submitted", "a sweep that was not", "Use `follow`.")
+            return entry
+
+        def is_over() -> bool:
+            nonlocal shown
+            entry = look()
+            phrase = _phrase(entry)
+            if phrase is not None and phrase != shown:
+                show(f"{sweep_id}: {phrase}\n")
+            shown = phrase
+            return entry.state in {"PARKED", "ENDED"}
+
+        detached.follow(log, detached.last_lines(log) if start is None else start, is_over, show)
+        last = look()
+    if last.state == "ENDED" and last.code is not None:
+        return Exit(last.code)
+    return Exit.RESUMABLE
+
+
+def _phrase(submission: Submission) -> str | None:
+    """Return why a submission waits, or why it has ended; None if its driver may run."""
+    if submission.state == "STARTED":
+        return None
+    if submission.state == "ENDED":
+        return submission.cause
+    state, reason = state_without_driver(submission, time.time()) or ("ENDED", None)
+    return f"{state}: {reason}" if reason else state
+
+
+def drive(
+    sweep_id: str,
+    start: int,
+    run: Callable[[Sweep, Mapping[str, Any]], int],
+    *,
+    root: str | Path | None = None,
+) -> int:
+    """Run a submitted sweep in this process, and record in the ledger how that ended; return its exit code.
+
+    Args:
+        sweep_id: of the sweep.
+        start: number of the start, as the service counts.
+        run: runs a sweep with the options of its submission, and returns an exit code.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: the sweep was not submitted.
+        Busy: a later driver of the submission has been started.
+    """
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
+        submission = submissions.submission(ledger, sweep_id)
+        if submission is None:
+            raise BadInput(sweep_id, "must have been submitted", "no submission", "Use `submit` first.")
+        submissions.begin(ledger, sweep_id, start, Holder.here(ledger.system))
+    own = Workspace.at(root, submission.options["data"])
+    try:
+        code = run(Sweep.submitted(submission, own), submission.options)
+    except Refusal as refusal:
+        _record_end(workspace, sweep_id, start, exit_of(refusal), redacted(str(refusal)))
+        raise
+    _record_end(workspace, sweep_id, start, code, None)
+    return code
+
+
+def _record_end(workspace: Workspace, sweep_id: str, start: int, code: int, cause: str | None) -> None:
+    # The ledger is opened again: the driver may have rebuilt its file.
+    with workspace.ledger() as ledger:
+        submissions.end(ledger, sweep_id, start, code, cause)

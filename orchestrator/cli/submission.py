@@ -1,0 +1,88 @@
+"""Hand a sweep to the service from the command line, and follow what its drivers print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.api import service
+from orchestrator.api.service import RunningService
+from orchestrator.api.sweep import Sweep
+from orchestrator.cli.run_options import NOTIFY, RunOptions
+from orchestrator.errors import BadInput, Exit
+
+_OF_THE_DRIVER = ("deadline", "tracking_patience", "wait")
+
+
+def server_for(options: RunOptions) -> RunningService | None:
+    """Return the service to which a sweep is submitted, or None if this process is to run it.
+
+    A start by a batch system, `--unless-stopped`, is supervised by that system.
+    """
+    if options.here or options.unless_stopped:
+        return None
+    return service.running(root=options.root)
+
+
+def with_root_of(server: RunningService | None, options: RunOptions) -> RunOptions:
+    """Return options whose root is that of a service; without one, as they are."""
+    return replace(options, root=server.root) if server else options
+
+
+def submit(
+    sweep: Sweep, options: RunOptions, *, new: bool = False, key: str | None = None
+) -> tuple[str, bool]:
+    """Submit a sweep; return its id, and whether it was added or queued again.
+
+    Raises:
+        BadInput: as `service.submit`, or `--notify` is given: the address of a webhook is a secret, which
+            must not reach the ledger.
+    """
+    if options.notify is not None:
+        remedy = f"Set {NOTIFY} for `serve` instead, or run the sweep with `--here`."
+        raise BadInput(
+            "--notify",
+            "must be set for the service, which starts the driver",
+            "an option of this command",
+            remedy,
+        )
+    given = {name: getattr(options, name) for name in _OF_THE_DRIVER}
+    submission, is_added = service.submit(sweep, new=new, key=key, options=given)
+    return submission.sweep_id, is_added
+
+
+def run_by_service(sweep: Sweep, options: RunOptions, *, new: bool = False) -> int:
+    """Submit a sweep and follow it until it has ended; return its exit code, or 5 after Ctrl-C."""
+    start = service.end_of_log(sweep)
+    sweep_id, is_added = submit(sweep, options, new=new)
+    write(f"{sweep_id} is submitted.\n" if is_added else f"{sweep_id} was submitted before.\n")
+    return follow_submitted(sweep_id, options.root, start if is_added and sweep_id == sweep.id else None)
+
+
+def follow_submitted(sweep_id: str, root: Path, start: int | None = None) -> int:
+    """Follow a submitted sweep; return its exit code, or 5 after Ctrl-C.
+
+    Args:
+        sweep_id: of the sweep.
+        root: folder of everything that the sweep writes.
+        start: where to begin in the log of its drivers, in bytes; None for its last lines.
+    """
+    code = until_interrupted(sweep_id, lambda: service.follow(sweep_id, write, start, root=root))
+    return Exit.STILL_RUNNING if code is None else code
+
+
+def until_interrupted(sweep_id: str, watch: Callable[[], int]) -> int | None:
+    """Return what `watch` returns, or None if Ctrl-C ended it."""
+    try:
+        return watch()
+    except KeyboardInterrupt:
+        write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` ends it.\n")
+        return None
+
+
+def write(text: str) -> None:
+    """Print a text as it is, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

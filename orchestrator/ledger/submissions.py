@@ -1,0 +1,376 @@
+"""Submissions: sweeps handed to the service, and how far the service has come with each of them.
+
+People add and release submissions. The service, which proves with its lease that it is the only one, decides
+when a driver starts and what its end means. A driver writes when it begins and how it ends; the number of its
+start keeps a driver apart from the one that has replaced it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger.holder import Holder, Token, busy
+from orchestrator.ledger.lease_backends import holds
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.submission_backup import keep, keeping
+from orchestrator.ledger.tables import START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
+
+Result = TypeVar("Result")
+
+SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a person submits.
+
+    Attributes:
+        owner: in whose name the sweep runs.
+        document: the sweep as `SweepConfig.document` returns it.
+        text: the file as it was read.
+        options: options of the command line that the driver needs, by name.
+        key: identifies the submission among all, so that repeating it adds nothing; None for no key.
+        version: commit of the code that accepted the submission.
+    """
+
+    owner: str
+    document: Mapping[str, Any]
+    text: str
+    options: Mapping[str, Any]
+    key: str | None
+    version: str
+
+
+@dataclass(frozen=True)
+class Submission(Order):
+    """A sweep handed to the service.
+
+    Attributes:
+        sweep_id: of the sweep.
+        at: when it was submitted, seconds since the epoch.
+        state: QUEUED until its driver is started; STARTED until the end of the driver has been judged; PARKED
+            after too many crashes; ENDED once nothing is left to do.
+        next_try: not before this time is a driver started, seconds since the epoch.
+        starts: number of drivers that were started; identifies the newest one.
+        started_at: when the newest driver was started, or None.
+        driver: the process of the newest driver once it has begun, or None.
+        code: exit code of the newest driver, or None if it has written none.
+        tries: ends of drivers without a report, since the last one with a report.
+        crashes: how many of them were crashes.
+        crashed_at: when a driver has last crashed, or None if starts have not been paused since.
+        cause: why the sweep waits, is parked or has ended, or None.
+        revision: number of changes to the submission.
+    """
+
+    sweep_id: str
+    at: float
+    state: SubmissionState = "QUEUED"
+    next_try: float = 0.0
+    starts: int = 0
+    started_at: float | None = None
+    driver: Holder | None = None
+    code: int | None = None
+    tries: int = 0
+    crashes: int = 0
+    crashed_at: float | None = None
+    cause: str | None = None
+    revision: int = 0
+
+
+# ------------------------------------------------------------------ by people
+
+
+def submit(
+    ledger: Ledger, order: Order, choose: Callable[[Collection[str]], str], *, again: bool = False
+) -> tuple[Submission, bool]:
+    """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
+
+    A stop request for the sweep is deleted. A submission whose key is known changes nothing.
+
+    Args:
+        ledger: of the sweep.
+        order: what is submitted.
+        choose: returns the id of the sweep, given the ids of all sweeps and submissions.
+        again: whether to queue an ended or parked submission again.
+
+    Returns:
+        The submission, and whether this call has added or queued it.
+
+    Raises:
+        BadInput: another submission has the key.
+    """
+
+    def write(change: _Change) -> tuple[Submission, bool]:
+        connection = change.connection
+        if order.key is not None and (same := _find(connection, SUBMISSION.c.key == order.key)):
+            _refuse_other(same, order)
+            return same, False
+        sweep_id = choose(_ids(connection))
+        known = _find(connection, SUBMISSION.c.sweep_id == sweep_id)
+        connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
+        if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
+            return known, False
+        # The number of starts goes on: a driver of the earlier submission must not write into this one.
+        starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
+        submission = Submission(
+            **_order(order), sweep_id=sweep_id, at=ledger.now(), starts=starts, revision=revision
+        )
+        change.replace(submission)
+        return submission, True
+
+    written = _write(ledger, write)
+    ledger.flush()
+    return written
+
+
+def release(ledger: Ledger, sweep_id: str) -> Submission:
+    """Queue a parked submission again, as if its sweep had never crashed.
+
+    Raises:
+        BadInput: the submission is not parked.
+    """
+
+    def write(change: _Change) -> Submission:
+        known = _find(change.connection, SUBMISSION.c.sweep_id == sweep_id)
+        if known is None or known.state != "PARKED":
+            state = known.state if known else "no submission"
+            raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
+        queued = {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
+        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **queued)
+        return released
+
+    released = _write(ledger, write)
+    ledger.flush()
+    return released
+
+
+# ------------------------------------------------------------------ by drivers
+
+
+def begin(ledger: Ledger, sweep_id: str, start: int, driver: Holder) -> None:
+    """Record the process of a driver that begins.
+
+    Args:
+        ledger: of the sweep.
+        sweep_id: of the sweep.
+        start: number of the start, as the service has passed it to the driver.
+        driver: the process.
+
+    Raises:
+        Busy: a later driver has been started instead.
+    """
+    expected = and_(SUBMISSION.c.starts == start, SUBMISSION.c.driver.is_(None), SUBMISSION.c.code.is_(None))
+    if not _update(ledger, sweep_id, expected, driver=driver.write()):
+        known = submission(ledger, sweep_id)
+        raise busy(sweep_id, known.driver if known else None, ledger.system)
+
+
+def end(ledger: Ledger, sweep_id: str, start: int, code: int, cause: str | None) -> bool:
+    """Record how a driver ended, unless that is recorded; return True if it was written.
+
+    Args:
+        ledger: of the sweep.
+        sweep_id: of the sweep.
+        start: number of the start.
+        code: exit code; negative if a signal ended the driver, as `subprocess` counts.
+        cause: what went wrong, or None.
+    """
+    expected = and_(SUBMISSION.c.starts == start, SUBMISSION.c.code.is_(None))
+    return _update(ledger, sweep_id, expected, code=code, cause=cause)
+
+
+# ------------------------------------------------------------------ by the service
+
+
+class SubmissionWriter:
+    """Writes what the service decides about submissions, as long as the service holds its lease.
+
+    Every method raises Busy, and changes nothing, once another process has taken the lease.
+
+    Args:
+        ledger: holds the submissions.
+        token: of the lease of the service.
+    """
+
+    def __init__(self, ledger: Ledger, token: Token) -> None:
+        self._ledger, self._token = ledger, token
+
+    def change(self, seen: Submission, **columns: Any) -> bool:
+        """Change a submission; return False, and change nothing, if it is no longer as it was seen.
+
+        Args:
+            seen: as it was when the change was decided.
+            **columns: new values.
+        """
+
+        def write(change: _Change) -> bool:
+            of_seen = and_(SUBMISSION.c.sweep_id == seen.sweep_id, SUBMISSION.c.revision == seen.revision)
+            return bool(change.update(of_seen, **columns))
+
+        return self._write(write)
+
+    def pause(self, since: float) -> None:
+        """Pause all starts."""
+
+        def write(change: _Change) -> None:
+            change.connection.execute(delete(START_PAUSE))
+            change.connection.execute(insert(START_PAUSE).values(since=since))
+
+        self._write(write)
+
+    def go_on(self) -> None:
+        """End the pause of starts, and forget the crashes that led to it."""
+
+        def write(change: _Change) -> None:
+            change.connection.execute(delete(START_PAUSE))
+            change.update(SUBMISSION.c.crashed_at.is_not(None), crashed_at=None)
+
+        self._write(write)
+
+    def _write(self, write: Callable[[_Change], Result]) -> Result:
+        def checked(change: _Change) -> Result:
+            result = write(change)
+            if not holds(change.connection, self._token):
+                raise busy(self._token.sweep_id, None)
+            return result
+
+        result = _write(self._ledger, checked)
+        self._ledger.flush()
+        return result
+
+
+# ------------------------------------------------------------------ queries
+
+
+def submission(ledger: Ledger, sweep_id: str) -> Submission | None:
+    """Return the submission of a sweep, or None."""
+    return _read(ledger, lambda connection: _find(connection, SUBMISSION.c.sweep_id == sweep_id))
+
+
+def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
+    """Return the submissions, the oldest first.
+
+    Args:
+        ledger: of the sweeps.
+        ended: whether to include those that have ended.
+    """
+    query = select(SUBMISSION).order_by(SUBMISSION.c.at, SUBMISSION.c.sweep_id)
+    if not ended:
+        query = query.where(SUBMISSION.c.state != "ENDED")
+
+    def read(connection: Connection) -> list[Submission]:
+        return [_submission(row) for row in connection.execute(query).mappings()]
+
+    return _read(ledger, read)
+
+
+def paused_since(ledger: Ledger) -> float | None:
+    """Return since when the service has paused all starts, or None if it has not."""
+
+    def read(connection: Connection) -> float | None:
+        since: float | None = connection.execute(select(START_PAUSE.c.since)).scalar_one_or_none()
+        return since
+
+    return _read(ledger, read)
+
+
+# ------------------------------------------------------------------ rows
+
+_JSON = ("document", "options")
+
+
+class _Change:
+    """A write transaction.
+
+    Attributes:
+        connection: of the transaction.
+        rows: the submissions that were written, for the backup.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rows: list[Mapping[str, Any]] = []
+
+    def update(self, where: ColumnElement[bool], **columns: Any) -> list[Submission]:
+        """Change columns of submissions, and return these submissions."""
+        values = {**columns, "revision": SUBMISSION.c.revision + 1}
+        query = update(SUBMISSION).where(where).values(**values).returning(*SUBMISSION.columns)
+        rows = [dict(row) for row in self.connection.execute(query).mappings()]
+        self.rows += rows
+        return [_submission(row) for row in rows]
+
+    def replace(self, submission: Submission) -> None:
+        """Insert a submission, in the place of an earlier one of its sweep."""
+        row = _row(submission)
+        of_sweep = SUBMISSION.c.sweep_id == submission.sweep_id
+        self.connection.execute(delete(SUBMISSION).where(of_sweep))
+        self.connection.execute(insert(SUBMISSION).values(**row))
+        self.rows.append(row)
+
+
+def _write(ledger: Ledger, write: Callable[[_Change], Result]) -> Result:
+    """Run a write transaction, and write the backup of a SQLite ledger after its commit."""
+
+    def attempt() -> Result:
+        with ledger.writer() as connection:
+            change = _Change(connection)
+            result = write(change)
+            with keeping(ledger.address) if ledger.is_file and change.rows else nullcontext():
+                connection.commit()
+                if ledger.is_file:
+                    keep(ledger.address, change.rows)
+            return result
+
+    return ledger.retried(attempt)
+
+
+def _read(ledger: Ledger, transaction: Callable[[Connection], Result]) -> Result:
+    def attempt() -> Result:
+        with ledger.reader() as connection, connection.begin():
+            return transaction(connection)
+
+    return ledger.retried(attempt)
+
+
+def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:
+    own = and_(SUBMISSION.c.sweep_id == sweep_id, expected)
+    return _write(ledger, lambda change: bool(change.update(own, **columns)))
+
+
+def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | None:
+    row = connection.execute(select(SUBMISSION).where(where)).mappings().one_or_none()
+    return None if row is None else _submission(row)
+
+
+def _ids(connection: Connection) -> set[str]:
+    queries = (select(SWEEP.c.id), select(SUBMISSION.c.sweep_id))
+    return {str(name) for query in queries for name in connection.execute(query).scalars()}
+
+
+def _refuse_other(same: Submission, order: Order) -> None:
+    if same.document != order.document:
+        must = "must not be the key of another submission"
+        raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
+
+
+def _order(order: Order) -> dict[str, Any]:
+    return {field.name: getattr(order, field.name) for field in fields(Order)}
+
+
+def _row(submission: Submission) -> dict[str, Any]:
+    values = asdict(submission) | {"driver": submission.driver.write() if submission.driver else None}
+    return values | {name: json.dumps(values[name]) for name in _JSON}
+
+
+def _submission(row: Mapping[Any, Any]) -> Submission:
+    values = dict(row)
+    decoded = {name: json.loads(values[name]) for name in _JSON}
+    driver = Holder.read(values["driver"]) if values["driver"] else None
+    return Submission(**values | decoded | {"driver": driver})

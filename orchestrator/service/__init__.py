@@ -1,0 +1,1 @@
+"""The service: supervises the sweeps that people have submitted."""

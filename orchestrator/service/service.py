@@ -1,0 +1,311 @@
+"""The service: one process per ledger that starts the drivers of submitted sweeps, and starts them again.
+
+`supervision.next_actions` decides; the service writes each decision to the ledger and then acts on it. It may
+be killed at any moment: its drivers run in sessions of their own, and the next service finds them by their
+leases.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+
+from orchestrator.driver import detached, preflight
+from orchestrator.driver.admission import OWNER
+from orchestrator.driver.departure import Departure
+from orchestrator.errors import Busy, Damaged, Exit, redacted
+from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.lease import Lease, holder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.submission_integrity import verify_submissions
+from orchestrator.ledger.submissions import Submission, SubmissionWriter
+from orchestrator.service.discovery import announced
+from orchestrator.service.supervision import DRIVERS_AT_ONCE, Actions, Process, Situation, next_actions
+from orchestrator.storage.paths import Paths
+from orchestrator.system import System
+from orchestrator.upkeep.recovery import recover
+
+POLL_SECONDS = 1.0
+"""Time between two polls of the ledger."""
+
+LEAVE_SECONDS = 1.0
+"""Longest wait for the current poll to end when the service is asked to leave."""
+
+STOP_SECONDS = 60.0
+"""Longest wait for drivers that were asked to end; each ends itself within about ten seconds."""
+
+LONGEST_CAUSE = 500
+"""Characters of the last line of a log that are kept as the cause of a crash."""
+
+Say = Callable[[str], None]
+Start = Callable[[Submission], "subprocess.Popen[bytes]"]
+
+
+def serve(
+    paths: Paths,
+    say: Say,
+    *,
+    drivers_at_once: int = DRIVERS_AT_ONCE,
+    stop_drivers: bool = False,
+    start: Start | None = None,
+    system: System = System(),
+) -> Exit:
+    """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
+
+    A damaged ledger is rebuilt from its backup if no driver uses it.
+
+    Args:
+        paths: where sweeps write.
+        say: receives a line for each driver that is started, and for each submission that is parked.
+        drivers_at_once: most drivers at once.
+        stop_drivers: whether the drivers save their trials and end too: for a container or a batch job, with
+            which every process in it ends.
+        start: starts the driver of a submission; if None, a process of `drive`.
+        system: of this process.
+
+    Returns:
+        COMPLETE, or RESUMABLE with `stop_drivers`.
+
+    Raises:
+        Busy: another service supervises the ledger, or took it over.
+    """
+    preflight.check_paths(paths)
+    paths.create()
+    over, done = system.event(), system.event()
+    services: list[Service] = []
+
+    def supervise() -> None:
+        with ExitStack() as stack:
+            opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, say=say)
+            ledger = stack.enter_context(closing(opened))
+            lease = stack.enter_context(_held(ledger, say))
+            this = stack.enter_context(announced(paths.service, system))
+            say(f"{this} serves {ledger.where}.")
+            for fault in verify_submissions(ledger):
+                say(f"{fault} It has been rewritten.")
+            service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
+            services.append(service)
+            while not over.is_set():
+                service.poll()
+                over.wait(POLL_SECONDS)
+
+    def run() -> None:
+        try:
+            _rebuilding_a_damaged_ledger(supervise, paths, say)
+        finally:
+            done.set()
+
+    with Departure(system) as departure:
+        try:
+            departure.interruptible(run)
+        except KeyboardInterrupt as reason:
+            over.set()
+            done.wait(LEAVE_SECONDS)
+            say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
+    if not stop_drivers:
+        return Exit.COMPLETE
+    for service in services:
+        service.stop_drivers()
+    return Exit.RESUMABLE
+
+
+def _rebuilding_a_damaged_ledger(supervise: Callable[[], None], paths: Paths, say: Say) -> None:
+    """Call `supervise` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
+    try:
+        supervise()
+    except Damaged as damage:
+        say(str(damage))
+        say(f"The ledger is rebuilt; the damaged file is kept as {recover(paths.ledger_url).damaged}.")
+        supervise()
+
+
+def lease_name(ledger: Ledger) -> str:
+    """Return the name of the lease that the service of a ledger holds; no sweep has an id with a colon."""
+    return f"serve:{ledger.id}"
+
+
+@contextmanager
+def _held(ledger: Ledger, say: Say) -> Iterator[Lease]:
+    lease = Lease(ledger, lease_name(ledger), say)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lease)
+        except Busy:
+            raise _busy(ledger) from None
+        yield lease
+
+
+def _busy(ledger: Ledger) -> Busy:
+    other = holder(ledger, lease_name(ledger))
+    got = f"{other}, for {max(0.0, ledger.now() - other.since):.0f} s" if other else "another service"
+    return Busy(f"service of {ledger.where}", "one at a time supervises a ledger", got, "Submit to that one.")
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A driver that this process has started.
+
+    Attributes:
+        submission: as it was when the driver was started.
+        process: of the driver.
+    """
+
+    submission: Submission
+    process: subprocess.Popen[bytes]
+
+
+class Service:
+    """Polls the ledger and does what `supervision.next_actions` decides.
+
+    Args:
+        ledger: of the sweeps.
+        lease: of the service, held.
+        paths: where sweeps write.
+        say: receives a line for each decision.
+        drivers_at_once: most drivers at once.
+        start: starts the driver of a submission.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        paths: Paths,
+        say: Say,
+        *,
+        drivers_at_once: int = DRIVERS_AT_ONCE,
+        start: Start | None = None,
+    ) -> None:
+        self._ledger, self._lease, self._paths, self._say = ledger, lease, paths, say
+        self._writer = SubmissionWriter(ledger, lease.token)
+        self._drivers_at_once = drivers_at_once
+        self._start_driver = start or self._begin
+        self._children: list[_Child] = []
+        self._drivers: list[Holder] = []
+
+    def poll(self) -> None:
+        """Decide what follows for the drivers that have ended, and start those that are due.
+
+        Raises:
+            Busy: another process has taken the lease.
+        """
+        self._reap()
+        waiting = submissions.submissions(self._ledger, ended=False)
+        situations = [self._situation(entry) for entry in waiting]
+        self._drivers = [
+            entry.submission.driver
+            for entry in situations
+            if entry.process == "alive" and entry.submission.driver
+        ]
+        paused_since = submissions.paused_since(self._ledger)
+        actions = next_actions(
+            situations, self._ledger.now(), paused_since, drivers_at_once=self._drivers_at_once
+        )
+        for transition in actions.transitions:
+            if self._writer.change(transition.submission, **transition.columns):
+                self._report(transition.submission.sweep_id, transition.columns)
+        self._pause(actions, paused_since)
+        for submission in actions.starts:
+            self._start(submission)
+
+    def stop_drivers(self) -> None:
+        """Send SIGTERM to the drivers of the last poll, and wait until they have saved and ended.
+
+        The ledger is not used, because it may be away.
+        """
+        alive = [driver.pid for driver in self._drivers if not driver.is_dead(self._ledger.system)]
+        begun = [child.process.pid for child in self._children if child.process.poll() is None]
+        processes = []
+        for pid in {*alive, *begun}:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                process.terminate()
+                processes.append(process)
+        psutil.wait_procs(processes, timeout=STOP_SECONDS)
+
+    def _reap(self) -> None:
+        """Record the exit codes of drivers of this process that have not written one themselves."""
+        for child in list(self._children):
+            if (code := child.process.poll()) is not None:
+                sweep_id, start = child.submission.sweep_id, child.submission.starts
+                submissions.end(self._ledger, sweep_id, start, code, self._cause(sweep_id, code))
+                self._children.remove(child)
+
+    def _situation(self, submission: Submission) -> Situation:
+        sweep_id = submission.sweep_id
+        process = self._process(submission)
+        if process == "dead" and submission.code is None and submission.cause is None:
+            submission = replace(submission, cause=self._cause(sweep_id, None))
+        return Situation(
+            submission,
+            self._ledger.sweep(sweep_id),
+            holder(self._ledger, sweep_id) is not None,
+            process,
+            asked_to_stop(self._ledger, sweep_id),
+            self._ledger.last_report_at(sweep_id),
+        )
+
+    def _process(self, submission: Submission) -> Process:
+        driver, system = submission.driver, self._ledger.system
+        if driver is None:
+            return "none"
+        if not driver.is_near(system):
+            return "elsewhere"
+        return "dead" if driver.is_dead(system) else "alive"
+
+    def _pause(self, actions: Actions, before: float | None) -> None:
+        if actions.paused_since == before:
+            return
+        if actions.paused_since is None:
+            self._writer.go_on()
+            self._say("A driver has reported: starts are no longer paused.")
+        else:
+            self._writer.pause(actions.paused_since)
+            self._say(
+                "Several sweeps have crashed within a minute: no driver is started until one tries alone."
+            )
+
+    def _start(self, seen: Submission) -> None:
+        """Write that a driver is started, and then start it: a kill in between costs one wait."""
+        number, now = seen.starts + 1, self._ledger.now()
+        columns = {"state": "STARTED", "starts": number, "started_at": now, "driver": None, "code": None}
+        self._lease.check()
+        if self._writer.change(seen, **columns, cause=None):
+            submission = submissions.submission(self._ledger, seen.sweep_id)
+            assert submission is not None, "no submission is ever deleted"
+            process = self._start_driver(submission)
+            self._children.append(_Child(submission, process))
+            self._say(f"{seen.sweep_id}: process {process.pid} drives it (start {number}).")
+
+    def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
+        sweep_id = submission.sweep_id
+        words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
+        return detached.begin(words, self._paths.driver_log(sweep_id), {OWNER: submission.owner})
+
+    def _cause(self, sweep_id: str, code: int | None) -> str:
+        """Return why a driver ended: a signal, or else the last line that it printed."""
+        if code is not None and code < 0:
+            return f"{signal.Signals(-code).name} ended its driver"
+        last = detached.last_line(self._paths.driver_log(sweep_id))
+        return redacted(last)[:LONGEST_CAUSE] if last else "its driver vanished"
+
+    def _report(self, sweep_id: str, columns: Mapping[str, Any]) -> None:
+        """Print the new state of a submission."""
+        cause = f": {columns['cause']}" if columns.get("cause") else ""
+        match columns["state"]:
+            case "PARKED":
+                self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
+            case "QUEUED":
+                wait = max(0.0, columns["next_try"] - self._ledger.now())
+                self._say(f"{sweep_id} is started again in {wait:.0f} s{cause}.")
+            case "ENDED":
+                self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")

@@ -1,0 +1,292 @@
+"""What the service does next: pure functions of the rows of the ledger, the leases and the clock.
+
+The lease alone decides which process drives a sweep. Starting a second driver is therefore harmless, and the
+service keeps no state between two polls.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from orchestrator.errors import Exit
+from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.submissions import Submission
+
+Process = Literal["none", "alive", "dead", "elsewhere"]
+"""The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
+machine, before the last boot of this machine, or in another container, where its end cannot be observed."""
+
+BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 5.0, 300.0
+"""Wait after the first end of a driver without a report, and the limit that it doubles to."""
+
+JITTER = 0.2
+"""Largest relative change of a wait, so that sweeps that failed together are not started together."""
+
+MOST_CRASHES = 5
+"""Number of crashes without a report between them after which a submission is parked."""
+
+BEGIN_SECONDS = 60.0
+"""Longest time from the start of a driver until it begins, or until its lease is taken."""
+
+PAUSE_CRASHES, PAUSE_SECONDS = 3, 60.0
+"""Number of sweeps, and seconds: if so many crash within this time, the machine is assumed to be at fault."""
+
+STARTING_AT_ONCE = 2
+"""Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
+
+DRIVERS_AT_ONCE = 8
+"""Most drivers at once by default; one takes about half a gigabyte of memory."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A submission, and what the service observes of its sweep.
+
+    Attributes:
+        submission: that has not ended.
+        sweep: the row of its sweep, or None if no driver has written it yet.
+        is_driven: whether a living process holds the lease of the sweep.
+        process: of the newest driver that the service has started.
+        stopped_by: name of the machine that asked the sweep to stop, or None.
+        reported_at: time of the newest report, seconds since the epoch; 0 without reports.
+    """
+
+    submission: Submission
+    sweep: SweepRecord | None = None
+    is_driven: bool = False
+    process: Process = "none"
+    stopped_by: str | None = None
+    reported_at: float = 0.0
+
+    @property
+    def has_reported(self) -> bool:
+        """Return True if the newest driver has committed a report."""
+        return self.submission.started_at is not None and self.reported_at >= self.submission.started_at
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True if a driver has concluded the sweep."""
+        return self.sweep is not None and self.sweep.state in FINISHED_SWEEP
+
+    @property
+    def is_starting(self) -> bool:
+        """Return True if the newest driver was started and has not taken the lease yet."""
+        may_run = self.process in {"none", "alive"}
+        return (
+            self.submission.state == "STARTED"
+            and not self.is_driven
+            and may_run
+            and self.submission.code is None
+        )
+
+
+@dataclass(frozen=True)
+class Transition:
+    """New values of a submission.
+
+    Attributes:
+        submission: as it was seen.
+        columns: new values, by column.
+    """
+
+    submission: Submission
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What the service does next.
+
+    Attributes:
+        transitions: of submissions.
+        starts: submissions whose drivers the service starts, in this order.
+        paused_since: when the service paused all starts because several sweeps crashed at once, or None.
+    """
+
+    transitions: Sequence[Transition]
+    starts: Sequence[Submission]
+    paused_since: float | None
+
+
+def next_actions(
+    situations: Sequence[Situation],
+    now: float,
+    paused_since: float | None = None,
+    *,
+    drivers_at_once: int = DRIVERS_AT_ONCE,
+) -> Actions:
+    """Decide what the service does next.
+
+    Args:
+        situations: of every submission that has not ended.
+        now: seconds since the epoch.
+        paused_since: when the service paused all starts, or None.
+        drivers_at_once: most drivers that may run at once.
+    """
+    transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
+    crashes = _crash_times(situations, transitions)
+    paused_since = _paused(situations, crashes, paused_since)
+    active = [entry for entry in situations if entry.is_driven or entry.is_starting]
+    free = min(STARTING_AT_ONCE - sum(entry.is_starting for entry in active), drivers_at_once - len(active))
+    if paused_since is not None:
+        probes = [entry for entry in active if (entry.submission.started_at or 0.0) > paused_since]
+        is_due = now >= max(crashes, default=paused_since) + PAUSE_SECONDS
+        free = min(free, 1 if is_due and not probes else 0)
+    ready = [entry.submission for entry in situations if may_start(entry, now)]
+    starts = in_turn(ready, (entry.submission for entry in active))[: max(0, free)]
+    return Actions(transitions, starts, paused_since)
+
+
+def may_start(situation: Situation, now: float) -> bool:
+    """Return True if the driver of a submission could be started now."""
+    submission = situation.submission
+    is_free = not situation.is_driven and situation.stopped_by is None
+    return submission.state == "QUEUED" and is_free and now >= submission.next_try
+
+
+def in_turn(ready: Iterable[Submission], running: Iterable[Submission]) -> list[Submission]:
+    """Return submissions in the order in which they start: the owner with the fewest drivers is next.
+
+    Args:
+        ready: submissions that could start now.
+        running: submissions whose drivers run.
+    """
+    left = sorted(ready, key=lambda submission: (submission.at, submission.sweep_id))
+    drivers = Counter(submission.owner for submission in running)
+    ordered = []
+    while left:
+        chosen = min(left, key=lambda submission: drivers[submission.owner])
+        left.remove(chosen)
+        drivers[chosen.owner] += 1
+        ordered.append(chosen)
+    return ordered
+
+
+def transition_of(situation: Situation, now: float) -> Transition | None:
+    """Return the transition of a submission whose driver has ended or whose sweep was stopped, else None.
+
+    Args:
+        situation: of the submission.
+        now: seconds since the epoch.
+    """
+    if situation.is_driven:
+        return None
+    match situation.submission.state:
+        case "QUEUED" if situation.stopped_by is not None:
+            return _stopped(situation)
+        case "PARKED" if situation.is_finished:
+            return _ended(situation)
+        case "STARTED" if _has_ended(situation, now):
+            return _after_driver(situation, now)
+    return None
+
+
+def _has_ended(situation: Situation, now: float) -> bool:
+    """Return True if the newest driver has ended, or has not begun within `BEGIN_SECONDS`."""
+    if situation.submission.code is not None or situation.process == "dead":
+        return True
+    if situation.process == "alive":
+        return False
+    return now >= (situation.submission.started_at or 0.0) + BEGIN_SECONDS
+
+
+def _after_driver(situation: Situation, now: float) -> Transition:
+    """Return the transition that follows the end of a driver."""
+    if situation.is_finished:
+        return _ended(situation)
+    if situation.stopped_by is not None:
+        return _stopped(situation)
+    submission = situation.submission
+    match submission.code:
+        case Exit.COMPLETE | Exit.SOME_FAILED | Exit.BAD_INPUT:
+            return _ended(situation)
+        case Exit.BUSY:
+            return _queued(submission, now + BACKOFF_SECONDS, "another process drove it")
+        case Exit.RESUMABLE:
+            return _interrupted(situation, now)
+        case None if situation.process == "elsewhere":
+            return _queued(submission, now, "the machine of its driver has ended")
+        case None if situation.process == "none":
+            return _queued(submission, now, "its driver did not begin")
+    return _crashed(situation, now)
+
+
+def _ended(situation: Situation) -> Transition:
+    """Return the end of a submission, with the code of its driver, or else one derived from its sweep."""
+    code = situation.submission.code
+    if code is None:
+        has_failed = situation.sweep is not None and situation.sweep.state == "FAILED"
+        code = Exit.SOME_FAILED if has_failed else Exit.COMPLETE
+    return Transition(situation.submission, {"state": "ENDED", "code": int(code)})
+
+
+def _stopped(situation: Situation) -> Transition:
+    cause = f"stopped by `stop` on {situation.stopped_by}"
+    return Transition(situation.submission, {"state": "ENDED", "code": int(Exit.RESUMABLE), "cause": cause})
+
+
+def _queued(submission: Submission, next_try: float, cause: str | None, **columns: Any) -> Transition:
+    return Transition(submission, {"state": "QUEUED", "next_try": next_try, "cause": cause, **columns})
+
+
+def _interrupted(situation: Situation, now: float) -> Transition:
+    """Return the next try of a sweep whose driver saved its trials and ended with code 4."""
+    tries = _tries(situation)
+    cause = situation.sweep.reason if situation.sweep else situation.submission.cause
+    crashes = 0 if situation.has_reported else situation.submission.crashes
+    wait = now + backoff(situation.submission.sweep_id, tries)
+    return _queued(situation.submission, wait, cause, tries=tries, crashes=crashes)
+
+
+def _crashed(situation: Situation, now: float) -> Transition:
+    """Return the next try of a sweep whose driver has crashed, or park it."""
+    submission, tries = situation.submission, _tries(situation)
+    crashes = 1 if situation.has_reported else submission.crashes + 1
+    cause = submission.cause or "its driver vanished"
+    counts = {"tries": tries, "crashes": crashes, "crashed_at": now}
+    if crashes >= MOST_CRASHES:
+        return Transition(submission, {"state": "PARKED", "cause": cause, **counts})
+    return _queued(submission, now + backoff(submission.sweep_id, tries), cause, **counts)
+
+
+def _tries(situation: Situation) -> int:
+    return 1 if situation.has_reported else situation.submission.tries + 1
+
+
+def backoff(sweep_id: str, tries: int) -> float:
+    """Return the seconds to wait after a number of ends without a report, the same at every call."""
+    doubled = min(BACKOFF_SECONDS * 2.0 ** min(tries - 1, 30), LONGEST_BACKOFF_SECONDS)
+    return doubled * random.Random(f"{sweep_id}-{tries}").uniform(1.0 - JITTER, 1.0 + JITTER)
+
+
+def _crash_times(situations: Sequence[Situation], transitions: Sequence[Transition]) -> list[float]:
+    """Return the time of the latest crash of every sweep that has crashed, the newest first."""
+    times = {entry.submission.sweep_id: entry.submission.crashed_at for entry in situations}
+    times |= {
+        transition.submission.sweep_id: transition.columns["crashed_at"]
+        for transition in transitions
+        if "crashed_at" in transition.columns
+    }
+    return sorted((time for time in times.values() if time is not None), reverse=True)
+
+
+def _paused(
+    situations: Sequence[Situation], crashes: Sequence[float], paused_since: float | None
+) -> float | None:
+    """Return when starts were paused because several sweeps crashed at once; None if they are not paused."""
+    if paused_since is not None:
+        return None if any(_has_succeeded(entry, paused_since) for entry in situations) else paused_since
+    is_sudden = len(crashes) >= PAUSE_CRASHES and crashes[0] - crashes[PAUSE_CRASHES - 1] <= PAUSE_SECONDS
+    return crashes[0] if is_sudden else None
+
+
+def _has_succeeded(situation: Situation, paused_since: float) -> bool:
+    """Return True if a driver that was started during the pause has reported or has completed its sweep."""
+    submission = situation.submission
+    if submission.started_at is None or submission.started_at <= paused_since:
+        return False
+    return situation.has_reported or situation.is_finished or submission.code == Exit.COMPLETE

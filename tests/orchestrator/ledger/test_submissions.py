@@ -1,0 +1,135 @@
+"""Submissions in both databases: what people, drivers and the service write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from orchestrator.errors import BadInput, Busy
+from orchestrator.ledger import submissions
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
+from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
+from tests.orchestrator.ledger.examples import writer
+
+DRIVER = Holder(pid=7, host="here", place="boot", start=1, since=2.0)
+
+
+def order(key: str | None = None, **document: object) -> Order:
+    return Order("ada", document or {"name": "a"}, "task: copying\n", {"wait": 3.0}, key, "c0ffee")
+
+
+def submit(ledger: Ledger, sweep_id: str = "a-1", *, key: str | None = None) -> Submission:
+    return submissions.submit(ledger, order(key), lambda used: sweep_id, again=True)[0]
+
+
+def another(used: Collection[str]) -> str:
+    return f"a-{len(used)}"
+
+
+def service(ledger: Ledger) -> SubmissionWriter:
+    return SubmissionWriter(ledger, writer(ledger, "serve").token)
+
+
+def test_a_submission_is_read_as_it_was_written(ledger: Ledger) -> None:
+    submitted, added = submissions.submit(ledger, order("key"), another)
+    assert added
+    assert (submitted.sweep_id, submitted.owner, submitted.state) == ("a-0", "ada", "QUEUED")
+    assert submissions.submission(ledger, "a-0") == submitted
+    assert submissions.submissions(ledger) == [submitted]
+
+
+def test_the_same_key_submits_once(ledger: Ledger) -> None:
+    first, _ = submissions.submit(ledger, order("key"), another)
+    assert submissions.submit(ledger, order("key"), another) == (first, False)
+    assert len(submissions.submissions(ledger)) == 1
+
+
+def test_a_key_of_another_sweep_is_refused(ledger: Ledger) -> None:
+    submissions.submit(ledger, order("key"), another)
+    with pytest.raises(BadInput, match="must not be the key of another submission"):
+        submissions.submit(ledger, order("key", name="b"), another)
+
+
+def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> None:
+    first = submit(ledger)
+    assert submissions.submit(ledger, order(), lambda used: "a-1", again=True) == (first, False)
+
+
+def test_an_ended_submission_is_queued_again_without_its_stop_request(ledger: Ledger) -> None:
+    first = submit(ledger)
+    assert service(ledger).change(first, state="ENDED", crashes=3)
+    ask_to_stop(ledger, "a-1")
+    queued = submit(ledger)
+    assert (queued.state, queued.crashes) == ("QUEUED", 0)
+    assert queued.starts > first.starts, "an earlier driver would write into this submission"
+    assert asked_to_stop(ledger, "a-1") is None
+
+
+def test_only_the_newest_driver_of_a_submission_begins(ledger: Ledger) -> None:
+    """Two drivers were started, the second because the first took long: the first one leaves."""
+    own = service(ledger)
+    assert own.change(submit(ledger), state="STARTED", starts=1)
+    seen = submissions.submission(ledger, "a-1")
+    assert seen is not None
+    assert own.change(seen, starts=2)
+    with pytest.raises(Busy):
+        submissions.begin(ledger, "a-1", 1, DRIVER)
+    submissions.begin(ledger, "a-1", 2, DRIVER)
+    with pytest.raises(Busy):
+        submissions.begin(ledger, "a-1", 2, DRIVER)
+
+
+def test_the_first_end_of_a_start_stands(ledger: Ledger) -> None:
+    service(ledger).change(submit(ledger), state="STARTED", starts=1)
+    assert not submissions.end(ledger, "a-1", 2, 1, "another start")
+    assert submissions.end(ledger, "a-1", 1, 2, "bad data")
+    assert not submissions.end(ledger, "a-1", 1, -9, "killed")
+    ended = submissions.submission(ledger, "a-1")
+    assert ended is not None
+    assert (ended.code, ended.cause) == (2, "bad data")
+
+
+def test_a_decision_on_an_outdated_view_changes_nothing(ledger: Ledger) -> None:
+    """The service decides to start a driver again; meanwhile the slow one begins."""
+    own, seen = service(ledger), submit(ledger)
+    own.change(seen, state="STARTED", starts=1)
+    seen = submissions.submission(ledger, "a-1")
+    assert seen is not None
+    submissions.begin(ledger, "a-1", 1, DRIVER)
+    assert not own.change(seen, starts=2)
+
+
+def test_a_service_without_its_lease_writes_nothing(ledger: Ledger) -> None:
+    seen, earlier = submit(ledger), service(ledger)
+    service(ledger)
+    for write in (lambda: earlier.change(seen, state="ENDED"), lambda: earlier.pause(1.0), earlier.go_on):
+        with pytest.raises(Busy):
+            write()
+    assert submissions.submission(ledger, "a-1") == seen
+    assert submissions.paused_since(ledger) is None
+
+
+def test_only_a_parked_submission_is_released(ledger: Ledger) -> None:
+    seen = submit(ledger)
+    with pytest.raises(BadInput, match="must be parked"):
+        submissions.release(ledger, "a-1")
+    service(ledger).change(seen, state="PARKED", tries=7, crashes=5, next_try=1e12, cause="it crashed")
+    released = submissions.release(ledger, "a-1")
+    assert released == submissions.submission(ledger, "a-1")
+    assert (released.state, released.tries, released.crashes, released.cause) == ("QUEUED", 0, 0, None)
+    assert released.next_try == 0.0
+
+
+def test_a_pause_is_kept_until_it_ends(ledger: Ledger) -> None:
+    own, seen = service(ledger), submit(ledger)
+    own.change(seen, crashed_at=5.0)
+    own.pause(5.0)
+    assert submissions.paused_since(ledger) == 5.0
+    own.go_on()
+    assert submissions.paused_since(ledger) is None
+    after = submissions.submission(ledger, "a-1")
+    assert after is not None
+    assert after.crashed_at is None

@@ -1,0 +1,48 @@
+"""A service in a process of its own, whose drivers need no Ray and whose waits are short.
+
+With `die` as its second argument it kills itself when it is to start a driver; with `hasty` it soon gives up
+a driver that does not begin; with `stop-drivers` its drivers end with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from orchestrator.errors import Refusal, exit_of
+from orchestrator.ledger.submissions import Submission
+from orchestrator.service import service, supervision
+from orchestrator.storage.paths import Paths
+from tests.orchestrator.service import driver
+
+supervision.BACKOFF_SECONDS = 0.05
+HASTY_SECONDS = 15.0
+service.POLL_SECONDS = 0.05
+
+
+def main(root: Path, mode: str, database: str | None) -> int:
+    paths = Paths(root, database)
+    if mode == "hasty":
+        supervision.BEGIN_SECONDS = HASTY_SECONDS
+
+    def start(submission: Submission) -> subprocess.Popen[bytes]:
+        if mode == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return driver.start(paths, submission)
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    try:
+        return service.serve(paths, say, start=start, stop_drivers=mode == "stop-drivers")
+    except Refusal as refusal:
+        say(str(refusal))
+        return exit_of(refusal)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
