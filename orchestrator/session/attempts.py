@@ -125,7 +125,7 @@ class Attempts:
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
         rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
-        self.running[attempt.id], assignment = launched(
+        run, assignment = launched(
             attempt.id,
             trial,
             rows,
@@ -135,6 +135,8 @@ class Attempts:
             data=self._data,
             now=now,
         )
+        self.running[attempt.id] = run
+        self._score(run)  # an earlier driver may have received its reports
         return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
 
     def started(self, attempt_id: str) -> None:
@@ -194,8 +196,13 @@ class Attempts:
             self._study.report(run.trial.number, outcome.step, value)
         if best:
             run.best, run.best_step, run.best_metrics = value, outcome.step, outcome.metrics
-        if best and searching:
-            self._board.score(run.trial, value, total_violation(self._constraints, outcome.metrics))
+        if best:
+            self._score(run)
+
+    def _score(self, run: Running) -> None:
+        """Pass the best value so far of a trial of the search on to the board."""
+        if run.trial.role == "search" and run.best is not None and run.best_metrics is not None:
+            self._board.score(run.trial, run.best, total_violation(self._constraints, run.best_metrics))
 
     def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
         """Return the started attempts that have reported nothing for too long.

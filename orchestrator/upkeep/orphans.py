@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,11 +147,12 @@ def collect(garbage: Garbage) -> None:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link or a whole folder."""
+    """Delete a file, a link or a whole folder; another process may be deleting it, too."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def size(path: Path) -> int:

@@ -100,6 +100,7 @@ def test_a_second_driver_leaves_and_names_the_first(commands: Commands) -> None:
     assert code == 4, output
 
 
+@pytest.mark.slow
 def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None:
     """The death of one worker costs at most one interval of one trial."""
     driver = commands.start(*ENDLESS)

@@ -97,6 +97,7 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_sweep_on_mlflows_pages(finished: Finished, commands: Commands, tmp_path: Path) -> None:
     port = _free_port()
     server = commands.start("ui", "--port", str(port))

@@ -59,9 +59,12 @@ class Sharing:
         self.drivers: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, name: str, owner: str, trials: int) -> None:
-        """Start the driver of a sweep whose trials report 15 times, a second apart."""
+        """Start the driver of a sweep whose trials report 60 times, a second apart.
+
+        None ends before the other drivers have started, which would free its place without a shed.
+        """
         os.environ["RAY_ADDRESS"] = self.address
-        self.drivers[name] = start_driver(self.folder, Load(name, owner, trials, 15, 1.0), RULES)
+        self.drivers[name] = start_driver(self.folder, Load(name, owner, trials, 60, 1.0), RULES)
         del os.environ["RAY_ADDRESS"]
 
     def running(self) -> dict[str, int]:

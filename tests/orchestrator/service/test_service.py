@@ -131,6 +131,7 @@ def test_a_killed_service_leaves_its_drivers_to_the_next_one(deployment: Deploym
 
 
 @either
+@pytest.mark.slow
 def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
     deployment.serve()
     deployment.submit()
@@ -144,6 +145,7 @@ def test_a_killed_driver_is_replaced(deployment: Deployment) -> None:
 
 
 @either
+@pytest.mark.slow
 def test_after_a_boot_every_sweep_goes_on_but_those_that_were_stopped(deployment: Deployment) -> None:
     """The rows name a boot that is over, and no process of it lives. A lost machine is no crash."""
     service = deployment.serve()
@@ -179,6 +181,7 @@ def forge_boot(deployment: Deployment, sweep_id: str) -> None:
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_a_poison_submission_is_parked_with_its_cause_until_it_is_released(deployment: Deployment) -> None:
     deployment.serve()
     deployment.submit(behaviour="crash")
@@ -221,6 +224,7 @@ def test_a_second_service_names_the_first_and_leaves(deployment: Deployment) -> 
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_three_sweeps_that_crash_at_once_pause_all_starts(deployment: Deployment) -> None:
     """A sweep that was submitted later waits, until one sweep that is started alone has reported."""
     service = deployment.serve()
@@ -238,6 +242,7 @@ def test_three_sweeps_that_crash_at_once_pause_all_starts(deployment: Deployment
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_a_damaged_ledger_is_rebuilt_with_every_submission(deployment: Deployment) -> None:
     """The file of the database is lost while the service and its driver are down."""
     service = deployment.serve()
@@ -257,6 +262,7 @@ def test_a_damaged_ledger_is_rebuilt_with_every_submission(deployment: Deploymen
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_a_service_killed_between_the_row_and_the_start_starts_once(deployment: Deployment) -> None:
     deployment.submit()
     service = deployment.serve("die")
@@ -269,6 +275,7 @@ def test_a_service_killed_between_the_row_and_the_start_starts_once(deployment: 
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_the_service_leaves_in_time_and_its_drivers_go_on(deployment: Deployment) -> None:
     service = deployment.serve()
     deployment.submit()
@@ -283,6 +290,7 @@ def test_the_service_leaves_in_time_and_its_drivers_go_on(deployment: Deployment
 
 
 @only_sqlite
+@pytest.mark.slow
 def test_a_service_of_a_batch_job_ends_after_its_drivers(deployment: Deployment) -> None:
     """The drivers save first, adopted ones too. The next service continues the sweeps."""
     deployment.submit("a-1")
@@ -304,6 +312,7 @@ def test_a_service_of_a_batch_job_ends_after_its_drivers(deployment: Deployment)
 
 
 @only_postgres
+@pytest.mark.slow
 def test_a_ledger_that_is_away_for_a_while_changes_nothing(
     deployment: Deployment, postgres_server: postgres.Server
 ) -> None:
@@ -324,6 +333,7 @@ def test_a_ledger_that_is_away_for_a_while_changes_nothing(
 
 
 @only_postgres
+@pytest.mark.slow
 def test_the_service_leaves_in_time_while_the_ledger_is_away(
     deployment: Deployment, postgres_server: postgres.Server
 ) -> None:

@@ -310,6 +310,21 @@ def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen
     assert session.silent(60) == attempts
 
 
+def test_the_only_trial_is_confirmed_although_its_driver_died_after_its_last_report(
+    sessions: Sessions,
+) -> None:
+    sweep = sessions.sweep(1, "confirm: {seeds: 1}\n")
+    before = sessions.open(sweep)
+    assignment = launch(before)
+    for step in (10, 20, 30):
+        before.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
+    after = sessions.open(sweep)
+    confirmation = after.next_assignment()
+    assert confirmation is not None
+    assert confirmation.trial_key.endswith("-c0")
+    assert after.progress().best_value == 0.5
+
+
 def test_an_attempt_that_does_not_answer_a_stop_request_is_killed_and_not_charged(sessions: Sessions) -> None:
     session = sessions.open(sessions.sweep(2))
     silent, other = launch(session), launch(session)
