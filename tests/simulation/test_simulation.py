@@ -12,7 +12,7 @@ from tests.simulation.known import is_known
 from tests.simulation.simulation import shrunk, simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
-CHUNKS, SEEDS = 20, 100
+CHUNKS, SEEDS = 12, 50
 """Tests that run short sweeps, and seeds of each; several tests, so that several processors share them."""
 
 LONG_SEEDS = 12

@@ -231,6 +231,7 @@ print(saved[0].step >= 10, report(worker, resumed).step)
 """
 
 
+@pytest.mark.slow
 def test_a_terminated_engine_saves_its_trials_and_leaves_its_device(with_one_device: Run) -> None:
     """Its machine is about to be taken away; another engine goes on from the checkpoints."""
     saved = (True, True, None)

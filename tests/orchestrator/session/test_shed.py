@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from orchestrator.training.attempt import OwnEngine
 from tests.orchestrator.session.sessions import SPACE, FixedShare, Sessions, launch
@@ -42,6 +43,7 @@ def trained(folder: Path, shed_at: int | None) -> dict[str, np.ndarray]:
     return arrays
 
 
+@pytest.mark.slow
 def test_a_shed_trial_ends_with_the_bits_of_an_undisturbed_one(tmp_path: Path) -> None:
     undisturbed = trained(tmp_path / "undisturbed", None)
     shed = trained(tmp_path / "shed", 10)
