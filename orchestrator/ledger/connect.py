@@ -256,7 +256,7 @@ def _is_blocked(error: DBAPIError) -> bool:
 
 def _is_lost(error: DBAPIError) -> bool:
     lost = error.connection_invalidated or isinstance(error, OperationalError)
-    return lost and not _sqlite_code(error) and not _is_full(error)
+    return lost and not _sqlite_code(error) and not _is_full(error) and not _is_undecodable(error)
 
 
 def _is_full(error: DBAPIError) -> bool:
@@ -267,8 +267,13 @@ def _is_full(error: DBAPIError) -> bool:
 
 def _is_damage(error: DBAPIError) -> bool:
     return _sqlite_code(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (
-        type(error) is DatabaseError and bool(_sqlite_code(error))
+        (type(error) is DatabaseError and bool(_sqlite_code(error))) or _is_undecodable(error)
     )
+
+
+def _is_undecodable(error: DBAPIError) -> bool:
+    """Return True if Python's driver of SQLite has read a text that is no UTF-8; it has no code for that."""
+    return str(error.orig).startswith("Could not decode to UTF-8")
 
 
 def _sqlite_code(error: DBAPIError) -> str:

@@ -18,6 +18,7 @@ from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Change, Entry
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.prepared import fetched
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.ledger.rows import DIGEST_MODULUS, checked, curve_points, later_columns
 from orchestrator.ledger.tables import (
@@ -219,7 +220,7 @@ def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, Iterat
     for table, query in _queries(sweep_id):
         result = connection.execute(query)
         # The cursor of SQLite yields plain tuples, which cost less than rows.
-        yield table, checked(table, cast(Iterable[Sequence[Any]], result.cursor))
+        yield table, checked(table, fetched(cast(Iterable[Sequence[Any]], result.cursor)))
         result.close()
 
 

@@ -7,7 +7,7 @@ dozen of them. PostgreSQL gets them through SQLAlchemy: its answers take longer 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -58,6 +58,18 @@ def command(connection: Connection, text: str) -> None:
     """
     with _cursor(connection) as cursor:
         cursor.execute(text)
+
+
+def fetched(cursor: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a cursor of SQLite.
+
+    Raises:
+        DBAPIError: the database cannot read a row.
+    """
+    try:
+        yield from cursor
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
 
 
 @contextmanager

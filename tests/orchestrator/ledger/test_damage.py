@@ -153,6 +153,16 @@ def test_a_changed_row_is_named(held: Ledger, change: str, where: str) -> None:
         verify(held, SWEEP_ID)
 
 
+def test_a_text_that_is_no_utf_8_is_damage(held: Ledger) -> None:
+    """Python's driver of SQLite raises an error without a code, as it does if a server is lost."""
+    with held.writer() as connection, connection.begin():
+        connection.execute(text("UPDATE report SET metrics = CAST(X'7BFF7D' AS TEXT) WHERE step = 10"))
+    with pytest.raises(Damaged, match="Could not decode"):
+        verify(held, SWEEP_ID)
+    with pytest.raises(Damaged, match="Could not decode"):
+        held.reports(SWEEP_ID)
+
+
 def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
     """A forged mark would lose a point for ever, so it is detected before the outbox is shipped."""
     _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
