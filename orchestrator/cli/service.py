@@ -98,9 +98,9 @@ def drive(
         sweep drive listops-laptop-0a1b2c3d --start 1
     """
 
-    def run(found: Sweep, given: Mapping[str, Any]) -> int:
-        own = {name: given[name] for name in ("deadline", "tracking_patience", "wait")}
+    def run(submitted: Sweep, options: Mapping[str, Any]) -> int:
+        own = {name: options[name] for name in submission.OF_THE_DRIVER}
         notify = os.environ.get(NOTIFY)
-        return run_here(found, RunOptions(root=root, unless_stopped=True, notify=notify, **own))
+        return run_here(submitted, RunOptions(root=root, unless_stopped=True, notify=notify, **own))
 
     return service.drive(sweep, start, run, root=root)

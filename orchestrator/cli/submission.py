@@ -13,7 +13,8 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.cli.run_options import NOTIFY, RunOptions
 from orchestrator.errors import BadInput, Exit
 
-_OF_THE_DRIVER = ("deadline", "tracking_patience", "wait")
+OF_THE_DRIVER = ("deadline", "tracking_patience", "wait")
+"""Options of the command line that are submitted with a sweep, for its drivers."""
 
 
 def server_for(options: RunOptions) -> RunningService | None:
@@ -48,8 +49,8 @@ def submit(
             "an option of this command",
             remedy,
         )
-    given = {name: getattr(options, name) for name in _OF_THE_DRIVER}
-    submission, is_added = service.submit(sweep, new=new, key=key, options=given)
+    own = {name: getattr(options, name) for name in OF_THE_DRIVER}
+    submission, is_added = service.submit(sweep, new=new, key=key, options=own)
     return submission.sweep_id, is_added
 
 

@@ -33,7 +33,7 @@ from orchestrator.sharing.rows import (
     Snapshot,
     Use,
 )
-from orchestrator.sharing.usage import charged
+from orchestrator.sharing.usage import charged, is_due
 from orchestrator.sharing.view import View, renewed
 
 Result = TypeVar("Result")
@@ -224,9 +224,8 @@ def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
 
     def write() -> Owner:
         with ledger.writer() as connection, connection.begin():
-            row = execute(connection, statements(OWNER).find, {"key_name": name})
-            owner = replace(Owner(*row[0]) if row else Owner(name), **changes)  # type: ignore[arg-type]
-            _replace_owner(connection, owner)
+            owner = replace(_locked_owner(connection, name), **changes)  # type: ignore[arg-type]
+            _write_owner(connection, owner)
             return owner
 
     return ledger.retried(write)
@@ -333,17 +332,31 @@ def _update_pool(
     written: dict[str, Any] = {}
     if (text := json.dumps([[node.name, node.cpu, node.devices] for node in nodes])) != recorded:
         written["nodes"] = text
-    if rows := charged(view, charged_at):
+    if is_due(view, charged_at):
         written["charged_at"] = view.now
-        for owner in rows:
-            _replace_owner(connection, owner)
+        names = sorted({claim.owner for claim in view.claims.values()})  # in one order: no deadlock
+        # Read again, locked: `quota` and the drivers of another pool write these rows, too.
+        locked = {name: _locked_owner(connection, name) for name in names}
+        for owner in charged(replace(view, owners={**view.owners, **locked}), charged_at):
+            _write_owner(connection, owner)
     if written:
         execute(connection, statements(POOL).update, written | {"key_id": pool_id})
 
 
-def _replace_owner(connection: Connection, owner: Owner) -> None:
-    execute(connection, statements(OWNER).delete, {"key_name": owner.name})
+def _locked_owner(connection: Connection, name: str) -> Owner:
+    """Return the row of an owner, locked until the transaction ends; insert one if there is none."""
+    rows = execute(connection, statements(OWNER).find, {"key_name": name})
+    if rows:
+        return Owner(*rows[0])
+    owner = Owner(name)
     execute(connection, statements(OWNER).insert, _fields(owner))
+    return owner
+
+
+def _write_owner(connection: Connection, owner: Owner) -> None:
+    """Write a row that `_locked_owner` has locked."""
+    changed = {name: value for name, value in _fields(owner).items() if name != "name"}
+    execute(connection, statements(OWNER).update, changed | {"key_name": owner.name})
 
 
 def _fields(row: PoolClaim | Use | Owner) -> dict[str, Any]:

@@ -379,7 +379,7 @@ class Session:
     def condemn(self, attempt_id: str, cause: str) -> None:
         """Note the cause for which the driver is about to kill an attempt.
 
-        A stopping session charges nobody: it has not waited long enough to know that an attempt hangs.
+        A stopping session charges no trial: it has not waited long enough to know that an attempt hangs.
         """
         self.running[attempt_id].cause = "interrupted" if self.stopped else cause
 

@@ -29,11 +29,16 @@ def charged(view: View, since: float | None) -> tuple[Owner, ...]:
     Returns:
         No rows if the last update is less than `charge_every` ago: in between, past use is constant.
     """
-    if since is not None and view.now - since < view.rules.charge_every:
+    if not is_due(view, since):
         return ()
     seconds = 0.0 if since is None else min(view.now - since, 2 * view.rules.charge_every)
     names = sorted({claim.owner for claim in view.claims.values()})
     return tuple([_charged(view, view.owners.get(name, Owner(name)), seconds) for name in names])
+
+
+def is_due(view: View, since: float | None) -> bool:
+    """Return True if the owners in a pool are to be charged now; see `charged`."""
+    return since is None or view.now - since >= view.rules.charge_every
 
 
 def week_of(now: float) -> int:

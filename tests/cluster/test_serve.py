@@ -42,7 +42,7 @@ def verified(unit: Path, folder: Path) -> str:
     return checked.stderr
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
 def test_systemd_accepts_its_unit(tmp_path: Path) -> None:
     assert "sweep-serve.service" not in verified(UNIT, tmp_path)
     misspelt = tmp_path / UNIT.name
@@ -57,7 +57,7 @@ def test_systemd_leaves_the_drivers_alone_and_restarts_the_service() -> None:
     )
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (Debian: kubernetes-client)")
 def test_on_kubernetes_the_service_takes_the_place_of_one_sweep() -> None:
     made = subprocess.run(
         [*KUSTOMIZE, FOLDER / "serve-kubernetes"], capture_output=True, text=True, check=True

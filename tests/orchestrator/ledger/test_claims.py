@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from orchestrator.ledger.claims import (
 )
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode
+from orchestrator.sharing.view import View
 from tests import postgres
 from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.ledger.processes import answer, start
@@ -100,6 +102,30 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
     now = module._now
     monkeypatch.setattr(module, "_now", lambda connection, ledger: now(connection, ledger) + seconds)
+
+
+def test_a_quota_that_changes_while_a_driver_charges_its_owner_stays_changed(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver writes the row of the owner that it has read; `quota` writes in between."""
+    from orchestrator.ledger import claims as module
+
+    set_owner(ledger, "ada", most_gpu_hours=100.0)
+    own, charged = claims(ledger, "a"), module.charged
+    changing = threading.Thread(target=set_owner, args=(ledger, "ada"), kwargs={"weight": 2 * UNIT})
+
+    def interrupted(view: View, since: float | None) -> tuple[Owner, ...]:
+        if not changing.ident:
+            changing.start()
+            changing.join(0.5)  # it waits for the driver if the row is locked
+        return charged(view, since)
+
+    monkeypatch.setattr(module, "charged", interrupted)
+    assert own.renew(NODES, amounts(4)) is not None
+    changing.join()
+    owner = owners(ledger)["ada"]
+    assert (owner.weight, owner.most_gpu_hours) == (2 * UNIT, 100.0)
+    assert owner.charged_at is not None, "the driver has charged it, too"
 
 
 def test_a_shortage_is_recorded_once_and_ends_with_the_share(ledger: Ledger) -> None:
@@ -207,7 +233,7 @@ with open(log, "a", buffering=1) as out:
 def test_processes_that_are_killed_never_hold_more_than_the_pool_together(url: str, tmp_path: Path) -> None:
     """Six drivers take and give back for five seconds; two are killed and started again meanwhile."""
     ledger = Ledger.open(url)
-    claims(ledger, "waiting", "nobody").renew(NODES, amounts(want=0))
+    claims(ledger, "waiting", "dan").renew(NODES, amounts(want=0))
     logs = [tmp_path / f"{k}.log" for k in range(6)]
     running = [start(DRIVER, url, f"{k}-sweep", str(logs[k]), "5") for k in range(6)]
     time.sleep(3)

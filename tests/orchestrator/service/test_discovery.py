@@ -1,4 +1,4 @@
-"""A service is found by its file only while it lives, and only in a file that nobody else can write."""
+"""Commands find a service by its file, only while it lives and if no other user can write the file."""
 
 from __future__ import annotations
 
