@@ -57,11 +57,11 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
 
     Args:
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger.
     """
-    workspace = Workspace.at(root)
-    if not workspace.has_ledger():
-        return []
-    with workspace.ledger() as ledger:
+    with Workspace.at(root).ledger() as ledger:
         views = claims.pools(ledger)
         without_driver = [
             entry

@@ -26,6 +26,9 @@ def queue(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     if as_json:
         print_json([entry.document() for entry in entries])
         return
+    if not entries:
+        print_line("No sweep runs or waits for the service.")
+        return
     table = Table(
         Column("position", justify="right"),
         Column("sweep", no_wrap=True),

@@ -50,6 +50,7 @@ _CLAIMS = (
     .select_from(CLAIM.outerjoin(PRIORITY, PRIORITY.c.sweep_id == CLAIM.c.sweep_id))
     .where(CLAIM.c.pool_id == bindparam("pool_id"))
 )
+_POOL = select(*POOL.columns).where(POOL.c.id == bindparam("pool_id"))
 _OWNERS = select(*OWNER.columns)
 _CLOCK = select(SERVER_NOW)
 
@@ -276,7 +277,7 @@ def _create(connection: Connection, pool_id: str, now: float) -> str:
 
 def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]:
     """Return the rows of a pool, and when it was last charged."""
-    pool = execute(connection, statements(POOL).find, {"key_id": pool_id})
+    pool = execute(connection, _POOL, {"pool_id": pool_id})
     nodes = tuple(PoolNode(*node) for node in json.loads(pool[0][1])) if pool else ()
     selected = execute(connection, _CLAIMS, {"pool_id": pool_id})
     rows = [dict(zip(_COLUMNS, row, strict=True)) for row in selected]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_type_hints
 
 from orchestrator.errors import Busy
 from orchestrator.system import System
@@ -40,9 +42,21 @@ class Holder:
     def read(cls, text: str) -> Holder | None:
         """Return the holder that `write` wrote, or None for any other text."""
         try:
-            return cls(**json.loads(text))
+            values = json.loads(text)
+            this = cls(**values)
         except (ValueError, TypeError):
             return None
+        types = get_type_hints(cls)
+        return this if all(type(value) is types[name] for name, value in values.items()) else None
+
+    @classmethod
+    def read_file(cls, file: Path) -> Holder | None:
+        """Return the holder that a file names, or None if it has been damaged.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return cls.read(file.read_text(errors="replace"))
 
     def write(self) -> str:
         """Return one line of JSON."""

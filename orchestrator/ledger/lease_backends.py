@@ -128,7 +128,7 @@ class FileLease:
                 if self._driver(file):
                     break
                 self._system.sleep(PROBE_SECONDS)
-        raise busy(self._sweep_id, Holder.read(self._path.read_text()), self._system)
+        raise busy(self._sweep_id, Holder.read_file(self._path), self._system)
 
     def _numbered(self, file: TextIO) -> Token:
         this = Holder.here(self._system)
@@ -151,7 +151,7 @@ class FileLease:
         if _locked(file, fcntl.LOCK_SH):
             fcntl.flock(file, fcntl.LOCK_UN)
             return None
-        named = Holder.read(self._path.read_text())
+        named = Holder.read_file(self._path)
         return None if named is None or named.is_dead(self._system) else named
 
     def release(self, _: Token | None = None) -> None:
@@ -179,7 +179,7 @@ def file_holder(path: Path) -> Holder | None:
     """Return the process that holds the lock at `path`, or None."""
     try:
         with path.open() as file:
-            return None if _locked(file, fcntl.LOCK_SH) else Holder.read(file.read())
+            return None if _locked(file, fcntl.LOCK_SH) else Holder.read_file(path)
     except FileNotFoundError:
         return None
 

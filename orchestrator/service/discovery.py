@@ -55,6 +55,6 @@ def running(file: Path, system: System = System()) -> Holder | None:
 
 def _named(file: Path) -> Holder | None:
     try:
-        return Holder.read(file.read_text())
+        return Holder.read_file(file)
     except OSError:
         return None

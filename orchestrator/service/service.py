@@ -295,8 +295,10 @@ class Service:
         """Return why a driver ended: a signal, or else the last line that it printed."""
         if code is not None and code < 0:
             return f"{signal.Signals(-code).name} ended its driver"
-        last = detached.last_line(self._paths.driver_log(sweep_id))
-        return redacted(last)[:LONGEST_CAUSE] if last else "its driver vanished"
+        last = redacted(detached.last_line(self._paths.driver_log(sweep_id)))
+        if code is None:
+            last = f"its driver vanished after printing: {last}" if last else "its driver vanished"
+        return last[:LONGEST_CAUSE]
 
     def _report(self, sweep_id: str, columns: Mapping[str, Any]) -> None:
         """Print the new state of a submission."""

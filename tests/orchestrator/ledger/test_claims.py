@@ -140,9 +140,9 @@ def test_a_shortage_is_recorded_once_and_ends_with_the_share(ledger: Ledger) -> 
 
 def test_clusters_do_not_share_with_each_other(ledger: Ledger) -> None:
     claims(ledger, "a", pool="here").renew(NODES, amounts(4))
-    there = claims(ledger, "b", pool="elsewhere").renew(NODES, amounts())
-    assert there is not None
-    assert there.claims.keys() == {"b"}
+    elsewhere = claims(ledger, "b", pool="elsewhere").renew(NODES, amounts())
+    assert elsewhere is not None
+    assert elsewhere.claims.keys() == {"b"}
     assert pools(ledger).keys() == {"here", "elsewhere"}
 
 

@@ -139,6 +139,18 @@ def test_a_full_disk_refuses_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ledger.close()
 
 
+def test_a_damaged_lock_file_refuses_a_lease_all_the_same(tmp_path: Path) -> None:
+    """The lock counts, whatever the file says about its holder."""
+    ledger = Ledger.open(f"sqlite:///{tmp_path}/sweeps.db")
+    with Lease(ledger, SWEEP_ID):
+        (lock,) = (tmp_path / "sweeps.locks").glob(f"{SWEEP_ID}*")
+        lock.write_bytes(b"\xff\xfe{")
+        with pytest.raises(Busy, match="another driver"), Lease(ledger, SWEEP_ID):
+            pass
+        assert holder(ledger, SWEEP_ID) is None
+    ledger.close()
+
+
 def test_each_sweep_has_its_own_lease(ledger: Ledger) -> None:
     """Two sweeps of a ledger can be driven at the same time, but no sweep twice, even by one process."""
     with Lease(ledger, SWEEP_ID), Lease(ledger, "other"):
@@ -231,6 +243,7 @@ def test_a_reused_process_id_is_not_the_holder() -> None:
     assert Holder(this.pid, this.host, this.place, this.start - 100, this.since).is_dead()
     assert not Holder(this.pid, this.host, "another boot", 0, this.since).is_dead()
     assert Holder.read("not JSON") is None
+    assert Holder.read(this.write().replace(f'"pid": {this.pid}', f'"pid": "{this.pid}"')) is None
     assert Holder.read(this.write()) == this
 
 

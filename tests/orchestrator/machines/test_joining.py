@@ -46,9 +46,9 @@ def folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def processes(folder: Path) -> list[psutil.Process]:
     """Return the keepers of a runtime folder, its head and the head's processes."""
-    found = [process for process in psutil.process_iter() if str(folder) in " ".join(_words(process))]
+    own = [process for process in psutil.process_iter() if str(folder) in " ".join(_words(process))]
     head = Head.read(runtime_folder())
-    return [*found, psutil.Process(head.pid)] if head and head.lives() else found
+    return [*own, psutil.Process(head.pid)] if head and head.lives() else own
 
 
 def keepers(folder: Path) -> list[psutil.Process]:

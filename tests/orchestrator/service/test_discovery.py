@@ -40,6 +40,14 @@ def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, mode: int) -> N
         assert running(file) is None
 
 
+@pytest.mark.parametrize("damage", [b"\xff\x00\xfe", b"{}", b'{"pid": "1"}', b"[1, 2]", b""])
+def test_a_damaged_file_is_ignored(tmp_path: Path, damage: bytes) -> None:
+    file = tmp_path / "serve.json"
+    file.write_bytes(damage)
+    file.chmod(0o600)
+    assert running(file) is None
+
+
 def test_a_link_is_ignored(tmp_path: Path) -> None:
     file, link = tmp_path / "serve.json", tmp_path / "link.json"
     with announced(file):
@@ -61,6 +69,6 @@ def test_the_variable_names_the_root_of_a_running_service(
     with pytest.raises(BadInput, match="must name the root of a running service"):
         service.running(root=tmp_path / "other")
     with announced(tmp_path / "serve.json"):
-        found = service.running(root=tmp_path / "other")
-    assert found is not None
-    assert found.root == tmp_path
+        server = service.running(root=tmp_path / "other")
+    assert server is not None
+    assert server.root == tmp_path
