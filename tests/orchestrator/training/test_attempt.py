@@ -135,7 +135,7 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     shutil.rmtree(folder, ignore_errors=True)
     Path(other.path).rename(folder)
     assert checkpoint.is_whole(folder, other.digest)
-    words = (str(tmp_path / "data"), "test", str(tmp_path / "compilations"))
+    words = (str(tmp_path / "data"), "test", os.environ["JAX_COMPILATION_CACHE_DIR"])
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
