@@ -29,7 +29,7 @@ import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
-from orchestrator.errors import DISK_FULL, BadInput, NoStore
+from orchestrator.errors import DISK_FULL, DISK_LOST, BadInput, NoStore
 from orchestrator.storage.paths import Paths, attempt_of
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
@@ -310,7 +310,9 @@ def outage_of(error: BaseException) -> str | None:
     """Return the cause of the outage that an exception shows, `store lost` or `disk full`, or None."""
     if isinstance(error, NoStore):
         return "store lost"
-    return "disk full" if isinstance(error, OSError) and error.errno in DISK_FULL else None
+    if not isinstance(error, OSError):
+        return None
+    return "disk full" if error.errno in DISK_FULL else "store lost" if error.errno in DISK_LOST else None
 
 
 @contextmanager
