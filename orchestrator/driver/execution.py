@@ -130,7 +130,8 @@ def evaluate_test(claim: Claim) -> None:
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
     pauses the sweep as it does during the search.
     """
-    outages = Outages(claim.writer, probes_of(claim.run.paths), claim.ledger.system.monotonic)
+    probes = probes_of(claim.run.paths, claim.ledger, claim.sweep.id)
+    outages = Outages(claim.writer, probes, claim.ledger.system.monotonic)
     while trials := sweep_rows.without_test(claim):
         for trial, row in trials:
             try:
