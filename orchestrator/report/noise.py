@@ -4,8 +4,8 @@ A test result is a mean over seeds and over examples. It has two sources of nois
 another network, and another test set holds other examples. Their variances are estimated apart and added:
 
 - seeds: the variance of the mean over seeds, of each sample (Welch);
-- examples: the variance over examples of the mean scores over seeds. Samples of the same examples are paired:
-  the differences of their scores vary less than the scores.
+- examples: the variance over examples of their mean scores over seeds. Samples of the same examples are
+  paired: the differences of their scores vary less than the scores.
 
 What a seed and an example cause together is in both variances, so their sum is too large rather than too
 small.
@@ -39,14 +39,14 @@ class Sample:
     Attributes:
         name: of the setting.
         values: (S,) score of each seed.
-        answers: (S, n) score of each example by seed, whose means are `values`; None if not recorded.
+        scores: (S, n) score of each example by seed, whose means are `values`; None if not recorded.
         data: digest of the data; samples with equal digests have the same examples in the same order.
         share: whether the score of an example is a share of right answers, between 0 and 1.
     """
 
     name: str
     values: np.ndarray
-    answers: np.ndarray | None
+    scores: np.ndarray | None
     data: str
     share: bool
 
@@ -81,7 +81,7 @@ class Measured:
         mean: as measured.
         centre: of its interval; pseudo-examples move it away from the mean.
         seeds: variance over seeds of each sample; None if a sample has a single seed.
-        examples: variance over examples; None if the answers of a sample are not recorded.
+        examples: variance over examples; None if the scores of a sample are not recorded.
         joint: of each sample, the part of `examples` that its number of seeds divides, times that number;
             empty if a source is not known.
     """
@@ -152,9 +152,9 @@ def welch(variances: Sequence[Variance]) -> Variance:
 def mean_of(sample: Sample) -> Measured:
     """Return the mean of a sample with its noise."""
     seeds = (_over_seeds(sample),) if sample.seeds > 1 else None
-    if sample.answers is None:
+    if sample.scores is None:
         return Measured(sample.mean, sample.mean, seeds, None)
-    centre, examples = _over_examples(sample.answers.mean(axis=0), _ALONE if sample.share else _NOTHING)
+    centre, examples = _over_examples(sample.scores.mean(axis=0), _ALONE if sample.share else _NOTHING)
     return Measured(sample.mean, centre, seeds, examples)
 
 
@@ -163,10 +163,10 @@ def difference_of(first: Sample, second: Sample) -> Measured:
     mean = first.mean - second.mean
     several = min(first.seeds, second.seeds) > 1
     seeds = (_over_seeds(first), _over_seeds(second)) if several else None
-    if first.answers is None or second.answers is None:
+    if first.scores is None or second.scores is None:
         return Measured(mean, mean, seeds, None)
-    joint = (_joint(first.answers), _joint(second.answers)) if several else ()
-    one, other = first.answers.mean(axis=0), second.answers.mean(axis=0)
+    joint = (_joint(first.scores), _joint(second.scores)) if several else ()
+    one, other = first.scores.mean(axis=0), second.scores.mean(axis=0)
     if first.is_paired_with(second):
         centre, examples = _over_examples(one - other, _PAIRED if first.share else _NOTHING)
         return Measured(mean, centre, seeds, examples, joint)
@@ -209,8 +209,8 @@ def _over_examples(scores: np.ndarray, added: _Pseudo) -> tuple[float, Variance]
     return centre, Variance(squares / (count if added.count else degrees) / count, degrees)
 
 
-def _joint(answers: np.ndarray) -> float:
-    """Return S times the variance of the mean that seed and example cause together, of answers (S, n)."""
-    seeds, count = answers.shape
-    rest = answers - answers.mean(axis=0) - answers.mean(axis=1, keepdims=True) + answers.mean()
+def _joint(scores: np.ndarray) -> float:
+    """Return S times the variance of the mean that seed and example cause together, of scores (S, n)."""
+    seeds, count = scores.shape
+    rest = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     return float(np.sum(rest**2)) / ((seeds - 1) * max(count - 1, 1)) / count

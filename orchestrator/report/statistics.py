@@ -33,7 +33,7 @@ MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean with its interval.
 
     Attributes:
@@ -109,13 +109,13 @@ class _Pair:
         return second if sample is first else first
 
 
-def estimated(sample: Sample, confidence: float = CONFIDENCE) -> Estimate:
+def estimated(sample: Sample, confidence: float = CONFIDENCE) -> MeanEstimate:
     """Return the mean of a sample with its own interval; that of a share lies between 0 and 1."""
     measured = mean_of(sample)
     low, high = measured.interval((1 - confidence) / 2)
     if sample.share and low is not None and high is not None:
         low, high = max(0.0, low), min(1.0, high)
-    return Estimate(measured.mean, low, high, measured.sources)
+    return MeanEstimate(measured.mean, low, high, measured.sources)
 
 
 def against(sample: Sample, figure: float) -> float | None:
@@ -188,17 +188,19 @@ def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float)
     samples = [best, *(pair.beside(best) for pair in rivals)]
     if few := [sample.name for sample in samples if sample.seeds < LEAST_SEEDS]:
         return f"fewer than {LEAST_SEEDS} seeds of {', '.join(few)}", None
-    if unknown := [sample.name for sample in samples if sample.answers is None]:
-        return f"the answers to single examples are not recorded for {', '.join(unknown)}", None
+    if unknown := [sample.name for sample in samples if sample.scores is None]:
+        return f"the scores of the examples are not recorded for {', '.join(unknown)}", None
     if other := [pair.beside(best).name for pair in rivals if not pair.difference.paired]:
         return f"other data than {best.name}: {', '.join(other)}", None
     close = [pair for pair in rivals if pair.difference.p is None or pair.difference.p > level]
     if not close:
         return "", None
     names = ", ".join(pair.beside(best).name for pair in close)
+    reason = f"{best.name} is not established to differ from {names}"
     needed = [seeds_needed(pair.measured, tail) for pair in close]
-    enough = None if None in needed else max(count for count in needed if count is not None)
-    return f"{best.name} is not established to differ from {names}", enough
+    if None in needed:
+        return f"{reason}, and with these examples not even {MOST_SEEDS:,} seeds would be enough", None
+    return reason, max(count for count in needed if count is not None)
 
 
 def seeds_needed(measured: Measured, tail: float) -> int | None:

@@ -10,14 +10,14 @@ import pytest
 from orchestrator.report.noise import Sample, Variance, difference_of, half_width, mean_of, welch
 
 
-def sample(answers: object, name: str = "a", data: str = "d", *, share: bool = False) -> Sample:
-    """Return a sample whose answers are recorded."""
-    scores = np.asarray(answers, float)
-    return Sample(name, scores.mean(axis=1), scores, data, share)
+def sample(scores: object, name: str = "a", data: str = "d", *, share: bool = False) -> Sample:
+    """Return a sample whose scores are recorded."""
+    table = np.asarray(scores, float)
+    return Sample(name, table.mean(axis=1), table, data, share)
 
 
 def unrecorded(values: list[float], name: str = "a") -> Sample:
-    """Return a sample of an evaluation that recorded no answers."""
+    """Return a sample of an evaluation that recorded no scores."""
     return Sample(name, np.asarray(values), None, "d", share=False)
 
 
@@ -103,9 +103,9 @@ def test_what_seed_and_example_cause_together_is_measured() -> None:
 @pytest.mark.parametrize(("right", "low", "high"), [(40, 0.8910, 1.0181), (15, 0.2379, 0.5348)])
 def test_shares_get_pseudo_examples(right: int, low: float, high: float) -> None:
     """The interval of Agresti and Coull, here with Student's quantile, for right answers of 40."""
-    answers = sample([[1.0] * right + [0.0] * (40 - right)], share=True)
-    assert mean_of(answers).interval(0.025) == pytest.approx((low, high), abs=1e-4)
-    assert mean_of(answers).mean == right / 40
+    scores = sample([[1.0] * right + [0.0] * (40 - right)], share=True)
+    assert mean_of(scores).interval(0.025) == pytest.approx((low, high), abs=1e-4)
+    assert mean_of(scores).mean == right / 40
 
 
 def test_two_equal_shares_may_differ() -> None:

@@ -21,10 +21,10 @@ from orchestrator.report.statistics import (
 def normal(
     rng: np.random.Generator, name: str, mean: float, seeds: int, examples: np.ndarray, *, by_seed: float
 ) -> Sample:
-    """Draw scores with noise of seeds, of examples that all samples share, and of single answers."""
+    """Draw scores with noise of seeds, of examples that all samples share, and of single scores."""
     noise = by_seed * rng.normal(size=(seeds, 1)) + rng.normal(size=(seeds, len(examples)))
-    answers = mean + examples + noise
-    return Sample(name, answers.mean(axis=1), answers, "d", share=False)
+    scores = mean + examples + noise
+    return Sample(name, scores.mean(axis=1), scores, "d", share=False)
 
 
 def right(
@@ -32,8 +32,8 @@ def right(
 ) -> Sample:
     """Draw right and wrong answers whose probability depends on the seed and on the example."""
     chance = ndtr(mean + by_seed * rng.normal(size=(seeds, 1)) + examples)
-    answers = (rng.random(chance.shape) < chance).astype(float)
-    return Sample(name, answers.mean(axis=1), answers, "d", share=True)
+    scores = (rng.random(chance.shape) < chance).astype(float)
+    return Sample(name, scores.mean(axis=1), scores, "d", share=True)
 
 
 def share_of(mean: float, *, by_seed: float) -> float:
@@ -133,6 +133,7 @@ def test_more_seeds_do_not_help_against_the_noise_of_examples() -> None:
     second = normal(rng, "b", 0.0, 20, rng.normal(size=100), by_seed=0.01)
     result = compared([first, second])
     assert (result.winner, result.enough) == (None, None)
+    assert result.reason.endswith("with these examples not even 1,000 seeds would be enough")
 
 
 def test_a_clear_difference_has_a_winner() -> None:
@@ -154,10 +155,10 @@ def test_a_clear_difference_has_a_winner() -> None:
 
 
 def _two(first: list[float], second: list[float], **changes: object) -> Comparison:
-    """Compare settings whose answers are the same for all 200 examples of a seed."""
+    """Compare settings whose scores are the same for all 200 examples of a seed."""
 
     def sample(name: str, values: list[float]) -> Sample:
-        fields = {"answers": np.repeat(np.array(values)[:, None], 200, axis=1), "data": "d", **changes}
+        fields = {"scores": np.repeat(np.array(values)[:, None], 200, axis=1), "data": "d", **changes}
         return Sample(name, np.array(values), share=False, **fields)  # type: ignore[arg-type]
 
     return compared([sample("a", first), sample("b", second)])
@@ -170,19 +171,19 @@ def test_one_seed_has_no_winner() -> None:
     assert result.differences[0].sources == ("examples",)
 
 
-def test_results_without_answers_have_no_winner() -> None:
-    result = _two([0.9, 0.91, 0.92], [0.1, 0.11, 0.12], answers=None)
+def test_results_without_scores_have_no_winner() -> None:
+    result = _two([0.9, 0.91, 0.92], [0.1, 0.11, 0.12], scores=None)
     assert result.winner is None
-    assert result.reason == "the answers to single examples are not recorded for a, b"
+    assert result.reason == "the scores of the examples are not recorded for a, b"
     (difference,) = result.differences
     assert (difference.p, difference.sources) == (None, ("seeds",))
     assert difference.low is not None
 
 
 def test_other_data_have_no_winner() -> None:
-    answers = np.random.default_rng(7).normal(size=(3, 100))
-    first = Sample("a", answers.mean(axis=1) + 9, answers + 9, "d", share=False)
-    second = Sample("b", answers.mean(axis=1), answers, "e", share=False)
+    scores = np.random.default_rng(7).normal(size=(3, 100))
+    first = Sample("a", scores.mean(axis=1) + 9, scores + 9, "d", share=False)
+    second = Sample("b", scores.mean(axis=1), scores, "e", share=False)
     result = compared([first, second])
     assert (result.winner, result.reason) == (None, "other data than a: b")
     assert not result.differences[0].paired
