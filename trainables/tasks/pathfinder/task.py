@@ -81,8 +81,8 @@ class Pathfinder(Task):
         return Source(
             f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
             f"{sizes} images of {self.side} x {self.side}",
-            comparable=whole and options["difficulty"] == "hard",
-            note=_NOTE if whole else f"{_NOTE}, and fewer or more of them: does not compare with the papers",
+            comparable=False,
+            note=f"{_NOTE}{'' if whole else ', nor as many'}: accuracy does not compare with the papers'",
         )
 
     def _published(self, published: Path | None, difficulty: str) -> Source:
@@ -107,7 +107,8 @@ class Pathfinder(Task):
             out.put(f"{split}.lengths", np.full(len(labels), self.side**2, np.int32))
         scale = Scale((127.5,), (1 / 127.5,))
         signature = Signature("class", 2, None, features=1, length=self.side**2, scale=scale)
-        return Encoding(signature, majority(targets), entropy(targets["validation"]), note)
+        chance, loss = majority(targets), entropy(targets["validation"])
+        return Encoding(signature, chance, loss, note, comparable=not note)
 
     def _read(self, folder: Path, out: Writer, progress: Progress) -> tuple[dict[str, np.ndarray], str]:
         rows = pathfinder_archive.rows(folder, pathfinder_archive.metadata(folder))
