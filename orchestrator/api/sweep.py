@@ -173,6 +173,22 @@ class Sweep:
         return cls._of(specification, Workspace.at(root, data), request)
 
     @classmethod
+    def of(
+        cls, specification: SweepConfig, workspace: Workspace, *, hardware: Hardware | None = None
+    ) -> Sweep:
+        """Return the sweep of a validated specification: the newest one of the ledger, or a new one.
+
+        Args:
+            specification: of a search-space file, its profile and overrides applied.
+            workspace: the folders that the sweep reads and writes.
+            hardware: what trials can run on, as `available` returns it; if None, this machine.
+
+        Raises:
+            BadInput: others can change the root.
+        """
+        return cls._of(specification, workspace, _Request(False, hardware=hardware))
+
+    @classmethod
     def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:
         """Return a sweep of the ledger, or one that was submitted to the service and has not begun.
 

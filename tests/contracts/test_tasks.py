@@ -15,7 +15,7 @@ import pytest
 from tests.published import MADE, SMALL
 from trainables.data.cache import Writer
 from trainables.data.contract import violations
-from trainables.data.task import Encoding, Progress, Signature, Source, Task, TaskData
+from trainables.data.task import Encoding, Progress, Signature, Source, Task, TaskData, completed
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks import TASKS
@@ -51,6 +51,21 @@ def test_using_a_task_imports_no_jax() -> None:
 def test_the_contract(name: str, folder: Path) -> None:
     assert violations(TASKS[name], SMALL.get(name, {}), folder) == []
     assert TASKS[name].name == name
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_outline_is_the_signature_of_the_data(name: str, folder: Path) -> None:
+    """It differs only in what the data decide: the vocabulary, the number of words, and the scale."""
+    task = TASKS[name]
+    options = completed(name, task.options, SMALL[name])
+    outline = task.outline(options)
+    read = task.load(options, folder).signature
+    assert outline is not None
+    decided = {"vocabulary": read.vocabulary, "scale": read.scale, "classes": read.classes}
+    if name == "retrieval":  # without the published pairs, passages of Python's documentation are read
+        decided["length"] = read.length
+    assert replace(outline, **decided) == read
+    assert (outline.vocabulary is None) == (read.vocabulary is None)
 
 
 @pytest.mark.parametrize("name", TASKS)

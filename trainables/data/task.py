@@ -273,6 +273,19 @@ class Task(ABC):
             BadData: a file is missing, or is not in the format that its name promises.
         """
 
+    def outline(self, options: Mapping[str, Any]) -> Signature | None:
+        """Return the signature that published data have under these options; nothing is read.
+
+        `encode` may return another vocabulary, scale or number of classes: those of the data that it reads.
+
+        Args:
+            options: every option of the task, such as `completed` returns.
+
+        Returns:
+            The signature, or None if it depends on the data.
+        """
+        return None
+
     @abstractmethod
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write `<split>.inputs`, `.lengths` and `.targets` for the three splits.
