@@ -2,7 +2,7 @@
 
 `Reader` turns raw examples into the sequences that the network reads. `Predictor` answers whole sequences.
 `Stream` runs the network as an RNN, one step at a time, for networks that only look back and read one
-sequence: normalisation uses its running statistics, and the mean over time is a sum and a count.
+sequence: normalisation uses its running statistics, and a mean over time is a sum and a count.
 """
 
 from __future__ import annotations
@@ -256,5 +256,6 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
         x = x + block.mixed(jax.nn.gelu(out))
         states.append(state)
     moved = Carried(tuple(states), carried.total + x[0, 0], carried.steps + 1)
-    pooled = x[0, 0] if model.signature.output == "steps" else moved.total / moved.steps
+    only_this = model.signature.output == "steps" or model.pooling == "last"
+    pooled = x[0, 0] if only_this else moved.total / moved.steps
     return moved, model.head(pooled)

@@ -1,4 +1,4 @@
-"""The network: encoder, pre-norm residual blocks, masked mean pooling, head.
+"""The network: encoder, pre-norm residual blocks, masked pooling, head.
 
     (B, L) tokens or (B, L, F) numbers -> encoder, blocks (B, L, D) -> pooling (B, D) -> head (B, C)
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -25,6 +26,7 @@ from trainables.data.task import Signature
 from trainables.layers import LAYERS
 from trainables.layers.layer import Bounds, Layer
 from trainables.optim import step_mask
+from trainables.settings import Pooling
 from trainables.trial import ModelSettings
 
 Ranges: TypeAlias = Mapping[str, Bounds]
@@ -279,6 +281,7 @@ class Model(nnx.Module):
         """
         width = settings.d_model
         self.signature, self.remat = signature, remat
+        self.pooling = settings.pooling
         self.encoder = Encoder(signature, width, rngs=rngs)
         self.blocks = nnx.List(_blocks(settings, ranges, rngs))
         if signature.towers == 2:
@@ -311,7 +314,7 @@ class Model(nnx.Module):
             x, norm = call(block, x, padding, None if kept is None else kept[index], record)
             norms.append(norm)
         if self.signature.output != "steps":
-            x = jnp.sum(x, axis=1) / (x.shape[1] if lengths is None else jnp.maximum(lengths, 1)[:, None])
+            x = POOLINGS[self.pooling](x, lengths)
         if self.signature.towers == 2:
             x = self._compared(x)
         return self.head(x), jnp.stack(norms)
@@ -320,6 +323,25 @@ class Model(nnx.Module):
         """Join two documents, (2 B, D) -> (B, D), as LRA's retrieval head does."""
         a, b = jnp.unstack(pooled.reshape(-1, 2, pooled.shape[-1]), axis=1)
         return jax.nn.gelu(self.compare(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
+
+
+def _mean(x: Array, lengths: Array | None) -> Array:
+    """Return the mean over true steps, (B, D), of x (B, L, D) that is zero where padded."""
+    return jnp.sum(x, axis=1) / (x.shape[1] if lengths is None else jnp.maximum(lengths, 1)[:, None])
+
+
+def _last(x: Array, lengths: Array | None) -> Array:
+    """Return the last true step, (B, D), of x (B, L, D)."""
+    if lengths is None:
+        return x[:, -1]
+    last = jnp.maximum(lengths - 1, 0)[:, None, None]
+    return jnp.take_along_axis(x, last, axis=1)[:, 0]
+
+
+POOLINGS: Mapping[Pooling, Callable[[Array, Array | None], Array]] = MappingProxyType(
+    {"mean": _mean, "last": _last}
+)
+"""By name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
 
 
 def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Block]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "ACTIVATIONS",
@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 Interval = tuple[float, float]
+
+Pooling = Literal["mean", "last"]
+"""How a network turns its outputs at all steps into one: their mean, or the last of them."""
 
 
 @dataclass(frozen=True)

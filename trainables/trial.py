@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainables.layers import LAYERS
-from trainables.settings import Interval
+from trainables.settings import Interval, Pooling
 
 EARLIER_NAMES: Mapping[str, str] = {"form": "algorithm", "rematerialise": "remat"}
 """Names of settings in the checkpoints and ledgers of earlier versions, and their names in this one."""
@@ -24,7 +24,7 @@ def in_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The network of a trial.
+    """The network of a trial. The defaults are what earlier versions did without recording it.
 
     Attributes:
         layer: a name of `LAYERS`.
@@ -33,6 +33,7 @@ class ModelSettings:
         d_state: state size N of a layer, as the layer's paper counts it.
         bidirectional: whether each layer also reads the sequence backwards.
         dropout: share of channels dropped, the same ones at every time step. Free.
+        pooling: how the outputs at all steps become one; unused for an output by step.
         options: static options of the layer by name; for others the defaults of the layer hold.
         ranges: initialisation ranges (low, high) of the layer by name, likewise. Free.
     """
@@ -43,6 +44,7 @@ class ModelSettings:
     d_state: int
     bidirectional: bool = False
     dropout: float = 0.0
+    pooling: Pooling = "mean"
     options: Mapping[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, Interval] = field(default_factory=dict)
 
@@ -119,7 +121,7 @@ class TrialSettings:
         return (
             self.task,
             tuple(sorted(self.task_options.items())),
-            (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
+            (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional, model.pooling),
             tuple(sorted(model.options.items())),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
         )

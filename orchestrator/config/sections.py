@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
+from trainables.settings import Pooling
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -105,6 +106,9 @@ class ModelSection(OpenSection):
     )
     dropout: Number = setting(
         "Share of channels dropped, the same at every time step.", 0.1, ModelSettings.dropout, ge=0, lt=1
+    )
+    pooling: Pooling | None = setting(
+        "How the steps of a sequence become one answer; the task's own way if left out.", "last", None
     )
 
 

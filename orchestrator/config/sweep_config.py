@@ -28,9 +28,15 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
+EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {"model": {"pooling": ModelSettings.pooling}}
+"""By section: what earlier versions did where their documents have no key for it."""
+
+
 def current(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document that this version or an earlier one recorded, under the names of this version."""
+    """Return a document that this version or an earlier one recorded, as this version would record it."""
     renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
+    for name, choices in EARLIER_CHOICES.items():
+        renamed[name] = {**choices, **renamed[name]}
     for name, entry in renamed["search"].items():
         if "when" in entry:
             renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}
@@ -40,8 +46,14 @@ def current(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a document that makes a sweep another sweep."""
+    """Return the SHA-256 of everything in a document that makes a sweep another sweep.
+
+    What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
+    """
     kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
+    for name in EARLIER_CHOICES.keys() & kept.keys():
+        choices = EARLIER_CHOICES[name]
+        kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -13,7 +13,8 @@ from jax import numpy as jnp
 
 from tests.trainables.toy import CLASSES, LENGTH, UNOPTIMISED, VOCABULARY, split, toy_trial
 from trainables.data.task import Scale, Signature
-from trainables.model import EPSILON, MOMENTUM, BatchNorm, Encoder, Model, Training
+from trainables.model import EPSILON, MOMENTUM, POOLINGS, BatchNorm, Encoder, Model, Training
+from trainables.settings import Pooling
 
 TOKENS = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
 BATCH = 4
@@ -82,6 +83,22 @@ def test_full_length_needs_no_lengths() -> None:
     """Without padding, omitting the lengths equals a length of L for each sequence."""
     inputs, _ = _batch()
     _assert_close(_ask(inputs, None, _training()), _ask(inputs, jnp.full(BATCH, LENGTH), _training()))
+
+
+def test_the_last_step_is_the_last_true_one() -> None:
+    """`last` reads each sequence at its true end, `mean` averages its true steps; no other step counts."""
+    inputs, lengths = _batch()
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 3)), jnp.float32)
+    x = jnp.where(jnp.arange(LENGTH)[:, None] < lengths[:, None, None], x, 0)
+    ends = np.asarray(lengths)
+    rows = [np.asarray(x[row, :end], np.float64) for row, end in enumerate(ends)]
+    np.testing.assert_array_equal(POOLINGS["last"](x, lengths), [row[-1] for row in rows])
+    np.testing.assert_allclose(POOLINGS["mean"](x, lengths), [row.mean(axis=0) for row in rows], rtol=1e-5)
+    np.testing.assert_array_equal(POOLINGS["last"](x, None), x[:, -1])
+    model = _model(pooling="last", layer="none", options={}, bidirectional=False)
+    changed = inputs.at[:, 0].set(5)
+    _assert_close(model(changed, lengths)[0], model(inputs, lengths)[0])
+    assert set(POOLINGS) == set(get_args(Pooling))
 
 
 def test_gradients_do_not_see_padding() -> None:

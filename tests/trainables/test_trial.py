@@ -29,6 +29,14 @@ def test_documents_with_older_names_are_read() -> None:
     assert TrialSettings.from_document(document) == trial
 
 
+def test_documents_without_newer_settings_are_read() -> None:
+    """Checkpoints of earlier versions lack settings that those versions did not have."""
+    trial = toy_trial()
+    document: dict[str, Any] = asdict(trial)
+    del document["model"]["pooling"]
+    assert TrialSettings.from_document(document) == trial
+
+
 def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
     """What is given stays; equal networks, written out or not, share a program."""
     trial = toy_trial(model={"ranges": RANGES})
@@ -49,6 +57,7 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),
+        replace(trial, model=replace(trial.model, pooling="last")),
         replace(trial, training=replace(trial.training, remat=True)),
         replace(trial, training=replace(trial.training, reproducible="bits")),
     ):

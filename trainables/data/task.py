@@ -21,7 +21,7 @@ import numpy as np
 
 from trainables.data.cache import Cache, Writer, fingerprint
 from trainables.errors import Refusal
-from trainables.settings import Option
+from trainables.settings import Option, Pooling
 
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""
@@ -245,6 +245,7 @@ class Task(ABC):
         options: the options that a search-space file may give.
         remotes: the published files that it reads.
         texts: an example as texts, one a tower; empty if an example is numbers.
+        pooling: how networks pool the steps of a sequence where a file does not say.
         version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
@@ -254,6 +255,7 @@ class Task(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     remotes: ClassVar[tuple[Remote, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
+    pooling: ClassVar[Pooling] = "mean"
     version: ClassVar[int] = 1
 
     @property
