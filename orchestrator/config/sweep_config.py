@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from orchestrator.config.sections import (
     ResourcesSection,
     TrainingSection,
 )
-from orchestrator.config.space import Distribution, active
+from orchestrator.config.space import Distribution, active, combinations
 from trainables.layers import LAYERS
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings, in_current_names
 
@@ -28,7 +28,10 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
-EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {"model": {"pooling": ModelSettings.pooling}}
+_ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
+EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "model": {name: getattr(ModelSettings, name) for name in _ADDED},
+}
 """By section: what earlier versions did where their documents have no key for it."""
 
 
@@ -248,6 +251,11 @@ class SweepConfig:
             if active(distribution, drawn):
                 drawn[name] = distribution.ends()[1]
         return drawn
+
+    def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
+        """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
+        for drawn in combinations(self.search, names):
+            yield _model_settings(self.model, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.

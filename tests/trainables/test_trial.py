@@ -33,7 +33,8 @@ def test_documents_without_newer_settings_are_read() -> None:
     """Checkpoints of earlier versions lack settings that those versions did not have."""
     trial = toy_trial()
     document: dict[str, Any] = asdict(trial)
-    del document["model"]["pooling"]
+    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+        del document["model"][name]
     assert TrialSettings.from_document(document) == trial
 
 
@@ -47,6 +48,15 @@ def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
     assert replace(trial, model=complete).static() == trial.static()
 
 
+_CHOICES: tuple[dict[str, Any], ...] = (
+    {"pooling": "last"},
+    {"mixing": "gelu"},
+    {"norm": "layer"},
+    {"norm_position": "after"},
+    {"encoder": "none"},
+)
+
+
 def test_free_hyperparameters_share_a_program() -> None:
     """Rates, dropout, ranges, seed, interval and evaluated examples are free; the rest is static."""
     trial = toy_trial(model={"ranges": RANGES})
@@ -57,7 +67,7 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),
-        replace(trial, model=replace(trial.model, pooling="last")),
+        *(replace(trial, model=replace(trial.model, **choice)) for choice in _CHOICES),
         replace(trial, training=replace(trial.training, remat=True)),
         replace(trial, training=replace(trial.training, reproducible="bits")),
     ):
