@@ -5,6 +5,7 @@ Everything that differs between trials of one static choice is an argument, so a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.cost import Cost
 from trainables.counter import folded, order_of_steps
 from trainables.data.task import Signature, Split
 from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
@@ -114,6 +116,35 @@ class Program:
             np.zeros(packing.size, np.float32) for packing in (self.layout.params, self.layout.stats)
         )
         return jax.eval_shape(_started, params, stats, free_of(self.settings))
+
+    def cost(self) -> Cost:
+        """Return parameters and state, from shapes alone; nothing is compiled."""
+        params = self.layout.params
+        of_layers = (
+            math.prod(shape)
+            for name, shape in zip(params.names, params.shapes, strict=True)
+            if "layer" in name.split("/")
+        )
+        return Cost(
+            parameters=params.size,
+            layer_parameters=sum(of_layers),
+            recurrent_parameters=params.size - params.boundary,
+            state_floats=self._state_floats(),
+        )
+
+    def _state_floats(self) -> int:
+        def states(free: Free) -> list[Tree]:
+            return [block.layer.initial_state() for block in self._model(free).blocks]
+
+        leaves = jax.tree.leaves(nnx.eval_shape(states, free_of(self.settings)))
+        one_direction = sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in leaves)
+        return one_direction * (2 if self.settings.model.bidirectional else 1)
+
+    def step(self, slot: SlotState, train: Examples) -> SlotState:
+        """Take one step on the first examples of a split, without hidden-state norms: the work of a step."""
+        training = self.settings.training
+        rows = jnp.arange(training.batch_size * training.accumulate)
+        return self._step(slot, train, rows, jnp.bool_(False))[0]
 
     def advance(self, slot: SlotState, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot, until a loss or gradient is not finite.
