@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,6 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
         checkpoints=str(folder / f"checkpoints-{number}"),
         resume=None,
         log=str(folder / f"{number}.log"),
-        compilations=str(folder / "compilations"),
+        compilations=os.environ["JAX_COMPILATION_CACHE_DIR"],
     )
     return replace(first, **changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -17,6 +18,14 @@ from tests.shared_ray import own_ray
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# Most of the time of many tests is compilation. What one test compiled, the others read: all workers of
+# pytest-xdist, which inherit the variable, and all processes that they start.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILATIONS = tempfile.mkdtemp(prefix="compilations-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILATIONS
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+    atexit.register(shutil.rmtree, COMPILATIONS, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

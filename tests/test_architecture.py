@@ -43,6 +43,7 @@ WITHOUT_JAX = (
     "trainables/settings.py",
     "trainables/trial.py",
     "trainables/errors.py",
+    "trainables/cost.py",
     "trainables/checkpoint.py",
     "trainables/durable.py",
     "trainables/data/",

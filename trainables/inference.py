@@ -2,7 +2,7 @@
 
 `Reader` turns raw examples into the sequences that the network reads. `Predictor` answers whole sequences.
 `Stream` runs the network as an RNN, one step at a time, for networks that only look back and read one
-sequence: normalisation uses its running statistics, and the mean over time is a sum and a count.
+sequence: normalisation uses its running statistics, and a mean over time is a sum and a count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainables.engine.slots import bucket
 from trainables.engine.state import Names, Trained
 from trainables.errors import Refusal
 from trainables.layers.layer import only_looks_back
-from trainables.model import Model
+from trainables.model import Model, Padding
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -234,7 +234,7 @@ def initial_state(model: Model) -> Carried:
     for block in model.blocks:
         only_looks_back(block.layer)
     layers = tuple(block.layer.initial_state() for block in model.blocks)
-    return Carried(layers, jnp.zeros(model.encoder.bias.shape), jnp.float32(0))
+    return Carried(layers, jnp.zeros(model.head.in_features), jnp.float32(0))
 
 
 def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
@@ -249,12 +249,14 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
         The next memory, and logits (C,): of the sequence so far, or of this step for an output by step.
     """
     x = model.encoder(now[None, None])
+    unpadded = Padding(lengths=None, mask=None, steps=jnp.float32(1))
     states = []
     for block, state in zip(model.blocks, carried.layers, strict=True):
-        normal = block.norm(x, None, jnp.float32(1), training=False)
+        normal = block.normalised("before", x, unpadded, training=False)
         state, out = block.layer.step(state, normal[0, 0])
-        x = x + block.mixed(jax.nn.gelu(out))
+        x = block.normalised("after", x + block.mixed(out), unpadded, training=False)
         states.append(state)
     moved = Carried(tuple(states), carried.total + x[0, 0], carried.steps + 1)
-    pooled = x[0, 0] if model.signature.output == "steps" else moved.total / moved.steps
+    only_this = model.signature.output == "steps" or model.pooling == "last"
+    pooled = x[0, 0] if only_this else moved.total / moved.steps
     return moved, model.head(pooled)

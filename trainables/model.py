@@ -1,18 +1,19 @@
-"""The network: encoder, pre-norm residual blocks, masked mean pooling, head.
+"""The network: encoder, residual blocks, masked pooling, head.
 
     (B, L) tokens or (B, L, F) numbers -> encoder, blocks (B, L, D) -> pooling (B, D) -> head (B, C)
 
 Padding never reaches an answer: rows after the true lengths are zero between blocks and after each
 normalisation, sums over time are divided by true lengths, and a layer's reverse pass starts at the true end.
 
-Source: RotRNN, figure 1; S5's released harness for what the paper leaves open (batch normalisation with
-momentum 0.95, dropout shared over time, masked mean pooling, the two-document head).
+Source: RotRNN, figure 1; S5's released harness for what the paper leaves open (batch normalisation before the
+layer, the four kinds of mixing, dropout shared over time, masked mean pooling, the two-document head).
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -22,9 +23,12 @@ from jax import numpy as jnp
 
 from trainables.counter import uniform
 from trainables.data.task import Signature
+from trainables.encoder import ENCODERS
 from trainables.layers import LAYERS
 from trainables.layers.layer import Bounds, Layer
+from trainables.norm import NORMS
 from trainables.optim import step_mask
+from trainables.settings import Mixing, NormPosition, Pooling
 from trainables.trial import ModelSettings
 
 Ranges: TypeAlias = Mapping[str, Bounds]
@@ -63,147 +67,40 @@ class Padding(NamedTuple):
         return x if self.mask is None else jnp.where(self.mask, x, 0)
 
 
-MOMENTUM = 0.95
-"""Share of the running statistics kept at a step: S5's harness, which RotRNN's authors train in."""
+def _full_glu(out: Array, hidden: Array, dense: Array) -> Array:
+    value, gate = jnp.split(dense, 2, axis=-1)
+    return value * jax.nn.sigmoid(gate)
 
-EPSILON = 1e-5
 
+class Mixer(NamedTuple):
+    """How a block mixes the channels of its layer's outputs.
 
-class BatchNorm(nnx.Module):
-    """Normalise each channel over batch and time, padding left out.
-
-    `nnx.BatchNorm(mask=)` selects inside its sums, which XLA for CPU writes out as two more arrays of the
-    size of the input (0.11 ms against 0.03 ms at (16, 256, 32)), and returns padded rows that are not zero.
-    Here padded rows are zero on the way in, so that plain sums are right, and on the way out.
-
-    Parameters: scale (D,), bias (D,). Running statistics: mean (D,), var (D,).
+    Attributes:
+        dense: number of dense layers of width D, which read hidden = dropout(GELU(out)).
+        gated: (out (n, D), hidden (n, D), dense layers (n, dense * D)) -> (n, D); unused without these.
     """
 
-    def __init__(self, width: int) -> None:
-        self.scale = nnx.Param(jnp.ones(width))
-        self.bias = nnx.Param(jnp.zeros(width))
-        self.mean = nnx.BatchStat(jnp.zeros(width))
-        self.var = nnx.BatchStat(jnp.ones(width))
-
-    def __call__(self, x: Array, mask: Array | None, count: Array, *, training: bool) -> Array:
-        """Normalise x (B, L, D).
-
-        Args:
-            x: zero where the mask is false.
-            mask: (B, L, 1) booleans, true for true steps; None if nothing is padded.
-            count: number of true steps, a float scalar.
-            training: whether to normalise by this batch and update the running statistics with it.
-        """
-        scale, bias = self.scale[...], self.bias[...]
-        if not training:
-            return _normalised(x, mask, self.mean[...], self.var[...], scale, bias)
-        normal, mean, var = _batch_norm(x, mask, count, scale, bias)
-        for running, new in ((self.mean, mean), (self.var, var)):
-            running[...] = MOMENTUM * running[...] + (1 - MOMENTUM) * jax.lax.stop_gradient(new)
-        return normal
+    dense: int
+    gated: Callable[[Array, Array, Array], Array]
 
 
-def _normalised(x: Array, mask: Array | None, mean: Array, var: Array, scale: Array, bias: Array) -> Array:
-    normal = (x - mean) * (jax.lax.rsqrt(var + EPSILON) * scale) + bias
-    return normal if mask is None else jnp.where(mask, normal, 0)
-
-
-@jax.custom_vjp
-def _batch_norm(
-    x: Array, mask: Array | None, count: Array, scale: Array, bias: Array
-) -> tuple[Array, Array, Array]:
-    """Normalise x (B, L, D) by its own mean and variance (D,); return those too, without a gradient.
-
-    The hand-written reverse pass keeps x alone and reads it twice. With the derived one, a small model's
-    training step takes 2 % longer.
-    """
-    mean = jnp.sum(x, axis=(0, 1)) / count
-    var = jnp.maximum(jnp.sum(x * x, axis=(0, 1)) / count - mean * mean, 0)
-    return _normalised(x, mask, mean, var, scale, bias), mean, var
-
-
-_Kept: TypeAlias = tuple[Array, Array | None, Array, Array, Array, Array]
-
-
-def _batch_norm_forward(
-    x: Array, mask: Array | None, count: Array, scale: Array, bias: Array
-) -> tuple[tuple[Array, Array, Array], _Kept]:
-    answer = _batch_norm(x, mask, count, scale, bias)
-    return answer, (x, mask, count, scale, *answer[1:])
-
-
-def _batch_norm_backward(
-    kept: _Kept, cotangents: tuple[Array, Array, Array]
-) -> tuple[Array, None, None, Array, Array]:
-    x, mask, count, scale, mean, var = kept
-    given = cotangents[0] if mask is None else jnp.where(mask, cotangents[0], 0)
-    of_bias = jnp.sum(given, axis=(0, 1))
-    deviation = jax.lax.rsqrt(var + EPSILON)
-    of_scale = deviation * (jnp.sum(given * x, axis=(0, 1)) - mean * of_bias)
-    # given - of_bias / count - (x - mean) * deviation * of_scale / count, times the slope, as slope and line.
-    tilt = deviation * of_scale / count
-    of_x = (deviation * scale) * (given - (tilt * x + (of_bias / count - tilt * mean)))
-    return of_x, None, None, of_scale, of_bias
-
-
-_batch_norm.defvjp(_batch_norm_forward, _batch_norm_backward)
-
-
-class Encoder(nnx.Module):
-    """A dense layer to width D: of one-hot tokens (written as a lookup), or of scaled numbers."""
-
-    def __init__(self, signature: Signature, d_model: int, *, rngs: nnx.Rngs) -> None:
-        self.vocabulary, self.scale = signature.vocabulary, signature.scale
-        rows = signature.vocabulary or signature.features
-        self.kernel = nnx.Param(jax.nn.initializers.lecun_normal()(rngs.params(), (rows, d_model)))
-        self.bias = nnx.Param(jnp.zeros(d_model))
-
-    def __call__(self, inputs: Array) -> Array:
-        """Encode (B, L) tokens, or (B, L, F) numbers as they are stored, to (B, L, D)."""
-        if self.vocabulary is not None:
-            return _rows(self.kernel[...], inputs.astype(jnp.int32)) + self.bias[...]
-        shift, factor = (jnp.asarray(part) for part in self.scale)
-        return (inputs.astype(jnp.float32) - shift) * factor @ self.kernel[...] + self.bias[...]
-
-
-@jax.custom_vjp
-def _rows(kernel: Array, tokens: Array) -> Array:
-    """Return the rows (..., D) of a kernel (V, D): the product with one-hot tokens (...,)."""
-    return kernel[tokens]
-
-
-def _rows_forward(kernel: Array, tokens: Array) -> tuple[Array, tuple[Array, Array]]:
-    return kernel[tokens], (kernel, tokens)
-
-
-def _rows_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
-    """Sum the cotangents of each token.
-
-    A CPU adds them up one by one (0.05 ms against 0.5 ms for the product at 4,096 tokens of 100). A GPU would
-    do so in any order, so that no two runs would be equal; on a GPU the product is computed.
-    """
-    kernel, tokens = kept
-    rows, flat = tokens.reshape(-1), cotangent.reshape(-1, kernel.shape[1])
-
-    def added(rows: Array, flat: Array) -> Array:
-        return jnp.zeros_like(kernel).at[rows].add(flat)
-
-    def multiplied(rows: Array, flat: Array) -> Array:
-        hot = jax.nn.one_hot(rows, kernel.shape[0], dtype=flat.dtype)
-        return jnp.matmul(hot.T, flat, precision=jax.lax.Precision.HIGHEST)
-
-    return jax.lax.platform_dependent(rows, flat, cpu=added, default=multiplied), None
-
-
-_rows.defvjp(_rows_forward, _rows_backward)
+MIXERS: Mapping[Mixing, Mixer] = MappingProxyType(
+    {
+        "full_glu": Mixer(2, _full_glu),
+        "half_glu1": Mixer(1, lambda out, hidden, dense: hidden * jax.nn.sigmoid(dense)),
+        "half_glu2": Mixer(1, lambda out, hidden, dense: out * jax.nn.sigmoid(dense)),
+        "gelu": Mixer(0, lambda out, hidden, dense: hidden),
+    }
+)
 
 
 class Block(nnx.Module):
-    """Batch normalisation, layer, GELU, dropout, full GLU, dropout, skip."""
+    """A layer, the mixing of its channels with dropout, a skip; a normalisation before or after them."""
 
     def __init__(self, settings: ModelSettings, ranges: Ranges, *, rngs: nnx.Rngs) -> None:
         width = settings.d_model
-        self.norm = BatchNorm(width)
+        self.mixing, self.norm_position = settings.mixing, settings.norm_position
+        self.norm = NORMS[settings.norm](width)
         build: Callable[..., Layer] = LAYERS[settings.layer]
         self.layer = build(
             width,
@@ -214,7 +111,8 @@ class Block(nnx.Module):
             **ranges,
         )
         # Both dense layers of Dense * sigmoid(Dense) as one matmul.
-        self.mix = nnx.Linear(width, 2 * width, rngs=rngs)
+        if dense := MIXERS[settings.mixing].dense:
+            self.mix = nnx.Linear(width, dense * width, rngs=rngs)
 
     def __call__(
         self, x: Array, padding: Padding, kept: Array | None, record: Array | None
@@ -230,30 +128,44 @@ class Block(nnx.Module):
         Returns:
             (B, L, D), and the mean over unpadded steps of ||x_t||.
         """
-        normal = self.norm(x, padding.mask, padding.steps, training=kept is not None)
+        training = kept is not None
+        normal = self.normalised("before", x, padding, training=training)
         over_batch = jax.vmap(self.layer.run, in_axes=(0, None if padding.lengths is None else 0))
         out, states = over_batch(normal, padding.lengths)
-        hidden = jax.nn.gelu(out)
-        if kept is not None:
-            hidden = hidden * kept[0]
-        mixed = self.mixed(hidden)
-        if kept is not None:
-            mixed = mixed * kept[1]
+        mixed = self.mixed(out, kept)
         states_of = (
             (lambda: states)
             if self.layer.states_at_hand
             else (lambda: over_batch(normal, padding.lengths)[1])
         )
-        return x + padding.zeroed(mixed), _recorded_norm(states_of, padding, record)
+        x = self.normalised("after", x + padding.zeroed(mixed), padding, training=training)
+        return x, _recorded_norm(states_of, padding, record)
 
-    def mixed(self, hidden: Array) -> Array:
-        """Return Dense * sigmoid(Dense) of hidden (..., D).
+    def normalised(self, position: NormPosition, x: Array, padding: Padding, *, training: bool) -> Array:
+        """Return x (B, L, D), normalised if this block normalises at that position."""
+        if position != self.norm_position:
+            return x
+        return self.norm(x, padding.mask, padding.steps, training=training)
+
+    def mixed(self, out: Array, kept: Array | None = None) -> Array:
+        """Mix the channels of a layer's outputs (..., D).
 
         The axes are flattened, because a CPU takes 4 times as long for the weights' gradient if it sums over
         two axes (1.1 ms against 0.26 ms at (16, 256, 32)).
+
+        Args:
+            out: of the layer.
+            kept: (2, ...) factors of the dropouts after GELU and after the gate; None in evaluation.
         """
-        value, gate = jnp.split(self.mix(hidden.reshape(-1, hidden.shape[-1])), 2, axis=-1)
-        return (value * jax.nn.sigmoid(gate)).reshape(hidden.shape)
+        hidden = jax.nn.gelu(out)
+        if kept is not None:
+            hidden = hidden * kept[0]
+        mixer = MIXERS[self.mixing]
+        if not mixer.dense:
+            return hidden
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        mixed = mixer.gated(out.reshape(flat.shape), flat, self.mix(flat)).reshape(hidden.shape)
+        return mixed if kept is None else mixed * kept[1]
 
 
 class Model(nnx.Module):
@@ -276,10 +188,15 @@ class Model(nnx.Module):
             signature: of the task.
             remat: recompute block activations in the reverse pass.
             rngs: the source of randomness; its keys may be traced.
+
+        Raises:
+            Refusal: there is no encoder, and the task's arrays do not have the network's width.
         """
         width = settings.d_model
         self.signature, self.remat = signature, remat
-        self.encoder = Encoder(signature, width, rngs=rngs)
+        self.pooling = settings.pooling
+        settings.check_width(signature)
+        self.encoder = ENCODERS[settings.encoder](signature, width, rngs=rngs)
         self.blocks = nnx.List(_blocks(settings, ranges, rngs))
         if signature.towers == 2:
             self.compare = nnx.Linear(4 * width, width, rngs=rngs)
@@ -311,7 +228,7 @@ class Model(nnx.Module):
             x, norm = call(block, x, padding, None if kept is None else kept[index], record)
             norms.append(norm)
         if self.signature.output != "steps":
-            x = jnp.sum(x, axis=1) / (x.shape[1] if lengths is None else jnp.maximum(lengths, 1)[:, None])
+            x = POOLINGS[self.pooling](x, lengths)
         if self.signature.towers == 2:
             x = self._compared(x)
         return self.head(x), jnp.stack(norms)
@@ -320,6 +237,25 @@ class Model(nnx.Module):
         """Join two documents, (2 B, D) -> (B, D), as LRA's retrieval head does."""
         a, b = jnp.unstack(pooled.reshape(-1, 2, pooled.shape[-1]), axis=1)
         return jax.nn.gelu(self.compare(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
+
+
+def _mean(x: Array, lengths: Array | None) -> Array:
+    """Return the mean over true steps, (B, D), of x (B, L, D) that is zero where padded."""
+    return jnp.sum(x, axis=1) / (x.shape[1] if lengths is None else jnp.maximum(lengths, 1)[:, None])
+
+
+def _last(x: Array, lengths: Array | None) -> Array:
+    """Return the last true step, (B, D), of x (B, L, D)."""
+    if lengths is None:
+        return x[:, -1]
+    last = jnp.maximum(lengths - 1, 0)[:, None, None]
+    return jnp.take_along_axis(x, last, axis=1)[:, 0]
+
+
+POOLINGS: Mapping[Pooling, Callable[[Array, Array | None], Array]] = MappingProxyType(
+    {"mean": _mean, "last": _last}
+)
+"""By name: (x (B, L, D), zero where padded; true lengths (B,) or None) -> (B, D)."""
 
 
 def _blocks(settings: ModelSettings, ranges: Ranges, rngs: nnx.Rngs) -> list[Block]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "ACTIVATIONS",
@@ -28,6 +28,19 @@ __all__ = [
 ]
 
 Interval = tuple[float, float]
+
+Pooling = Literal["mean", "last"]
+"""How a network turns its outputs at all steps into one: their mean, or the last of them."""
+
+Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu"]
+"""What follows a layer's output x, with g = GELU(x): Dense(g) * sigmoid(Dense(g)), g * sigmoid(Dense(g)),
+x * sigmoid(Dense(g)), or g alone."""
+
+Norm = Literal["batch", "layer"]
+NormPosition = Literal["before", "after"]
+"""Before the layer of a block, or after the block's skip connection."""
+
+EncoderKind = Literal["dense", "none"]
 
 
 @dataclass(frozen=True)

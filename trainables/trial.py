@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.settings import Interval
+from trainables.settings import EncoderKind, Interval, Mixing, Norm, NormPosition, Pooling
+
+if TYPE_CHECKING:
+    from trainables.data.task import Signature
 
 EARLIER_NAMES: Mapping[str, str] = {"form": "algorithm", "rematerialise": "remat"}
 """Names of settings in the checkpoints and ledgers of earlier versions, and their names in this one."""
@@ -24,7 +28,7 @@ def in_current_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The network of a trial.
+    """The network of a trial. The defaults are what earlier versions did without recording it.
 
     Attributes:
         layer: a name of `LAYERS`.
@@ -33,6 +37,11 @@ class ModelSettings:
         d_state: state size N of a layer, as the layer's paper counts it.
         bidirectional: whether each layer also reads the sequence backwards.
         dropout: share of channels dropped, the same ones at every time step. Free.
+        pooling: how the outputs at all steps become one; unused for an output by step.
+        mixing: what follows the layer of a block.
+        norm: what normalises activations: each channel over batch and time, or each step over its channels.
+        norm_position: before the layer of a block, or after the block's skip connection.
+        encoder: a dense layer, or none: `d_model` is then the number of tokens or features of the task.
         options: static options of the layer by name; for others the defaults of the layer hold.
         ranges: initialisation ranges (low, high) of the layer by name, likewise. Free.
     """
@@ -43,6 +52,11 @@ class ModelSettings:
     d_state: int
     bidirectional: bool = False
     dropout: float = 0.0
+    pooling: Pooling = "mean"
+    mixing: Mixing = "full_glu"
+    norm: Norm = "batch"
+    norm_position: NormPosition = "before"
+    encoder: EncoderKind = "dense"
     options: Mapping[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, Interval] = field(default_factory=dict)
 
@@ -52,6 +66,18 @@ class ModelSettings:
         options = {name: option.default for name, option in declared.options.items()}
         ranges = {name: spec.default for name, spec in declared.ranges.items()}
         return replace(self, options={**options, **self.options}, ranges={**ranges, **self.ranges})
+
+    def check_width(self, signature: Signature) -> None:
+        """Raise Refusal if there is no encoder and the task's arrays do not have the network's width."""
+        width = signature.vocabulary or signature.features
+        if self.encoder == "none" and self.d_model != width:
+            kind = "tokens, one-hot" if signature.vocabulary else "features"
+            raise Refusal(
+                "model.d_model",
+                f"without an encoder it must be the task's number of {kind}: {width}",
+                str(self.d_model),
+                f"Write d_model: {width}, or encoder: dense.",
+            )
 
 
 @dataclass(frozen=True)
@@ -120,6 +146,7 @@ class TrialSettings:
             self.task,
             tuple(sorted(self.task_options.items())),
             (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
+            (model.pooling, model.mixing, model.norm, model.norm_position, model.encoder),
             tuple(sorted(model.options.items())),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
         )

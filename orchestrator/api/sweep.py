@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.api.results import Results
+    from orchestrator.report.compare import SideBySide
     from orchestrator.report.report import ReportFiles
 
 DEADLINE_SECONDS: float = Run.deadline
@@ -470,8 +471,10 @@ class Sweep:
         """
         return self._results().report(self.workspace.paths.report(self.id))
 
-    def compare(self, *others: Sweep) -> str:
-        """Return this sweep and others side by side as Markdown, beside the published results.
+    def compare(self, *others: Sweep) -> SideBySide:
+        """Return this sweep and others side by side, with the differences that their results establish.
+
+        `orchestrator.report.comparison_text.markdown` makes a text of it, with the published results beside.
 
         Raises:
             BadInput: one of the sweeps has never run.

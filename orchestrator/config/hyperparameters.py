@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
@@ -43,6 +43,11 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("d_state", ModelSection, "whole", False),
     ("bidirectional", ModelSection, "flag", False),
     ("dropout", ModelSection, "real", True),
+    ("pooling", ModelSection, "word", False),
+    ("mixing", ModelSection, "word", False),
+    ("norm", ModelSection, "word", False),
+    ("norm_position", ModelSection, "word", False),
+    ("encoder", ModelSection, "word", False),
     ("batch_size", TrainingSection, "whole", False),
     ("learning_rate", TrainingSection, "real", True),
     ("recurrent_learning_rate", TrainingSection, "real", True),
@@ -125,6 +130,9 @@ def _range_end(spec: Range, default: float) -> Hyperparameter:
 def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hyperparameter:
     """Read the bounds where they are written once: in the section's field."""
     field = section.model_fields[name]
+    sample = field.examples[0] if field.examples else field.default
+    if words := _literals(field.annotation):
+        return option_hyperparameter(Option(sample, "", choices=words))
     bounds = [
         (compare, getattr(bound, attribute), words)
         for bound in field.metadata
@@ -132,12 +140,18 @@ def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hy
         if isinstance(bound, kind_of_bound)
     ]
     must = ", ".join((_WORDS[kind], *(f"{words} {limit}" for _, limit, words in bounds)))
-    sample = field.examples[0] if field.examples else field.default
 
     def allows(value: Any) -> bool:
         return all(compare(value, limit) for compare, limit, _ in bounds)
 
     return Hyperparameter(kind, mutable, must, allows, sample)
+
+
+def _literals(annotation: Any) -> tuple[Any, ...]:
+    """Return the words of a `Literal`, or of one beside None."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(word for part in get_args(annotation) for word in _literals(part))
 
 
 def _kind_of(default: Any) -> Kind:

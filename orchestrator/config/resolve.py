@@ -244,7 +244,7 @@ def _validated(root: LocatedValue, name: str, profile: str | None, text: str) ->
         file = validated(SpaceFile, root.plain())
         task_options = rules.read_task_options(file)
         space = read_space(file.search)
-        model = rules.read_model(file.model, space)
+        model = rules.read_model(file, space)
         rules.check_training(file.training, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)

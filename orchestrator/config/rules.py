@@ -49,14 +49,18 @@ def _value(path: Path, known: Hyperparameter, value: Any) -> Any:
     return known.cast(value)
 
 
-def read_model(section: ModelSection, space: Space) -> ModelSection:
-    """Return the network, the layer's own keys included, once every draw of the space can be built.
+def read_model(file: SpaceFile, space: Space) -> ModelSection:
+    """Return the network, the layer's own keys and the task's pooling included.
+
+    Every draw of the space can be built.
 
     Raises:
         Violation: a layer, an option, a range or a size does not fit the others.
     """
-    layers = _layers(section, space)
-    model = _with_extras(section, layers)
+    layers = _layers(file.model, space)
+    model = _with_extras(file.model, layers)
+    if model.pooling is None:
+        model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
     for name, distribution in space.items():
         for layer in layers:
             if _drawn_with(name, layer, space):

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
+from trainables.settings import EncoderKind, Mixing, Norm, NormPosition, Pooling
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -106,6 +107,29 @@ class ModelSection(OpenSection):
     )
     dropout: Number = setting(
         "Share of channels dropped, the same at every time step.", 0.1, ModelSettings.dropout, ge=0, lt=1
+    )
+    pooling: Pooling | None = setting(
+        "How the steps of a sequence become one answer; the task's own way if left out.", "last", None
+    )
+    mixing: Mixing = setting(
+        "What follows the layer of a block: a gate of two dense layers or of one, or GELU alone.",
+        "half_glu1",
+        ModelSettings.mixing,
+    )
+    norm: Norm = setting(
+        "What normalises activations: each channel over batch and time, or each step over its channels.",
+        "layer",
+        ModelSettings.norm,
+    )
+    norm_position: NormPosition = setting(
+        "Before the layer of a block, or after the block's skip connection.",
+        "after",
+        ModelSettings.norm_position,
+    )
+    encoder: EncoderKind = setting(
+        "A dense layer to width D, or none: d_model is then the task's number of tokens or features.",
+        "none",
+        ModelSettings.encoder,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from orchestrator.config.sections import (
     ResourcesSection,
     TrainingSection,
 )
-from orchestrator.config.space import Distribution, active
+from orchestrator.config.space import Distribution, active, combinations
 from trainables.layers import LAYERS
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings, in_current_names
 
@@ -28,9 +28,18 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
+_ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
+EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "model": {name: getattr(ModelSettings, name) for name in _ADDED},
+}
+"""By section: what earlier versions did where their documents have no key for it."""
+
+
 def current(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document that this version or an earlier one recorded, under the names of this version."""
+    """Return a document that this version or an earlier one recorded, as this version would record it."""
     renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
+    for name, choices in EARLIER_CHOICES.items():
+        renamed[name] = {**choices, **renamed[name]}
     for name, entry in renamed["search"].items():
         if "when" in entry:
             renamed["search"][name] = {**entry, "when": in_current_names(entry["when"])}
@@ -40,8 +49,14 @@ def current(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything in a document that makes a sweep another sweep."""
+    """Return the SHA-256 of everything in a document that makes a sweep another sweep.
+
+    What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
+    """
     kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
+    for name in EARLIER_CHOICES.keys() & kept.keys():
+        choices = EARLIER_CHOICES[name]
+        kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -236,6 +251,11 @@ class SweepConfig:
             if active(distribution, drawn):
                 drawn[name] = distribution.ends()[1]
         return drawn
+
+    def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
+        """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
+        for drawn in combinations(self.search, names):
+            yield _model_settings(self.model, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import UNFINISHED_TRIAL, SweepRecord
@@ -24,7 +24,7 @@ from orchestrator.schedule import environment
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import address
-from trainables.data.task import Source
+from trainables.data.task import Signature, Source
 from trainables.tasks import TASKS
 
 CLUSTER_WAIT = 3600.0
@@ -128,6 +128,23 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
             f"{trial.cpu:g} CPU and {trial.gpu:g} GPU",
             "Use fewer processors.",
         )
+
+
+def check_widths(sweep: SweepConfig, signature: Signature) -> None:
+    """Check that every network without an encoder has the width of the task's arrays.
+
+    Args:
+        sweep: to be run.
+        signature: of its task's arrays, known once they are loaded.
+
+    Raises:
+        BadInput: if one has not.
+    """
+    try:
+        for network in sweep.networks(frozenset({"layer", "d_model", "encoder"})):
+            network.check_width(signature)
+    except Refusal as error:
+        raise BadInput(f"{sweep.name}: {error.where}", error.must, error.got, error.remedy) from None
 
 
 # ------------------------------------------------------------------ paths

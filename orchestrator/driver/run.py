@@ -10,6 +10,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run, claimed
 from orchestrator.driver.departure import Departure
+from orchestrator.driver.preflight import check_widths
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace
 from orchestrator.schedule import environment
 from orchestrator.storage.store import outage_of
@@ -87,6 +88,7 @@ def _load_data(claim: Claim) -> TaskData:
         lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
     )
     observer.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
+    check_widths(sweep, data.signature)
     return data
 
 

@@ -33,7 +33,7 @@ class Commands:
 
     Attributes:
         folder: folder that everything is written to.
-        shared: folder of data sets and compiled programs, shared by all tests of a session.
+        shared: folder of data sets, shared by all tests of a session.
         mark: value of an environment variable that all descendants inherit, in other sessions too.
         processes: the commands that were started.
     """
@@ -58,7 +58,6 @@ class Commands:
         own = {
             "SWEEP_ROOT": str(self.root),
             "SWEEP_DATA": str(self.shared / "data"),
-            "JAX_COMPILATION_CACHE_DIR": str(self.shared / "compilations"),
             "SWEEP_TEST_MARK": self.mark,
         }
         process = subprocess.Popen(

@@ -15,7 +15,7 @@ from tests.end_to_end.network import Switch
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of data sets and compiled programs of this session."""
+    """Return the folder of data sets of this session."""
     return tmp_path_factory.mktemp("shared")
 
 

@@ -61,7 +61,7 @@ class Head(NetworkHost):
             "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
             "SWEEP_ROOT": str(self._commands.root),
             "SWEEP_DATA": str(self._commands.shared / "data"),
-            "JAX_COMPILATION_CACHE_DIR": str(self._commands.shared / "compilations"),
+            "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
             "SWEEP_TEST_MARK": self._commands.mark,
             "RAY_worker_niceness": "0",
         }

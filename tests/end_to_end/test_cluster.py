@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def environment(commands: Commands, **changes: str) -> dict[str, str]:
     return {
         "SWEEP_ROOT": str(commands.root),
         "SWEEP_DATA": str(commands.shared / "data"),
-        "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
         "SWEEP_TEST_MARK": commands.mark,
         "RAY_ADDRESS": ADDRESS,
         "RAY_USAGE_STATS_ENABLED": "0",

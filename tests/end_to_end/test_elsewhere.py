@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def test_status_logs_stop_and_resume_ask_the_ledger(
     own = {
         "SWEEP_ROOT": str(commands.root / "own"),
         "SWEEP_DATA": str(commands.shared / "data"),
-        "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
         "SWEEP_TEST_MARK": commands.mark,
         "PYTHONPATH": str(ROOT),
     }

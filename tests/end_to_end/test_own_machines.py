@@ -41,7 +41,7 @@ def host(commands: Commands) -> Iterator[Host]:
         "PYTHONPATH": str(home / "sweeps"),
         # With Ray's default niceness, workers that compile on a busy machine would get no processor time.
         "RAY_worker_niceness": "0",
-        "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+        "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
     }
     machine = Host(commands.folder / "host", own)
     yield machine

@@ -73,7 +73,7 @@ def test_a_sweep_in_a_thread(commands: Commands) -> None:
             **os.environ,
             "SWEEP_ROOT": str(commands.root),
             "SWEEP_DATA": str(commands.shared / "data"),
-            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+            "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
             "SWEEP_TEST_MARK": commands.mark,
         },
         capture_output=True,

@@ -59,7 +59,7 @@ def _assert_alone(commands: Commands, trial: TrialRecord) -> None:
         env={
             **os.environ,
             "PYTHON": sys.executable,
-            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+            "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
         },
         capture_output=True,
         text=True,

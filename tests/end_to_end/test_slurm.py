@@ -64,7 +64,7 @@ class Job:
             "SLURM_JOB_NUM_NODES": "2",
             "SLURM_JOB_NODELIST": "host-1,host-2",
             "SWEEP_DATA": str(commands.shared / "data"),
-            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
+            "JAX_COMPILATION_CACHE_DIR": os.environ["JAX_COMPILATION_CACHE_DIR"],
             "SWEEP_TEST_MARK": commands.mark,
             "RAY_worker_niceness": "0",
         }

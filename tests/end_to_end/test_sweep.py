@@ -92,7 +92,6 @@ def _check_export(commands: Commands, chosen: str) -> None:
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "PYTHON": sys.executable,
-            "JAX_COMPILATION_CACHE_DIR": str(commands.shared / "compilations"),
         },
         capture_output=True,
         text=True,

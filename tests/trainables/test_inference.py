@@ -81,6 +81,19 @@ def test_stepping_answers_every_step(folder: Path) -> None:
     assert predictor.predict([sequence])["answer"] == [stepped.argmax(axis=-1).tolist()]
 
 
+def test_stepping_through_another_kind_of_network(folder: Path) -> None:
+    """The same holds without an encoder, with the normalisation last, and if the last step is the answer."""
+    network = {"d_model": 2, "layer": "lru", "options": {}, "mixing": "half_glu2", "norm": "layer"}
+    choices = {"norm_position": "after", "encoder": "none", "pooling": "last"}
+    sizes = {"length": 20, "examples": 32, "held_out": 8}
+    written, _ = saved(folder, settings("adding", sizes, **network, **choices))
+    predictor = Predictor(written.folder, written.digest)
+    sequence = TASKS["adding"].load(sizes, folder).validation.inputs[0]
+    stream = predictor.stream()
+    *_, last = (stream.feed(step) for step in sequence)
+    np.testing.assert_allclose(last, predictor.logits([(sequence,)])[0], rtol=1e-4, atol=1e-6)
+
+
 def test_a_bidirectional_network_cannot_be_stepped(folder: Path) -> None:
     """A network that needs the end of a sequence is refused before the first step."""
     both = settings("listops", LISTOPS, bidirectional=True, depth=1, layer="lru", options={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -13,7 +13,8 @@ from jax import numpy as jnp
 
 from tests.trainables.toy import CLASSES, LENGTH, UNOPTIMISED, VOCABULARY, split, toy_trial
 from trainables.data.task import Scale, Signature
-from trainables.model import EPSILON, MOMENTUM, BatchNorm, Encoder, Model, Training
+from trainables.model import POOLINGS, Model, Training
+from trainables.settings import Pooling
 
 TOKENS = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
 BATCH = 4
@@ -82,6 +83,22 @@ def test_full_length_needs_no_lengths() -> None:
     """Without padding, omitting the lengths equals a length of L for each sequence."""
     inputs, _ = _batch()
     _assert_close(_ask(inputs, None, _training()), _ask(inputs, jnp.full(BATCH, LENGTH), _training()))
+
+
+def test_the_last_step_is_the_last_true_one() -> None:
+    """`last` reads each sequence at its true end, `mean` averages its true steps; no other step counts."""
+    inputs, lengths = _batch()
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 3)), jnp.float32)
+    x = jnp.where(jnp.arange(LENGTH)[:, None] < lengths[:, None, None], x, 0)
+    ends = np.asarray(lengths)
+    rows = [np.asarray(x[row, :end], np.float64) for row, end in enumerate(ends)]
+    np.testing.assert_array_equal(POOLINGS["last"](x, lengths), [row[-1] for row in rows])
+    np.testing.assert_allclose(POOLINGS["mean"](x, lengths), [row.mean(axis=0) for row in rows], rtol=1e-5)
+    np.testing.assert_array_equal(POOLINGS["last"](x, None), x[:, -1])
+    model = _model(pooling="last", layer="none", options={}, bidirectional=False)
+    changed = inputs.at[:, 0].set(5)
+    _assert_close(model(changed, lengths)[0], model(inputs, lengths)[0])
+    assert set(POOLINGS) == set(get_args(Pooling))
 
 
 def test_gradients_do_not_see_padding() -> None:
@@ -161,75 +178,3 @@ def test_blocks_start_apart() -> None:
     first, second = draw()["blocks"].values()
     for path in (("layer", "C"), ("mix", "kernel")):
         assert np.max(np.abs(first[path[0]][path[1]] - second[path[0]][path[1]])) > 0.1
-
-
-def test_tokens_are_looked_up_as_one_hot_products() -> None:
-    """The encoder of tokens is a dense layer of one-hot vectors, its gradient included."""
-    inputs, _ = _batch()
-    graph, params = nnx.split(Encoder(TOKENS, 8, rngs=nnx.Rngs(0)))
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=(BATCH, LENGTH, 8)), jnp.float32)
-
-    def looked_up(params: Any) -> jax.Array:
-        return jnp.sum(weights * nnx.merge(graph, params)(inputs))
-
-    def multiplied(params: Any) -> jax.Array:
-        hot = jax.nn.one_hot(inputs, VOCABULARY)
-        return jnp.sum(weights * (hot @ params["kernel"][...] + params["bias"][...]))
-
-    both = jax.jit(lambda params: [jax.value_and_grad(rule)(params) for rule in (looked_up, multiplied)])
-    _assert_close(*both(params), rtol=1e-4, atol=1e-5)
-
-
-RANDOM = np.random.default_rng(0)
-MASK = jnp.arange(5)[None, :, None] < jnp.array([3, 5])[:, None, None]
-
-
-def _input() -> jnp.ndarray:
-    return jnp.where(MASK, jnp.asarray(RANDOM.normal(2.0, 3.0, (2, 5, 4)), jnp.float32), 0)
-
-
-def test_equals_flax_over_true_steps() -> None:
-    """Outputs, running statistics and evaluation are those of `nnx.BatchNorm(mask=)`, padding then zeroed."""
-    own = BatchNorm(4)
-    flax = nnx.BatchNorm(4, momentum=MOMENTUM, epsilon=EPSILON, rngs=nnx.Rngs(0))
-    for norm in (own, flax):
-        norm.scale[...] = jnp.arange(1.0, 5.0)
-        norm.bias[...] = jnp.arange(4.0)
-    for _ in range(3):
-        x = _input()
-        expected = jnp.where(MASK, flax(x, mask=MASK), 0)
-        np.testing.assert_allclose(
-            own(x, MASK, jnp.float32(8), training=True), expected, rtol=1e-5, atol=1e-6
-        )
-    np.testing.assert_allclose(own.mean[...], flax.mean[...], rtol=1e-6)
-    np.testing.assert_allclose(own.var[...], flax.var[...], rtol=1e-5)
-    x = _input()
-    expected = jnp.where(MASK, flax(x, use_running_average=True), 0)
-    np.testing.assert_allclose(own(x, MASK, jnp.float32(8), training=False), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_are_those_of_flax() -> None:
-    """The hand-written reverse pass equals the one that JAX derives of `nnx.BatchNorm(mask=)`."""
-    x, weights = _input(), jnp.asarray(RANDOM.normal(size=(2, 5, 4)), jnp.float32)
-
-    def own(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-        norm = BatchNorm(4)
-        norm.scale[...], norm.bias[...] = scale, bias
-        return jnp.sum(weights * norm(jnp.where(MASK, x, 0), MASK, jnp.float32(8), training=True) ** 3)
-
-    def flax(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-        norm = nnx.BatchNorm(4, momentum=MOMENTUM, epsilon=EPSILON, rngs=nnx.Rngs(0))
-        norm.scale[...], norm.bias[...] = scale, bias
-        return jnp.sum(weights * jnp.where(MASK, norm(x, mask=MASK), 0) ** 3)
-
-    at = (x, jnp.arange(1.0, 5.0), jnp.arange(4.0))
-    for actual, expected in zip(*(jax.grad(loss, (0, 1, 2))(*at) for loss in (own, flax)), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-4 * float(jnp.abs(expected).max()))
-
-
-def test_evaluation_leaves_the_statistics() -> None:
-    """Only training moves the running statistics."""
-    norm = BatchNorm(4)
-    norm(_input(), MASK, jnp.float32(8), training=False)
-    np.testing.assert_array_equal(norm.mean[...], jnp.zeros(4))
-    np.testing.assert_array_equal(norm.var[...], jnp.ones(4))

@@ -13,9 +13,6 @@ from trainables import replay
 from trainables.engine import Engine
 from trainables.stretches import Stretch, Stretches, continued, merged
 
-# A replay compiles the programs of the engine whose trial it repeats.
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 TRIAL = toy_trial(3, interval=20, steps=60)
 
 

@@ -29,6 +29,15 @@ def test_documents_with_older_names_are_read() -> None:
     assert TrialSettings.from_document(document) == trial
 
 
+def test_documents_without_newer_settings_are_read() -> None:
+    """Checkpoints of earlier versions lack settings that those versions did not have."""
+    trial = toy_trial()
+    document: dict[str, Any] = asdict(trial)
+    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+        del document["model"][name]
+    assert TrialSettings.from_document(document) == trial
+
+
 def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
     """What is given stays; equal networks, written out or not, share a program."""
     trial = toy_trial(model={"ranges": RANGES})
@@ -37,6 +46,15 @@ def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
     assert complete.ranges == {**RANGES, "theta_init": (0.0, 2 * math.pi)}
     assert complete.complete() == complete
     assert replace(trial, model=complete).static() == trial.static()
+
+
+_CHOICES: tuple[dict[str, Any], ...] = (
+    {"pooling": "last"},
+    {"mixing": "gelu"},
+    {"norm": "layer"},
+    {"norm_position": "after"},
+    {"encoder": "none"},
+)
 
 
 def test_free_hyperparameters_share_a_program() -> None:
@@ -49,6 +67,7 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),
+        *(replace(trial, model=replace(trial.model, **choice)) for choice in _CHOICES),
         replace(trial, training=replace(trial.training, remat=True)),
         replace(trial, training=replace(trial.training, reproducible="bits")),
     ):

@@ -21,7 +21,7 @@ import numpy as np
 
 from trainables.data.cache import Cache, Writer, fingerprint
 from trainables.errors import Refusal
-from trainables.settings import Option
+from trainables.settings import Option, Pooling
 
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""
@@ -180,6 +180,7 @@ class Encoding:
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
         note: a remark for readers of the scores that `find` could not make; '' if none.
         characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
+        comparable: whether scores compare with the papers', as far as `find` could not see.
     """
 
     signature: Signature
@@ -187,6 +188,7 @@ class Encoding:
     trivial_loss: float
     note: str = ""
     characters: str = ""
+    comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ class Task(ABC):
         options: the options that a search-space file may give.
         remotes: the published files that it reads.
         texts: an example as texts, one a tower; empty if an example is numbers.
+        pooling: how networks pool the steps of a sequence where a file does not say.
         version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
@@ -254,6 +257,7 @@ class Task(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     remotes: ClassVar[tuple[Remote, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
+    pooling: ClassVar[Pooling] = "mean"
     version: ClassVar[int] = 1
 
     @property
@@ -335,7 +339,7 @@ class Task(ABC):
 
         def build(out: Writer) -> dict[str, Any]:
             try:
-                return asdict(self.encode(complete, source, out, report))
+                return _facts(self.encode(complete, source, out, report))
             except MemoryError as error:
                 must = "must ask for data that the memory of this machine holds"
                 remedy = "Ask for fewer or shorter examples."
@@ -388,6 +392,15 @@ def _silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+def _facts(encoding: Encoding) -> dict[str, Any]:
+    """Return the facts of an encoding for the cache.
+
+    The digest of the data covers them, so what is comparable has no such fact, as in earlier versions.
+    """
+    facts = asdict(encoding)
+    return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}
+
+
 def _data(cache: Cache, source: Source) -> TaskData:
     train, validation = _split(cache, "train"), _split(cache, "validation")
     facts = cache.facts
@@ -397,7 +410,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
         validation=validation,
         open_test=lambda: _split(cache, "test"),
         source=source.phrase,
-        comparable=source.comparable,
+        comparable=source.comparable and facts.get("comparable", True),
         note="; ".join(filter(None, (source.note, facts["note"]))),
         digest=cache.digest,
         chance=facts["chance"],

@@ -5,10 +5,11 @@ Everything that differs between trials of one static choice is an argument, so a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -17,6 +18,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.cost import Cost
 from trainables.counter import folded, order_of_steps
 from trainables.data.task import Signature, Split
 from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted, nothing
@@ -115,6 +117,35 @@ class Program:
         )
         return jax.eval_shape(_started, params, stats, free_of(self.settings))
 
+    def cost(self) -> Cost:
+        """Return parameters and state, from shapes alone; nothing is compiled."""
+        params = self.layout.params
+        of_layers = (
+            math.prod(shape)
+            for name, shape in zip(params.names, params.shapes, strict=True)
+            if "layer" in name.split("/")
+        )
+        return Cost(
+            parameters=params.size,
+            layer_parameters=sum(of_layers),
+            recurrent_parameters=params.size - params.boundary,
+            state_floats=self._state_floats(),
+        )
+
+    def _state_floats(self) -> int:
+        def states(free: Free) -> list[Tree]:
+            return [block.layer.initial_state() for block in self._model(free).blocks]
+
+        leaves = jax.tree.leaves(nnx.eval_shape(states, free_of(self.settings)))
+        one_direction = sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in leaves)
+        return one_direction * (2 if self.settings.model.bidirectional else 1)
+
+    def step(self, slot: SlotState, train: Examples) -> SlotState:
+        """Take one step on the first examples of a split, without hidden-state norms: the work of a step."""
+        training = self.settings.training
+        rows = jnp.arange(training.batch_size * training.accumulate)
+        return self._step(slot, train, rows, jnp.bool_(False))[0]
+
     def advance(self, slot: SlotState, steps: Array, train: Examples) -> tuple[SlotState, Log]:
         """Advance one slot, until a loss or gradient is not finite.
 
@@ -160,8 +191,7 @@ class Program:
             examples: a multiple of `evaluated`; none counts from `count` on.
             count: int32 scalar.
         """
-        layout = self.layout
-        model = layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
+        model = self._trained(trained)
 
         def add(index: Array, total: Sums) -> Sums:
             rows = index * self.evaluated + jnp.arange(self.evaluated)
@@ -172,6 +202,36 @@ class Program:
 
         zero = jnp.float32(0)
         return jax.lax.fori_loop(0, -(-count // self.evaluated), add, Sums(zero, zero, zero))
+
+    def evaluate_each(self, trained: Trained, examples: Examples, count: Array) -> Sums:
+        """Return loss, metric and what is counted of each example, as arrays (n,); zeros from `count` on.
+
+        Args:
+            trained: one slot's.
+            examples: n of them, a multiple of `evaluated`.
+            count: int32 scalar.
+        """
+        model = self._trained(trained)
+
+        def of_one(logits: Array, chosen: Examples, counts: Array) -> Sums:
+            one = jax.tree.map(lambda leaf: leaf[None], (logits, chosen, counts))
+            return self._sums(*one)
+
+        def write(index: Array, table: Sums) -> Sums:
+            rows = index * self.evaluated + jnp.arange(self.evaluated)
+            chosen = examples.at(rows)
+            logits, _ = model(chosen.inputs, self._lengths(chosen))
+            each = jax.vmap(of_one)(logits, chosen, (rows < count).astype(jnp.float32))
+            update = partial(jax.lax.dynamic_update_slice_in_dim, start_index=rows[0], axis=0)
+            return jax.tree.map(update, table, each)
+
+        zeros = jnp.zeros(len(examples.lengths), jnp.float32)
+        return jax.lax.fori_loop(0, -(-count // self.evaluated), write, Sums(zeros, zeros, zeros))
+
+    def _trained(self, trained: Trained) -> Model:
+        """Return the network of a slot."""
+        layout = self.layout
+        return layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
 
     @cached_property
     def layout(self) -> Layout:

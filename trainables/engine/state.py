@@ -132,9 +132,9 @@ class Packing:
         return sum(map(math.prod, self.shapes))
 
     def pack(self, tree: Tree) -> Array:
-        """Return a tree's arrays as a vector."""
+        """Return a tree's arrays as a vector; a tree may have none."""
         leaves = jax.tree.leaves(tree)
-        return jnp.concatenate([jnp.ravel(leaves[place]) for place in self.leaves])
+        return jnp.concatenate([jnp.ravel(leaves[place]) for place in self.leaves] or [jnp.zeros(0)])
 
     def unpack(self, vector: Array) -> Tree:
         """Return the tree that `pack` made a vector of."""
@@ -201,7 +201,7 @@ class Names:
 
     def _vector(self, group: str, arrays: Mapping[str, np.ndarray]) -> Array:
         parts = [np.ravel(arrays[f"{group}/{name}"]) for name in self._packing(group).names]
-        return jnp.asarray(np.concatenate(parts))
+        return jnp.asarray(np.concatenate(parts or [np.zeros(0, np.float32)]))
 
     def _packing(self, group: str) -> Packing:
         return self.stats if group == "stats" else self.params

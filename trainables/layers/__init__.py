@@ -23,6 +23,7 @@ LAYERS: DeclaredRegistry[type[Layer], LayerSettings] = DeclaredRegistry(
         "lstm": "trainables.layers.rnn:LSTM",
         "lds": "trainables.layers.lds:LDS",
         "ldstack": "trainables.layers.ldstack:LDStack",
+        "none": "trainables.layers.memoryless:Memoryless",
     },
     "trainables.layers",
     subclass_of("trainables.layers.layer:Layer"),

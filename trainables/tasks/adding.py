@@ -1,9 +1,10 @@
 """The adding problem: the sum of the two marked numbers of a long list.
 
 A step has two features, a number of U[0, 1) and a marker; one step of each half is marked. Always answering 1
-has a mean squared error of 1/6.
+has a mean squared error of 1/6. The answer is read at the last step: the mean over all steps would add the
+marked numbers up without any memory.
 
-Source: Kaul 2020 (LDStack), section 5.2; Hochreiter & Schmidhuber 1997.
+Source: Kaul 2020 (LDStack), section 6; Hochreiter & Schmidhuber 1997.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from trainables.data.cache import Writer
 from trainables.data.protocol import constant
 from trainables.data.task import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
-from trainables.settings import Option
+from trainables.settings import Option, Pooling
 
 _ROWS_AT_ONCE = 1000
 
@@ -28,6 +29,7 @@ class Adding(Task):
     name = "adding"
     title = "Adding problem: the sum of two marked numbers among T; a real value"
     metric: ClassVar[Metric] = "mse"
+    pooling: ClassVar[Pooling] = "last"
     options: ClassVar[Mapping[str, Option]] = {
         "length": Option(100, "T, the length of a list; published: 100, 200, 400, 750.", at_least=2),
         "examples": Option(50_000, "Training lists.", at_least=1),

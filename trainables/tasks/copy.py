@@ -4,7 +4,7 @@ A sequence has T + 20 steps: ten symbols of 1 to 8, blanks (0), a delimiter (9) 
 and blanks to be filled in. The target is blank except in its last ten steps. These are the published tokens:
 the task has no padding, no unknown and no end token.
 
-Source: Kaul 2020 (LDStack), section 5.1; Arjovsky et al. 2016.
+Source: Kaul 2020 (LDStack), section 6; Arjovsky et al. 2016.
 """
 
 from __future__ import annotations

@@ -134,6 +134,35 @@ def test_a_document_of_an_earlier_version_is_the_same_sweep(tmp_path: Path) -> N
     assert differences(earlier, sweep.document()) == []
 
 
+def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None:
+    """Earlier versions had one kind of block and pooled by the mean, and did not record it."""
+    sweep = loaded(tmp_path)
+    earlier = json.loads(json.dumps(sweep.document()))
+    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+        del earlier["model"][name]
+    assert identity(earlier) == sweep.digest
+    assert from_document(earlier).document() == sweep.document()
+    assert differences(earlier, sweep.document()) == []
+
+
+def test_the_task_decides_how_steps_are_pooled(tmp_path: Path) -> None:
+    """A file may say otherwise; adding problems of earlier versions remain what they were."""
+    text = edited("  test/accuracy: 0.611\n", "", edited("listops", "adding"))
+    text = edited("{maximize: val/accuracy}", "{minimize: val/mse}", edited("{length: 2048}", "{}", text))
+    text = edited("    data: {length: 256, min_length: 20, max_length: 200}\n", "", text)
+    adding = loaded(tmp_path, text)
+    assert (loaded(tmp_path).model.pooling, adding.model.pooling) == ("mean", "last")
+    mean = loaded(tmp_path, text, overrides=["model.pooling=mean"])
+    assert mean.settings(mean.published_params() or {}, 0).model.pooling == "mean"
+    earlier = adding.document()
+    del earlier["model"]["pooling"]
+    assert from_document(earlier).model.pooling == "mean"
+    assert identity(earlier) == mean.digest != adding.digest
+    assert refused(tmp_path, text, overrides=["model.pooling=first"]).must == "must be 'mean' or 'last'"
+    searched = loaded(tmp_path, text, overrides=["search.pooling={choice: [mean, last]}", "published="])
+    assert searched.settings(searched.largest(), 0).model.pooling == "mean"
+
+
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:
     """Each trial and each confirmation has its own seed, the same in every process."""
     sweep = loaded(tmp_path)

@@ -16,7 +16,9 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.cli.test_inputs import SPACE
+from tests.orchestrator.config.files import edited, loaded
 from tests.orchestrator.ledger.examples import trial_record, writer
+from trainables.data.task import Signature
 
 SWEEP = "copy-0123abcd"
 
@@ -96,6 +98,19 @@ def file(tmp_path: Path) -> Path:
         write.record_report(attempt.id, step, {"seconds/train": seconds, "seconds/evaluate": 0.5}, [saved])
     ledger.close()
     return file
+
+
+def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> None:
+    """Every width that can be drawn is checked before the first trial."""
+    text = edited("layer: rotrnn,", "layer: rotrnn, encoder: none,")
+    signature = Signature("class", 10, 18, 1, 2048)
+    with pytest.raises(BadInput, match=r"space: model.d_model: .* number of tokens, one-hot: 18, got 32"):
+        preflight.check_widths(loaded(tmp_path, text), signature)
+    preflight.check_widths(loaded(tmp_path, text, overrides=["model.d_model=18"]), signature)
+    both = loaded(tmp_path, text, overrides=["search.d_model={choice: [18, 20]}", "published="])
+    with pytest.raises(BadInput, match="got 20"):
+        preflight.check_widths(both, signature)
+    preflight.check_widths(loaded(tmp_path), signature)
 
 
 def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:

@@ -135,7 +135,7 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     shutil.rmtree(folder, ignore_errors=True)
     Path(other.path).rename(folder)
     assert checkpoint.is_whole(folder, other.digest)
-    words = (str(tmp_path / "data"), "test", str(tmp_path / "compilations"))
+    words = (str(tmp_path / "data"), "test", os.environ["JAX_COMPILATION_CACHE_DIR"])
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
@@ -191,6 +191,14 @@ def test_a_full_disk_is_the_cause_even_if_the_log_is_on_it(engine: OwnEngine, tm
     """Writing to /dev/full fails as on a full disk; so does the attempt's first line, and the traceback."""
     outcome = engine.advance(assignment(tmp_path, 0, gpu=0.0, log="/dev/full"))
     assert (outcome.failure, outcome.done) == ("disk full", True)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EROFS])
+def test_a_file_system_that_is_out_is_a_lost_store_and_no_error_of_the_trial(
+    tmp_path: Path, number: int
+) -> None:
+    outcome = failure_outcome(assignment(tmp_path, 0), OSError(number, os.strerror(number)))
+    assert outcome.failure == "store lost"
 
 
 def test_a_failure_keeps_its_cause_if_the_log_of_its_trial_cannot_be_written(tmp_path: Path) -> None:

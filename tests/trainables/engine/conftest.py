@@ -8,11 +8,6 @@ from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _cached(compilation_cache: None) -> None:
-    """Read what an earlier engine compiled."""
-
-
 @pytest.fixture(scope="package")
 def single() -> Engine:
     """Return an engine of one slot, which every test must leave empty."""

@@ -1,0 +1,183 @@
+"""The arithmetic and the memory traffic of a training step, by XLA's cost analysis of the compiled program.
+
+XLA counts the body of a loop once, however often it runs. A recurrence is such a loop, so each loop whose
+length is known when it is traced is compiled by itself too, and counted as often as it runs. The squarings of
+`rotation`, whose number depends on the parameters, count once. Branches of a condition count at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+from jax import numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+
+from trainables.cost import Cost
+from trainables.data.task import Signature
+from trainables.engine.program import Examples, Program
+from trainables.layers import LAYERS
+from trainables.trial import TrialSettings
+
+ALGORITHM = "sequential"
+"""The algorithm that is counted where a layer has the choice: others do more arithmetic for the same states,
+and which one `auto` takes depends on the device."""
+
+UNOPTIMISED: dict[str, Any] = {"xla_backend_optimization_level": 0}
+"""Options of XLA: machine code is not optimised, because it never runs. The kernels are the same."""
+
+_UNCOUNTED = frozenset({"cond"})
+"""Primitives whose loops count once: the branch that measures hidden-state norms runs once a report."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What running a program takes: floating-point operations, and bytes that its kernels read and write."""
+
+    flops: float
+    bytes: float
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+    def __mul__(self, times: int) -> Work:
+        return Work(self.flops * times, self.bytes * times)
+
+
+class Loop(NamedTuple):
+    """A loop of known length: its body, how often it runs, and which arguments of the body it carries on."""
+
+    body: ClosedJaxpr
+    times: int
+    carried: tuple[int, ...]
+
+
+def cost(settings: TrialSettings, signature: Signature, *, compiled: bool = False) -> Cost:
+    """Return what the static choice of a trial takes.
+
+    Args:
+        settings: any trial's of the static choice.
+        signature: of its task.
+        compiled: whether to count the arithmetic and the memory traffic of a training step too, for which the
+            step is compiled for this process's device, with the algorithm `ALGORITHM` and unpadded sequences.
+    """
+    key = settings.static(), signature
+    if key not in _SIZES:
+        _SIZES[key] = _program(settings, signature).cost()
+    if not compiled:
+        return _SIZES[key]
+    if key not in _WORK:
+        _WORK[key] = _work_of_a_step(_program(_sequential(settings), signature))
+    return replace(_SIZES[key], flops=_WORK[key].flops, bytes=_WORK[key].bytes)
+
+
+_SIZES: dict[Hashable, Cost] = {}
+_WORK: dict[Hashable, Work] = {}
+
+
+def _program(settings: TrialSettings, signature: Signature) -> Program:
+    return Program(settings, signature, padded=False, evaluated=settings.training.batch_size)
+
+
+def _sequential(settings: TrialSettings) -> TrialSettings:
+    model = settings.model
+    option = LAYERS.settings(model.layer).options.get("algorithm")
+    if option is None or option.choices is None or ALGORITHM not in option.choices:
+        return settings
+    return replace(settings, model=replace(model, options={**model.options, "algorithm": ALGORITHM}))
+
+
+def _work_of_a_step(program: Program) -> Work:
+    traced = jax.jit(program.step).trace(program.shapes(), _examples(program))
+    return work(traced.jaxpr)
+
+
+def _examples(program: Program) -> Examples:
+    """Return the shapes of the examples of one step."""
+    signature, training = program.signature, program.settings.training
+    rows = training.batch_size * training.accumulate
+    towers = () if signature.towers == 1 else (signature.towers,)
+    features = () if signature.vocabulary else (signature.features,)
+    per_step = (signature.length,) if signature.output == "steps" else ()
+
+    def zeros() -> Examples:
+        return Examples(
+            jnp.zeros(
+                (rows, *towers, signature.length, *features), "uint8" if signature.vocabulary else "float32"
+            ),
+            jnp.zeros((rows, *towers), "int32"),
+            jnp.zeros((rows, *per_step), "float32" if signature.output == "value" else "int32"),
+        )
+
+    return jax.eval_shape(zeros)
+
+
+def work(program: ClosedJaxpr) -> Work:
+    """Return what one run of a traced program takes, loops counted as often as they run."""
+    return _counted(program, (), {})
+
+
+def _counted(program: ClosedJaxpr, donated: tuple[int, ...], known: dict[str, tuple[Work, Work]]) -> Work:
+    """Return the work of a program.
+
+    Args:
+        program: traced.
+        donated: its arguments whose memory the results may take, as in a loop.
+        known: for each body by its text, its work in XLA's count and in ours; blocks of a network have equal
+            bodies.
+    """
+    total = _counted_by_xla(program, donated)
+    for body, times, carried in loops(program.jaxpr):
+        text = str(body)
+        if text not in known:
+            known[text] = _counted_by_xla(body, carried), _counted(body, carried, known)
+        once, run = known[text]
+        total = total + run * times + once * -1
+    return total
+
+
+def _counted_by_xla(program: ClosedJaxpr, donated: tuple[int, ...]) -> Work:
+    arguments = [jax.ShapeDtypeStruct(value.shape, value.dtype) for value in program.in_avals]
+    jitted = jax.jit(jaxpr_as_fun(program), donate_argnums=donated)
+    analysis = jitted.lower(*arguments).compile(compiler_options=UNOPTIMISED).cost_analysis()
+    assert analysis is not None, "XLA counts every program of a CPU or a GPU"
+    return Work(float(analysis.get("flops", 0.0)), float(analysis.get("bytes accessed", 0.0)))
+
+
+def loops(program: Jaxpr) -> Iterator[Loop]:
+    """Yield the loops of known length in a program, but not those inside another loop."""
+    for equation in program.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "scan":
+            first = params["num_consts"]
+            carried = tuple(range(first, first + params["num_carry"]))
+            yield Loop(params["jaxpr"], params["length"], carried)
+        elif name == "while":
+            first = params["body_nconsts"]
+            start = equation.invars[params["cond_nconsts"] + first :]
+            carried = tuple(range(first, first + len(start)))
+            yield Loop(params["body_jaxpr"], _times(start), carried)
+        elif name not in _UNCOUNTED:
+            for value in params.values():
+                yield from _loops_of_parameter(value)
+
+
+def _loops_of_parameter(value: Any) -> Iterator[Loop]:
+    if isinstance(value, ClosedJaxpr):
+        yield from loops(value.jaxpr)
+    elif isinstance(value, Jaxpr):
+        yield from loops(value)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _loops_of_parameter(item)
+
+
+def _times(start: list[Any]) -> int:
+    """Return how often a loop runs that counts between two literals; 1 if its length is not known.
+
+    `fori_loop` carries its index and its end first.
+    """
+    low, high = start[:2] if len(start) > 1 else (None, None)
+    return int(high.val) - int(low.val) if isinstance(low, Literal) and isinstance(high, Literal) else 1

@@ -1,0 +1,51 @@
+"""The control without recurrence: what it learns, no layer needs a memory for."""
+
+from __future__ import annotations
+
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.layers.layer import Layer, normal
+from trainables.settings import LayerSettings, Need
+
+
+class Memoryless(Layer):
+    """y_t = D u_t: a state of no numbers.
+
+    Parameters: D (D,).
+    """
+
+    settings = LayerSettings(
+        summary="No recurrence, y = D u: the control that every task is compared with.",
+        needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
+    )
+    recurrent = frozenset()
+
+    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+        """Draw D as the other layers do.
+
+        Args:
+            d_model: width D.
+            d_state: ignored.
+            rngs: the source of randomness; its keys may be traced.
+            bidirectional: ignored; `settings` requires it to be false.
+        """
+        self.bidirectional = False
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def states(self, coefficients: None, inputs: Array) -> Array:
+        """Return the states (L, 0)."""
+        return jnp.zeros((len(inputs), 0))
+
+    def read(self, coefficients: None, states: Array, *, backward: bool) -> Array:
+        """Return zeros (L, D)."""
+        return jnp.zeros((len(states), len(self.D)))
+
+    def initial_state(self) -> Array:
+        """Return the state (0,)."""
+        return jnp.zeros(0)
+
+    def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the state (0,), twice."""
+        return state, state
