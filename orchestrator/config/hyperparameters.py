@@ -53,6 +53,9 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("recurrent_learning_rate", TrainingSection, "real", True),
     ("weight_decay", TrainingSection, "real", True),
     ("warmup", TrainingSection, "real", False),
+    ("optimizer", TrainingSection, "word", False),
+    ("clip", TrainingSection, "real", True),
+    ("schedule", TrainingSection, "word", False),
 )
 
 

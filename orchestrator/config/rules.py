@@ -11,6 +11,7 @@ from orchestrator.config.sections import ModelSection, ResourcesSection, SpaceFi
 from orchestrator.config.space import Distribution, combinations, size
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
+from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Need, Range
 from trainables.tasks import TASKS
 
@@ -63,7 +64,7 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
     for name, distribution in space.items():
         for layer in layers:
-            if _drawn_with(name, layer, space):
+            if _drawn_with(name, "layer", layer, space):
                 _check_searched(name, distribution, layer)
     for layer in layers:
         _check_ranges(model, layer, space)
@@ -85,12 +86,12 @@ def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:
     return layers
 
 
-def _drawn_with(name: str, layer: str, space: Space) -> bool:
-    """Return True if a hyperparameter can be active under a layer."""
+def _drawn_with(name: str, choice: str, value: str, space: Space) -> bool:
+    """Return True if a hyperparameter can be active where a choice such as `layer` has a value."""
     when = space[name].when
-    if "layer" in when:
-        return layer in when["layer"]
-    return all(_drawn_with(parent, layer, space) for parent in when)
+    if choice in when:
+        return value in when[choice]
+    return all(_drawn_with(parent, choice, value, space) for parent in when)
 
 
 def _with_extras(model: ModelSection, layers: tuple[str, ...]) -> ModelSection:
@@ -158,7 +159,7 @@ def _check_ranges(model: ModelSection, layer: str, space: Space) -> None:
 
 
 def _extreme(space: Space, name: str, layer: str, fixed: float, pick: Callable[..., float]) -> float:
-    if name not in space or not _drawn_with(name, layer, space):
+    if name not in space or not _drawn_with(name, "layer", layer, space):
         return fixed
     # Without its condition the hyperparameter has the value of the file.
     return pick(*space[name].ends(), fixed) if space[name].when else pick(*space[name].ends())
@@ -191,7 +192,8 @@ def check_training(training: TrainingSection, space: Space) -> None:
     """Check that both learning rates are given somewhere, and that a trial reports at least once.
 
     Raises:
-        Violation: a rate is missing, or the interval is longer than a trial.
+        Violation: a rate is missing, the interval is longer than a trial, or an optimiser without a weight
+            decay is given one.
     """
     for name in ("learning_rate", "recurrent_learning_rate"):
         if getattr(training, name) is None and (name not in space or space[name].when):
@@ -201,6 +203,24 @@ def check_training(training: TrainingSection, space: Space) -> None:
         got = f"{training.interval} of {training.steps}"
         remedy = f"Write {training.steps} or less."
         raise Violation(("training", "interval"), "must be at most training.steps", remedy, got)
+    searched = space.get("optimizer")
+    for optimizer in map(str, searched.choices if searched else (training.optimizer,)):
+        if optimizer in OPTIMIZERS and not OPTIMIZERS[optimizer].decays:
+            _check_no_decay(training, optimizer, space)
+
+
+def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> None:
+    decay = space.get("weight_decay")
+    if decay and _drawn_with("weight_decay", "optimizer", optimizer, space) and decay.ends() != (0, 0):
+        path: Path = ("search", "weight_decay")
+    elif training.weight_decay and (decay is None or decay.when):
+        path = ("training", "weight_decay")
+    else:
+        return
+    must = f"must be 0 with the optimizer {optimizer}, which has none"
+    able = ", ".join(name for name, declared in OPTIMIZERS.items() if declared.decays)
+    got = str(training.weight_decay) if path[0] == "training" else flow(list(decay.ends())) if decay else ""
+    raise Violation(path, must, f"Write weight_decay: 0, or one of these optimizers: {able}.", got)
 
 
 def check_resources(resources: ResourcesSection) -> None:

@@ -31,6 +31,7 @@ CHANGEABLE = frozenset({"budget", "resources"})
 _ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "model": {name: getattr(ModelSettings, name) for name in _ADDED},
+    "training": {name: getattr(TrainingSettings, name) for name in ("optimizer", "schedule")},
 }
 """By section: what earlier versions did where their documents have no key for it."""
 
