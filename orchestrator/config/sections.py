@@ -96,6 +96,10 @@ class OpenSection(BaseModel):
         return dict(self.model_extra or {})
 
 
+OWN_FIELDS = ("d_model", "d_state", "bidirectional")
+"""Fields of the network that may differ by layer, beside the layer's own options and ranges."""
+
+
 class ModelSection(OpenSection):
     """The network. Further keys are options and initialisation ranges of the layer."""
 
@@ -132,6 +136,15 @@ class ModelSection(OpenSection):
         "none",
         ModelSettings.encoder,
     )
+    layers: dict[str, dict[str, Any]] = setting(
+        "What holds for one layer alone: its d_model, d_state, bidirectional, options and ranges.",
+        {"lru": {"d_state": 128, "r_init": [0.9, 0.99]}},
+        {},
+    )
+
+    def of(self, layer: str) -> ModelSection:
+        """Return the network with what holds for one layer only in the place of what holds for all."""
+        return self.model_copy(update=self.layers.get(layer, {}))
 
 
 class TrainingSection(Section):

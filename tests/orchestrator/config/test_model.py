@@ -138,7 +138,7 @@ def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None
     """Earlier versions had one kind of block, AdamW and a cosine, and did not record it."""
     sweep = loaded(tmp_path)
     earlier = json.loads(json.dumps(sweep.document()))
-    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+    for name in ("pooling", "mixing", "norm", "norm_position", "encoder", "layers"):
         del earlier["model"][name]
     for name in ("optimizer", "schedule"):
         del earlier["training"][name]
