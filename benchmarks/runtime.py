@@ -67,6 +67,12 @@ def measured(lengths: Sequence[int], rounds: int) -> Seconds:
     return seconds
 
 
+def gradient_seconds(*, layer: str, length: int, seed: int, rounds: int = 7) -> dict[str, float]:
+    """Return the seconds of the gradients of one layer, the median of some rounds, for an experiment file."""
+    del seed  # another seed measures again
+    return {"value": in_turns({layer: passes(layer, length)["gradient"]}, rounds)[layer]}
+
+
 def drawn(lengths: Sequence[int], seconds: Seconds) -> Figure:
     """Plot time against length; nonlinear networks are dashed."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")

@@ -2,7 +2,7 @@
 
 Reads a JSON list of documents of `TrialSettings`, and prints one line of JSON for each: the loss of the step,
 or the reason why the settings cannot be trained. The examples, one batch, are drawn by the signature of the
-task.
+task. With `--trace` the step is traced and neither compiled nor run, and the loss is null.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from trainables.data.task import Signature, Split, TaskData, completed
 from trainables.engine import Engine
+from trainables.engine.program import Examples, Program
 from trainables.errors import Refusal
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
@@ -35,6 +37,19 @@ def rehearsed(settings: TrialSettings) -> float:
     if not math.isfinite(report.loss):
         raise Refusal("the loss of one step", "must be finite", str(report.loss), "Check the rates.")
     return report.loss
+
+
+def trace(settings: TrialSettings) -> None:
+    """Trace one training step: every shape of it is checked, and nothing is compiled.
+
+    Raises:
+        Refusal: the settings cannot be trained.
+    """
+    batch = settings.training.batch_size * settings.training.accumulate
+    data = _drawn(_signature(settings), batch)
+    program = Program(settings, data.signature, True, batch)
+    examples = Examples(data.train.inputs, data.train.lengths, data.train.targets)  # type: ignore[arg-type]
+    jax.eval_shape(program.advance, program.shapes(), np.int32(1), examples)
 
 
 def _signature(settings: TrialSettings) -> Signature:
@@ -65,14 +80,24 @@ def _drawn(signature: Signature, count: int) -> TaskData:
     return TaskData(signature, split, split, lambda: split, "drawn", False, "", "", chance, 0.0)
 
 
-def answer(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loss of one step of the settings that a document holds, or why there is none."""
+def answer(document: Mapping[str, Any], *, traced: bool = False) -> dict[str, Any]:
+    """Return the loss of one step of the settings that a document holds, or why there is none.
+
+    Args:
+        document: of the settings.
+        traced: whether to trace the step instead of taking it; the loss is then None.
+    """
     try:
-        return {"loss": rehearsed(TrialSettings.from_document(document))}
+        settings = TrialSettings.from_document(document)
+        if not traced:
+            return {"loss": rehearsed(settings)}
+        trace(settings)
+        return {"loss": None}
     except Refusal as refusal:
         return {"refused": str(refusal)}
 
 
 if __name__ == "__main__":
-    for settings in json.load(sys.stdin):
-        print(json.dumps(answer(settings)), flush=True)  # noqa: T201 - the answer of this process
+    for each in json.load(sys.stdin):
+        line = answer(each, traced="--trace" in sys.argv)
+        print(json.dumps(line), flush=True)  # noqa: T201 - the answer of this process

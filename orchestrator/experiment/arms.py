@@ -16,7 +16,13 @@ from orchestrator.config.document import Path as Keys
 from orchestrator.config.resolve import merged, profile_of, with_profile
 from orchestrator.config.sections import SpaceFile
 from orchestrator.config.yaml_reader import read_document
-from orchestrator.experiment.sections import OF_A_SPACE, ArmSection, ExperimentFile, PartSection
+from orchestrator.experiment.sections import (
+    OF_A_SPACE,
+    ArmSection,
+    ExperimentFile,
+    PartSection,
+    ProfileSection,
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,10 @@ class Source:
         Raises:
             Violation: the profile changes an arm or a part that the file does not have.
         """
-        changed = self.file.profiles[self.profile].arms if self.profile else {}
+        profile = self.file.profiles[self.profile] if self.profile else ProfileSection()
         for name, own in self.file.arms.items():
-            changes = changed.get(name, own)
-            if changes is not None:
+            changes = profile.arms.get(name, own)
+            if changes is not None and (name in profile.only or not profile.only):
                 said = {key: getattr(changes, key) or getattr(own, key) for key in ("paper", "departure")}
                 yield name, own.model_copy(update=said)
 
@@ -89,12 +95,14 @@ def check_names(file: ExperimentFile) -> None:
         _check_keys(path, part)
     for name, profile in file.profiles.items():
         for kind, given, known in (
-            ("arms", profile.arms, file.arms.keys()),
-            ("parts", profile.parts, file.parts.keys()),
+            ("arms", profile.arms.keys(), file.arms.keys()),
+            ("parts", profile.parts.keys(), file.parts.keys()),
+            ("only", set(profile.only), file.arms.keys()),
         ):
-            for key in given.keys() - known:
-                path = ("profiles", name, kind, key)
-                raise Violation(path, f"must name one of the {kind}", nearest(key, known), f"`{key}`")
+            for key in given - known:
+                what = "parts" if kind == "parts" else "arms"
+                path = ("profiles", name, kind, *(() if kind == "only" else (key,)))
+                raise Violation(path, f"must name one of the {what}", nearest(key, known), f"`{key}`")
     for index, claim in enumerate(file.claims):
         for key in ("better", "than"):
             arm = getattr(claim, key)

@@ -179,7 +179,7 @@ def _arm(source: Source, name: str, section: ArmSection) -> Arm:
 
 def _sweep(source: Source, arm: str) -> SweepConfig:
     tree = space_of(source, arm)
-    name = f"{source.path.stem}-{arm}"
+    name = f"{source.file.shares or source.path.stem}-{arm}"
     sweep = from_tree(tree, name=name, profile=source.profile)
     metric, score = source.file.compare.metric, TASKS[sweep.task].metric
     known = [*tested_metrics(score), *reported_metrics(score), _NORMS]

@@ -114,6 +114,7 @@ class ProfileSection(Section):
     published_size: Flag = setting(
         "Whether the profile keeps everything that published figures depend on.", False, False
     )
+    only: Words = setting("The arms that the profile keeps; all if left out.", "[rotrnn, lru]", [])
     common: PartSection = setting("Changes of every arm.", {"training": {"steps": 100}}, PartSection())
     parts: dict[Slug, PartSection] = setting("Changes of parts.", {"lru": {"model": {"d_state": 64}}}, {})
     arms: dict[Slug, ArmSection | None] = setting(
@@ -129,6 +130,11 @@ class ExperimentFile(Section):
     claim: Text = setting("What the paper claims.", "RotRNN is on a par with LRU.")
     seeds: Whole = setting("Seeds of every arm.", 3, ge=1, le=100)
     compare: CompareSection = setting("What is compared.", {"metric": "test/accuracy"}, CompareSection())
+    shares: Slug | None = setting(
+        "Name of another experiment with the same arms, whose sweeps are compared by another metric here.",
+        "rotrnn-figure-3a",
+        None,
+    )
     measure: Word | None = setting(
         "In place of sweeps: `module:function`, called with the arguments of an arm and a seed.",
         "benchmarks.teacher:error",

@@ -92,6 +92,11 @@ def test_a_profile_comes_after_everything_and_leaves_arms_out(tmp_path: Path) ->
     assert (sweep.model.d_state, sweep.training.steps, sweep.training.batch_size) == (4, 5, 2)
 
 
+def test_a_profile_can_name_the_arms_that_it_keeps(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("arms: {lru: null}", "only: [lru]")
+    assert arms(loaded(tmp_path, text, "laptop")).keys() == {"lru"}
+
+
 def test_auto_is_the_laptop_profile_without_a_gpu(tmp_path: Path) -> None:
     assert loaded(tmp_path, profile="auto").profile == "laptop"
     assert load(tmp_path / "table-1.yaml", profile="auto", gpus=1).profile is None
@@ -102,6 +107,16 @@ def test_a_profile_of_the_search_space_file_can_be_the_start(tmp_path: Path) -> 
     sweep = arms(loaded(tmp_path, text))["lru"].sweep
     assert sweep is not None
     assert (sweep.training.steps, sweep.profile) == (3, None)
+
+
+def test_an_experiment_can_share_the_sweeps_of_another(tmp_path: Path) -> None:
+    """Its arms have the same identity as those of the file that it names."""
+    own = arms(loaded(tmp_path))["s5"].sweep
+    (tmp_path / "figure-2.yaml").write_text(EXPERIMENT.replace("seeds: 3", "seeds: 3\nshares: table-1"))
+    shared = arms(load(tmp_path / "figure-2.yaml", profile=None, gpus=0))["s5"].sweep
+    assert own is not None
+    assert shared is not None
+    assert shared.id == own.id
 
 
 def test_published_figures_and_bounds(tmp_path: Path) -> None:
@@ -143,6 +158,7 @@ def test_published_figures_and_bounds(tmp_path: Path) -> None:
         ),
         ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments: must stand beside `measure`"),
         ("arms: {lru: null}", "arms: {lstm: null}", "profiles.laptop.arms.lstm: must name one of the arms"),
+        ("    seeds: 2", "    only: [lstm]", "profiles.laptop.only: must name one of the arms, got `lstm`"),
         ("seeds: 3", "seeds: 0", "seeds: must be at least 1, got 0"),
         ("space: space.yaml", "space: spice.yaml", "spice.yaml: must exist"),
         ('source: "A paper, Table 1"\n', "", "source: must be given, got nothing"),

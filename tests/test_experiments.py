@@ -1,0 +1,51 @@
+"""No experiment file is stale: every arm is valid at every size, and a training step fits its shapes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.experiment.dry_run import dry_run
+from orchestrator.experiment.file import Experiment, load
+
+FILES = sorted((Path(__file__).parents[1] / "experiments").glob("*.yaml"))
+PROFILES = ("laptop", "short")
+
+of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+def check(experiment: Experiment, *, traced: bool) -> None:
+    lines = list(dry_run(experiment, Path(os.environ["JAX_COMPILATION_CACHE_DIR"]), traced=traced))
+    arms = ", ".join(line.partition(": ")[0] for line in lines).split(", ")
+    assert experiment.measure is not None or sorted(arms) == sorted(arm.name for arm in experiment.arms)
+
+
+@of_files
+def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
+    check(load(file, profile=None, gpus=0), traced=True)
+
+
+@of_files
+def test_a_training_step_of_every_arm_is_taken(file: Path) -> None:
+    """At the size of the profile `laptop`, or at full size if the file has no such profile."""
+    check(load(file, profile="auto", gpus=0), traced=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@of_files
+def test_a_training_step_of_every_arm_is_taken_at_full_size(file: Path) -> None:
+    check(load(file, profile=None, gpus=0), traced=False)
+
+
+@pytest.mark.parametrize(
+    ("file", "profile"),
+    [(file, profile) for file in FILES for profile in PROFILES if f"\n  {profile}:" in file.read_text()],
+    ids=lambda part: part if isinstance(part, str) else part.stem,
+)
+def test_every_profile_is_valid(file: Path, profile: str) -> None:
+    experiment = load(file, profile=profile, gpus=0)
+    assert experiment.arms
+    assert experiment.profile == profile
