@@ -11,7 +11,7 @@ EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
 LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
 STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 
-.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-faults check docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-faults check results docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -59,6 +59,9 @@ check: $(STAMP)  ## Lint, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+results: $(STAMP)  ## Write docs/results.md from the results in docs/experiments
+	@$(BIN)/python -m orchestrator.sweep experiment --index docs/experiments
 
 docs: $(STAMP)  ## Build the site into build/site; a broken link is an error
 	@$(BIN)/python -m sphinx -W -q docs build/site

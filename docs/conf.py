@@ -15,7 +15,8 @@ import pages  # noqa: E402 - it stands beside this file, which Sphinx does not p
 
 project = "Sweeps for long-sequence models"
 extensions = ["myst_parser"]
-exclude_patterns = ["*.ipynb"]
+# The parts of results.md are no pages of their own.
+exclude_patterns = ["*.ipynb", "experiments/before.md", "experiments/after.md"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = project

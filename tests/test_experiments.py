@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from orchestrator.experiment import publication
 from orchestrator.experiment.dry_run import dry_run
 from orchestrator.experiment.file import Experiment, load
 
-FILES = sorted((Path(__file__).parents[1] / "experiments").glob("*.yaml"))
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 PROFILES = ("laptop", "short")
 
 of_files = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -49,3 +53,27 @@ def test_every_profile_is_valid(file: Path, profile: str) -> None:
     experiment = load(file, profile=profile, gpus=0)
     assert experiment.arms
     assert experiment.profile == profile
+
+
+def test_the_file_of_the_page_is_valid(tmp_path: Path) -> None:
+    """docs/experiments.md shows a file that can be run."""
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(ROOT / "search_spaces", tmp_path / "search_spaces")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "example.yaml").write_text(example)
+    for profile, seeds in ((None, 3), ("laptop", 2)):
+        experiment = load(tmp_path / "experiments" / "example.yaml", profile=profile, gpus=0)
+        assert experiment.seeds == seeds
+        assert [arm.name for arm in experiment.arms] == ["exp", "stable"]
+
+
+def test_the_page_of_results_is_that_of_the_kept_results() -> None:
+    """`make results` writes it: no figure on it is written by hand."""
+    assert (ROOT / "docs" / "results.md").read_text() == publication.index(ROOT / "docs" / "experiments")
+
+
+def test_the_page_names_every_file() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    for file in FILES:
+        assert file.stem in page or f"`{file.stem.rpartition('-')[2]}`" in page, file.stem

@@ -98,6 +98,6 @@ def answer(document: Mapping[str, Any], *, traced: bool = False) -> dict[str, An
 
 
 if __name__ == "__main__":
-    for each in json.load(sys.stdin):
-        line = answer(each, traced="--trace" in sys.argv)
+    for settings in json.load(sys.stdin):
+        line = answer(settings, traced="--trace" in sys.argv)
         print(json.dumps(line), flush=True)  # noqa: T201 - the answer of this process

@@ -69,15 +69,15 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
     if metric.startswith("test/"):
         tested = seed_results(history, metric).results
         of_training = f"val/{metric.removeprefix('test/')}"
-        drawn = {each.trial: _drawn(_curves(history, each.trial, of_training)) for each in tested}
-        return [Seed(each.seed, each.trial, each.value, *drawn[each.trial]) for each in tested]
+        drawn = {seed.trial: _drawn(_curves(history, seed.trial, of_training)) for seed in tested}
+        return [Seed(seed.seed, seed.trial, seed.value, *drawn[seed.trial]) for seed in tested]
     tested = seed_results(history, test_metric(history.metric)).results
-    pairs = [(each, _curves(history, each.trial, metric)) for each in tested]
-    known = [(each, curves) for each, curves in pairs if curves is not None]
+    pairs = [(seed, _curves(history, seed.trial, metric)) for seed in tested]
+    known = [(seed, curves) for seed, curves in pairs if curves is not None]
     values = REDUCTIONS[experiment.reduction]([curves for _, curves in known]) if known else []
     return [
-        Seed(each.seed, each.trial, value, *_drawn(curves))
-        for (each, curves), value in zip(known, values, strict=True)
+        Seed(seed.seed, seed.trial, value, *_drawn(curves))
+        for (seed, curves), value in zip(known, values, strict=True)
     ]
 
 
@@ -90,7 +90,7 @@ def sample_of(experiment: Experiment, arm: ArmResult, history: History | None) -
         history: of its sweep, or None if the arm has none.
     """
     results = seed_results(history, experiment.metric).results if history else ()
-    scores = [unpack(each.scores) for each in results if each.scores is not None]
+    scores = [unpack(seed.scores) for seed in results if seed.scores is not None]
     is_whole = bool(results) and len(scores) == len(results) and experiment.metric.startswith("test/")
     return Sample(
         name=arm.name,

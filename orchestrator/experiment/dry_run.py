@@ -83,7 +83,7 @@ def _answers(settings: list[TrialSettings], compilations: Path, traced: bool) ->
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
-        json.dump([asdict(each) for each in settings], process.stdin)
+        json.dump([asdict(trial) for trial in settings], process.stdin)
         process.stdin.close()
         yield from map(json.loads, process.stdout)
     if process.returncode != 0:

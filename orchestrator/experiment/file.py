@@ -194,7 +194,7 @@ def _published(source: Source, arm: str, paper: PaperSection | None) -> Publishe
         return None
     tolerance = paper.tolerance or source.file.compare.tolerance
     bounds: Sequence[float | None] = (paper.at_least, paper.at_most)
-    given = sum(each is not None for each in (paper.value, *bounds))
+    given = sum(figure is not None for figure in (paper.value, *bounds))
     path = ("arms", arm, "paper")
     if given != 1:
         must = "must have exactly one of value, at_least and at_most"

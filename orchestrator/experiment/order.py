@@ -60,9 +60,9 @@ def ordering(first: Sample, second: Sample, *, maximize: bool, comparisons: int 
     if first.scores is None or second.scores is None:
         return _over_seeds(first, second, maximize=maximize, comparisons=comparisons)
     comparison = compared([first, second], maximize=maximize, comparisons=comparisons)
-    (each,) = comparison.differences
+    (pair,) = comparison.differences
     return Ordering(
-        each.mean, each.low, each.high, each.p, comparison.winner, comparison.reason, each.sources
+        pair.mean, pair.low, pair.high, pair.p, comparison.winner, comparison.reason, pair.sources
     )
 
 

@@ -47,22 +47,22 @@ class Pages:
     data: Path
 
 
-def write(found: Results, folder: Path) -> Pages:
+def write(kept: Results, folder: Path) -> Pages:
     """Write the pages of an experiment and its results as JSON; replace older ones."""
     make_folder(folder)
     pages = Pages(folder / "page.html", folder / "page.md", folder / "results.json")
-    replace_file(pages.html, page.page(found).encode())
-    replace_file(pages.markdown, page.markdown(found).encode())
-    replace_file(pages.data, results.dumped(found).encode())
+    replace_file(pages.html, page.page(kept).encode())
+    replace_file(pages.markdown, page.markdown(kept).encode())
+    replace_file(pages.data, results.dumped(kept).encode())
     return pages
 
 
-def publish(found: Results, folder: Path) -> tuple[Path, Path]:
+def publish(kept: Results, folder: Path) -> tuple[Path, Path]:
     """Write the results of an experiment and its Markdown page to a folder of results; return both files."""
     make_folder(folder)
-    data, text = folder / f"{found.id}.json", folder / f"{found.id}.md"
-    replace_file(data, results.dumped(found).encode())
-    replace_file(text, page.markdown(found).encode())
+    data, text = folder / f"{kept.id}.json", folder / f"{kept.id}.md"
+    replace_file(data, results.dumped(kept).encode())
+    replace_file(text, page.markdown(kept).encode())
     return data, text
 
 
@@ -80,8 +80,8 @@ def index(folder: Path) -> str:
     published = [results.read(file) for file in sorted(folder.glob("*.json"))]
     lines = [
         _text(folder / BEFORE) or "# Results",
-        table(_HEADER, [_row(found) for found in published]) if published else "",
-        *(_details(found, folder.name) for found in published),
+        table(_HEADER, [_row(kept) for kept in published]) if published else "",
+        *(_details(kept, folder.name) for kept in published),
         *_withdrawn(folder / WITHDRAWN),
         _text(folder / AFTER),
     ]
@@ -91,33 +91,33 @@ def index(folder: Path) -> str:
 _HEADER = ("experiment", "source", *OUTCOMES, "seeds", "trials", "core hours", "commit")
 
 
-def _row(found: Results) -> list[str]:
-    cores = sum(arm.core_seconds for arm in found.arms) / 3600
+def _row(kept: Results) -> list[str]:
+    cores = sum(arm.core_seconds for arm in kept.arms) / 3600
     return [
-        found.id,
-        found.source,
-        *(str(found.count(outcome)) for outcome in OUTCOMES),
-        str(found.seeds_asked),
-        str(sum(arm.trials for arm in found.arms)),
+        kept.id,
+        kept.source,
+        *(str(kept.count(outcome)) for outcome in OUTCOMES),
+        str(kept.seeds_asked),
+        str(sum(arm.trials for arm in kept.arms)),
         f"{cores:.2f}",
-        found.circumstances.commit[:7],
+        kept.circumstances.commit[:7],
     ]
 
 
-def _details(found: Results, folder: str) -> str:
-    first = next(page.parts(found))
+def _details(kept: Results, folder: str) -> str:
+    first = next(page.parts(kept))
     return "\n\n".join(
         [
-            f"## {plain(found.title)}",
-            f"[{found.id}]({folder}/{found.id}.md), {plain(found.source)}. {plain(page.spent(found))}.",
+            f"## {plain(kept.title)}",
+            f"[{kept.id}]({folder}/{kept.id}.md), {plain(kept.source)}. {plain(page.spent(kept))}.",
             table(first.header, first.rows),
-            *_claims(found),
+            *_claims(kept),
         ]
     )
 
 
-def _claims(found: Results) -> Sequence[str]:
-    named = [part for part in page.parts(found) if part.title == "Claims"]
+def _claims(kept: Results) -> Sequence[str]:
+    named = [part for part in page.parts(kept) if part.title == "Claims"]
     return [table(part.header, part.rows) for part in named]
 
 

@@ -34,7 +34,7 @@ def arm(name: str, *values: float, obstacle: str = "", published: Published | No
     )  # fmt: skip
 
 
-def found(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None = None) -> Results:
+def results_of(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None = None) -> Results:
     return Results(
         name="table-1",
         profile=profile,
@@ -55,15 +55,13 @@ def found(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None 
 
 def _ordering(arms: tuple[ArmResult, ...], claim: Claim) -> Ordering | None:
     samples = {
-        each.name: Sample(each.name, np.array(each.values), None, "", share=True)
-        for each in arms
-        if each.values
+        one.name: Sample(one.name, np.array(one.values), None, "", share=True) for one in arms if one.values
     }
     both = claim.better in samples and claim.than in samples
     return ordering(samples[claim.better], samples[claim.than], maximize=True) if both else None
 
 
-BOTH = found(
+BOTH = results_of(
     arm("rotrnn", 0.60, 0.61, 0.62),
     arm("lru", 0.50, 0.51, 0.52),
     arm("s5", 0.6, 0.6, 0.6, obstacle="other data"),
@@ -91,7 +89,7 @@ def test_every_published_figure_and_claim_has_a_verdict() -> None:
 
 
 def test_a_claim_waits_for_all_seeds() -> None:
-    few = found(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(Claim("rotrnn", "lru"),))
+    few = results_of(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(Claim("rotrnn", "lru"),))
     assert few.orders[0].phrase == (
         "not comparable, because 2 seeds of rotrnn and 0 seeds of lru have a value, of 3"
     )

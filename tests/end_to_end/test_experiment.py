@@ -1,0 +1,84 @@
+"""A whole experiment by the command line: interrupted, resumed, shown and published."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from orchestrator.experiment import results
+from tests.end_to_end.commands import Commands, finish, wait_for
+
+pytestmark = pytest.mark.end_to_end
+
+EXPERIMENT = """
+title: Two layers on copy memory
+source: "A paper, Table 1"
+claim: Both learn to answer blanks.
+seeds: 2
+compare: {metric: test/loss, better: lower, tolerance: 0.1}
+common:
+  task: copy
+  data: {delay: 10, examples: 60, held_out: 20}
+  model: {depth: 1, d_model: 8, d_state: 8}
+  training: {steps: 40, interval: 10, batch_size: 8, learning_rate: 1e-2, recurrent_learning_rate: 1e-3}
+  search: {seed: {choice: [0]}}
+  sampler: grid
+  scheduler: none
+  budget: {trials: 1}
+arms:
+  lru: {model: {layer: lru}, paper: {at_most: 3}, cell: [LRU, copy]}
+  s5: {model: {layer: s5}, paper: {at_least: 3}, cell: [S5, copy]}
+claims: [{better: lru, than: s5}]
+"""
+
+
+def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
+    """A signal ends it between two trials; the same command goes on and runs nothing twice."""
+    file = commands.folder / "table-1.yaml"
+    file.write_text(EXPERIMENT)
+    docs = commands.folder / "docs" / "experiments"
+    words = ("experiment", str(file), "--publish", str(docs), "--index", str(docs))
+
+    first = commands.start(*words)
+    wait_for(lambda: "COMPLETE" in _states(commands))
+    first.send_signal(signal.SIGINT)
+    code, output = finish(first)
+    assert code == 4, output
+
+    code, output = commands.run(*words)
+    assert code == 0, output
+    assert "Arm 2 of 2, s5" in output
+    (kept,) = docs.glob("*.json")
+    present = results.read(kept)
+    assert [len(arm.values) for arm in present.arms] == [2, 2]
+    assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
+    assert all(arm.data_digest and arm.trials == 2 and arm.core_seconds > 0 for arm in present.arms)
+    assert all(len(seed.steps) == 4 for arm in present.arms for seed in arm.seeds)
+    _check_pages(commands.root / "experiments" / "table-1", docs)
+
+    code, output = commands.run(*words)
+    assert code == 0, output
+    assert "Arm" not in output
+    ledger = commands.ledger
+    assert len(ledger.sweeps()) == 2
+    trials = [trial for sweep in ledger.sweeps() for trial in ledger.trials(sweep.id)]
+    assert len(trials) == 4
+    assert {trial.state for trial in trials} == {"COMPLETE"}
+
+
+def _states(commands: Commands) -> set[str]:
+    if not (commands.root / "sweeps.db").exists():
+        return set()
+    ledger = commands.ledger
+    return {trial.state for sweep in ledger.sweeps() for trial in ledger.trials(sweep.id)}
+
+
+def _check_pages(folder: Path, docs: Path) -> None:
+    page = (folder / "page.html").read_text()
+    assert page.count('data-figure="') == 1
+    assert "Beside the paper" in page
+    assert (docs / "table-1.md").read_text() == (folder / "page.md").read_text()
+    index = (docs.parent / "results.md").read_text()
+    assert "| table-1 | A paper, Table 1 | 1 | 2 | 0 | 2 | 4 |" in index
