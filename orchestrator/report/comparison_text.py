@@ -70,7 +70,7 @@ def _line(result: SweepResult) -> list[str]:
         _trials(result.spent),
         words.duration(result.spent.seconds),
         result.state.lower(),
-        "as published" if result.comparable else result.why_not,
+        "published data, no profile" if result.comparable else result.why_not,
     ]
 
 
