@@ -222,8 +222,12 @@ def _arm(document: dict[str, Any]) -> ArmResult:
     return ArmResult(
         **{
             **document,
-            "seeds": tuple(Seed(**seed) for seed in document["seeds"]),
+            "seeds": tuple(_seed(seed) for seed in document["seeds"]),
             "published": Published(**published) if published else None,
             "cell": (cell[0], cell[1]) if cell else None,
         }
     )
+
+
+def _seed(document: dict[str, Any]) -> Seed:
+    return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})
