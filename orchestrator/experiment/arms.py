@@ -144,8 +144,9 @@ def space_of(source: Source, arm: str) -> LocatedValue:
         if part.extras:
             given = {key: value for key, value in node.entries.items() if key in part.extras}
             tree = merged(tree, LocatedValue(given, node.where))
-    # The chosen trial is the first seed; confirmations are the others.
-    confirm = LocatedValue({"seeds": LocatedValue(source.seeds - 1, "")}, "")
+    # The trial of a search of one is a seed; the best of several was chosen, and only confirmations count.
+    is_alone = tree.at(("budget", "trials")).value == 1
+    confirm = LocatedValue({"seeds": LocatedValue(source.seeds - is_alone, "")}, "")
     return LocatedValue({**tree.entries, "confirm": confirm}, source.root.at(("arms", arm)).where)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.experiment.reductions import REDUCTIONS, Curves
 from orchestrator.experiment.results import ArmResult, Seed
-from orchestrator.ledger.records import AttemptRecord, TrialRecord
-from orchestrator.ledger.selection import best_trial
+from orchestrator.ledger.records import AttemptRecord
+from orchestrator.ledger.scores import unpack
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History
+from orchestrator.report.noise import Sample
+from orchestrator.report.seeds import seed_results
+from orchestrator.report.summary import test_metric
 
 MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
@@ -61,49 +64,48 @@ def obstacle(experiment: Experiment, arm: Arm, history: History | None) -> str:
 
 
 def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
-    """Return the seeds of a sweep that have a value: of its chosen trial, and of the confirmations."""
-    chosen = best_trial(
-        history.trials,
-        maximize=history.maximize,
-        violations=history.violations(),
-        checkpoints=history.checkpoints,
-    )
-    if chosen is None:
-        return []
-    confirmations = [trial for trial in history.trials if trial.role != "search"]
-    trials = [chosen, *(trial for trial in confirmations if trial.state == "COMPLETE")]
-    if experiment.metric.startswith("test/"):
-        return _tested(history, trials, experiment.metric)
-    return _trained(experiment, history, trials)
-
-
-def _tested(history: History, trials: Iterable[TrialRecord], metric: str) -> list[Seed]:
-    curve_metric = f"val/{metric.removeprefix('test/')}"
-    seeds = []
-    for trial in trials:
-        rows = [row for row in history.evaluations.get(trial.key, ()) if row.split == "test"]
-        if rows and metric in rows[-1].metrics:
-            steps, curve = _drawn(_curves(history, trial, curve_metric))
-            seeds.append(Seed(trial.seed, trial.key, rows[-1].metrics[metric], steps, curve))
-    return seeds
-
-
-def _trained(experiment: Experiment, history: History, trials: Iterable[TrialRecord]) -> list[Seed]:
-    pairs = [(trial, _curves(history, trial, experiment.metric)) for trial in trials]
-    known = [(trial, curves) for trial, curves in pairs if curves is not None]
-    if not known:
-        return []
-    values = REDUCTIONS[experiment.reduction]([curves for _, curves in known])
+    """Return the seeds of a sweep that have a value; `seed_results` says which trials stand for it."""
+    metric = experiment.metric
+    if metric.startswith("test/"):
+        tested = seed_results(history, metric).results
+        of_training = f"val/{metric.removeprefix('test/')}"
+        drawn = {each.trial: _drawn(_curves(history, each.trial, of_training)) for each in tested}
+        return [Seed(each.seed, each.trial, each.value, *drawn[each.trial]) for each in tested]
+    tested = seed_results(history, test_metric(history.metric)).results
+    pairs = [(each, _curves(history, each.trial, metric)) for each in tested]
+    known = [(each, curves) for each, curves in pairs if curves is not None]
+    values = REDUCTIONS[experiment.reduction]([curves for _, curves in known]) if known else []
     return [
-        Seed(trial.seed, trial.key, value, *_drawn(curves))
-        for (trial, curves), value in zip(known, values, strict=True)
+        Seed(each.seed, each.trial, value, *_drawn(curves))
+        for (each, curves), value in zip(known, values, strict=True)
     ]
 
 
-def _curves(history: History, trial: TrialRecord, metric: str) -> Curves | None:
+def sample_of(experiment: Experiment, arm: ArmResult, history: History | None) -> Sample:
+    """Return the values of an arm as a sample, with the scores of test examples where they are recorded.
+
+    Args:
+        experiment: of the arm.
+        arm: with at least one value.
+        history: of its sweep, or None if the arm has none.
+    """
+    results = seed_results(history, experiment.metric).results if history else ()
+    scores = [unpack(each.scores) for each in results if each.scores is not None]
+    is_whole = bool(results) and len(scores) == len(results) and experiment.metric.startswith("test/")
+    return Sample(
+        name=arm.name,
+        values=np.array(arm.values),
+        scores=np.array(scores) if is_whole else None,
+        data=arm.data_digest,
+        share=experiment.metric == "test/accuracy",
+    )
+
+
+def _curves(history: History, key: str, metric: str) -> Curves | None:
     """Return the curves of a trial that match a metric, or None if the trial does not report it."""
+    (trial,) = (trial for trial in history.trials if trial.key == key)
     pattern = re.compile(re.escape(metric).replace(r"\*", ".+"))
-    rows = history.reports.get(trial.key, ())
+    rows = history.reports.get(key, ())
     names = sorted({name for row in rows for name in row.metrics if pattern.fullmatch(name)})
     rows = [row for row in rows if all(name in row.metrics for name in names)]
     if not names or not rows:

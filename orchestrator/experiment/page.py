@@ -84,7 +84,8 @@ def parts(results: Results) -> Iterator[Part]:
     if results.claims:
         yield Part(
             "Claims",
-            "Welch's test over seeds; intervals and p values are corrected for the number of claims.",
+            "The mean of the first arm minus that of the second; intervals and p values are corrected for the"
+            " number of claims.",
             ("claim", "difference", "verdict"),
             tuple(_claims(results)),
         )
@@ -152,8 +153,8 @@ def _as_printed(results: Results) -> Part:
 
 
 def _claims(results: Results) -> Iterator[tuple[str, ...]]:
-    for claim, difference, verdict in zip(results.claims, results.differences, results.orders, strict=True):
-        phrase = "–" if difference is None else difference.phrase
+    for claim, ordering, verdict in zip(results.claims, results.orderings, results.orders, strict=True):
+        phrase = "–" if ordering is None else ordering.phrase
         yield f"{claim.better} is better than {claim.than}", phrase, verdict.phrase
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment.file import Claim
-from orchestrator.experiment.order import Difference, difference
+from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import Published, Verdict, judged, ordered
 
 FORMAT = 1
@@ -113,6 +113,7 @@ class Results:
         seeds_asked: of every arm.
         arms: in the order of the file.
         claims: orders of arms that the paper states.
+        orderings: of the arms of each claim, as measured; None if one of them has no value yet.
         circumstances: of the run.
     """
 
@@ -128,6 +129,7 @@ class Results:
     seeds_asked: int
     arms: tuple[ArmResult, ...]
     claims: tuple[Claim, ...]
+    orderings: tuple[Ordering | None, ...]
     circumstances: Circumstances
 
     @property
@@ -144,34 +146,16 @@ class Results:
         }
 
     @cached_property
-    def differences(self) -> tuple[Difference | None, ...]:
-        """Return the difference of the arms of each claim; None if one of them has no value yet."""
-        arms = {arm.name: arm.values for arm in self.arms}
-        return tuple(
-            difference(
-                arms[claim.better],
-                arms[claim.than],
-                maximize=self.maximize,
-                comparisons=len(self.claims),
-            )
-            if arms[claim.better] and arms[claim.than]
-            else None
-            for claim in self.claims
-        )
-
-    @cached_property
     def orders(self) -> tuple[Verdict, ...]:
         """Return the verdict of each claim."""
-        return tuple(map(self._order, self.claims, self.differences))
+        return tuple(map(self._order, self.claims, self.orderings))
 
-    def _order(self, claim: Claim, measured: Difference | None) -> Verdict:
+    def _order(self, claim: Claim, measured: Ordering | None) -> Verdict:
         arms = {arm.name: arm for arm in self.arms}
         counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
         few = [f"{count} seeds of {name}" for name, count in counts.items() if count < self.seeds_asked]
         obstacle = f"{' and '.join(few)} have a value, of {self.seeds_asked}" if few else ""
-        winner = None
-        if measured is not None and measured.is_established:
-            winner = claim.better if measured.first_leads else claim.than
+        winner = None if measured is None else measured.winner
         reason = "" if measured is None else measured.reason
         size = "" if self.is_published_size else f"at the size of the profile {self.profile}"
         return ordered(claim.better, claim.than, winner, reason, size=size, obstacle=obstacle)
@@ -214,7 +198,20 @@ def _results(document: dict[str, Any]) -> Results:
     arms = tuple(_arm(arm) for arm in document["arms"])
     claims = tuple(Claim(**claim) for claim in document["claims"])
     circumstances = Circumstances(**document["circumstances"])
-    return Results(**{**document, "arms": arms, "claims": claims, "circumstances": circumstances})
+    orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
+    return Results(
+        **{
+            **document,
+            "arms": arms,
+            "claims": claims,
+            "orderings": orderings,
+            "circumstances": circumstances,
+        }
+    )
+
+
+def _ordering(document: dict[str, Any] | None) -> Ordering | None:
+    return None if document is None else Ordering(**{**document, "sources": tuple(document["sources"])})
 
 
 def _arm(document: dict[str, Any]) -> ArmResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
-from orchestrator.experiment.collected import collected, obstacle
-from orchestrator.experiment.file import Arm, Experiment, function_of
+from orchestrator.experiment.collected import collected, obstacle, sample_of
+from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
+from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
 from orchestrator.machines.hardware import Hardware, detect
-from orchestrator.report.history import read
+from orchestrator.report.history import History, read
+from orchestrator.report.noise import Sample
 from trainables.durable import make_folder, replace_file
 
 Start = Callable[[Sweep], int]
@@ -85,10 +87,10 @@ def run(
 
 def results(experiment: Experiment, workspace: Workspace) -> Results:
     """Return the results of an experiment as they stand."""
-    arms = tuple(
-        _measured(experiment, arm, workspace) if experiment.measure else _swept(experiment, arm, workspace)
-        for arm in experiment.arms
-    )
+    histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
+    arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
+    samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
+    orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
     return Results(
         name=experiment.name,
         profile=experiment.profile,
@@ -102,18 +104,35 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         seeds_asked=experiment.seeds,
         arms=arms,
         claims=experiment.claims,
+        orderings=orderings,
         circumstances=_circumstances(),
     )
 
 
-def _swept(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResult:
-    sweep = sweep_of(arm, workspace)
-    if sweep.state != "NEW":
-        with workspace.ledger() as ledger:
-            return collected(experiment, arm, read(ledger, sweep.id))
-    assert arm.sweep is not None, "only an experiment of sweeps has them"
+def _ordering(experiment: Experiment, claim: Claim, samples: Mapping[str, Sample]) -> Ordering | None:
+    """Compare the arms of a claim; None if one of them has no value yet."""
+    first, second = samples.get(claim.better), samples.get(claim.than)
+    if first is None or second is None:
+        return None
+    return ordering(first, second, maximize=experiment.maximize, comparisons=len(experiment.claims))
+
+
+def _history(arm: Arm, workspace: Workspace) -> History | None:
+    """Return the history of the sweep of an arm, or None if it has none."""
+    sweep = sweep_of(arm, workspace) if arm.sweep else None
+    if sweep is None or sweep.state == "NEW":
+        return None
+    with workspace.ledger() as ledger:
+        return read(ledger, sweep.id)
+
+
+def _result(experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace) -> ArmResult:
+    if arm.sweep is None:
+        return _measured(experiment, arm, workspace)
+    if history is not None:
+        return collected(experiment, arm, history)
     about = f"{arm.sweep.model.layer} on {arm.sweep.task}"
-    why = obstacle(experiment, arm, None) or _lack(sweep)
+    why = obstacle(experiment, arm, None) or _lack(sweep_of(arm, workspace))
     return ArmResult(arm.name, about, "", "NEW", (), arm.published, why, arm.cell)
 
 

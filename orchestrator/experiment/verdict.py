@@ -135,7 +135,7 @@ def ordered(
         return Verdict("not comparable", obstacle)
     where = f" {size}" if size else ""
     if winner is None:
-        return Verdict("not reproduced", f"no difference is established{where} ({reason})")
+        return Verdict("not reproduced", f"not established{where} ({reason})")
     if winner == better:
         return Verdict("reproduced", f"{better} is better{where}")
     return Verdict("not reproduced", f"{than} is better{where}")

@@ -33,7 +33,8 @@ class SeedResults:
     """The test results that stand for a sweep.
 
     They are those of the confirmations of its best trial. The best trial itself is left out beside them: its
-    seed was chosen together with its hyperparameters, as one that did well.
+    seed was chosen together with its hyperparameters, as one that did well. It counts if the search has one
+    trial, because nothing was chosen then.
 
     Attributes:
         results: one for each seed; without confirmations, that of the best trial alone.
@@ -53,15 +54,16 @@ def seed_results(history: History, metric: str) -> SeedResults:
     if best is None:
         return SeedResults()
     confirmations = [t for t in confirmations_of(history.trials, best) if t.state in FINISHED_TRIAL]
-    fresh = [_result(history, trial, metric) for trial in confirmations]
+    alone = [best] if history.sweep.document["budget"]["trials"] == 1 else []
+    fresh = [_result(history, trial, metric) for trial in (*alone, *confirmations)]
     results = tuple(result for result in fresh if result is not None)
     if results:
         return SeedResults(results, True, len(fresh) - len(results))
     usable = best_trial(
         history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
     )
-    alone = None if usable is None else _result(history, usable, metric)
-    return SeedResults(() if alone is None else (alone,), False, len(fresh))
+    of_best = None if usable is None else _result(history, usable, metric)
+    return SeedResults(() if of_best is None else (of_best,), False, len(fresh))
 
 
 def evaluation_on_test(history: History, trial: TrialRecord) -> EvaluationRecord | None:

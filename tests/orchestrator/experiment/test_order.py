@@ -1,4 +1,4 @@
-"""Welch's test over seeds claims differences as rarely as it promises, and no difference from one seed."""
+"""Arms are compared by their seeds, and by the scores of test examples where they are recorded."""
 
 from __future__ import annotations
 
@@ -6,45 +6,78 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from orchestrator.experiment.order import LEVEL, difference
+from orchestrator.experiment.order import ordering
+from orchestrator.report.noise import Sample
+from orchestrator.report.statistics import CONFIDENCE, compared
 
 
-def test_it_is_welchs_test() -> None:
-    first, second = [1.0, 2.0, 4.0], [3.0, 3.5, 5.0, 5.5]
-    expected = ttest_ind(first, second, equal_var=False)
-    ends = expected.confidence_interval(0.95)
-    measured = difference(first, second, maximize=True)
+def sample(name: str, *values: float, scores: np.ndarray | None = None) -> Sample:
+    return Sample(name, np.array(values), scores, "feed", share=True)
+
+
+def test_without_examples_it_is_welchs_test() -> None:
+    first, second = sample("a", 1.0, 2.0, 4.0), sample("b", 3.0, 3.5, 5.0, 5.5)
+    expected = ttest_ind(first.values, second.values, equal_var=False)
+    ends = expected.confidence_interval(CONFIDENCE)
+    measured = ordering(first, second, maximize=True)
     assert measured.p == pytest.approx(expected.pvalue)
     assert (measured.low, measured.high) == pytest.approx((ends.low, ends.high))
-    assert not measured.first_leads
-    assert difference(first, second, maximize=False).first_leads
+    assert measured.sources == ("seeds",)
+    assert (measured.winner, measured.reason) == (
+        None,
+        f"no difference is established, p = {expected.pvalue:.2g}",
+    )
 
 
-def test_several_comparisons_share_the_level() -> None:
-    one = difference([1.0, 1.1, 1.2], [1.4, 1.5, 1.6], maximize=True)
-    many = difference([1.0, 1.1, 1.2], [1.4, 1.5, 1.6], maximize=True, comparisons=10)
+@pytest.mark.parametrize(("maximize", "winner"), [(True, "b"), (False, "a")])
+def test_the_better_side_is_that_of_the_file(maximize: bool, winner: str) -> None:
+    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 1.4, 1.5, 1.6)
+    assert ordering(first, second, maximize=maximize).winner == winner
+    assert ordering(second, first, maximize=maximize).winner == winner
+
+
+def test_several_claims_share_the_confidence() -> None:
+    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 1.4, 1.5, 1.6)
+    one = ordering(first, second, maximize=True)
+    many = ordering(first, second, maximize=True, comparisons=10)
     assert one.p is not None
     assert many.p == pytest.approx(10 * one.p)
-    assert one.is_established
-    assert not many.is_established
-    assert many.low is not None
+    assert many.winner is None
     assert one.low is not None
+    assert many.low is not None
     assert many.low < one.low
 
 
 def test_a_single_seed_establishes_nothing() -> None:
-    measured = difference([1.0], [2.0, 2.1], maximize=True)
-    assert (measured.p, measured.is_established, measured.reason) == (None, False, "a single seed")
+    measured = ordering(sample("a", 1.0), sample("b", 2.0, 2.1), maximize=True)
+    assert (measured.p, measured.winner) == (None, None)
+    assert "a single seed" in measured.reason
 
 
 def test_equal_constants_do_not_differ_and_other_constants_do() -> None:
-    assert difference([1.0, 1.0], [1.0, 1.0], maximize=True).p == 1.0
-    assert difference([1.0, 1.0], [2.0, 2.0], maximize=True).is_established
+    one, two = sample("a", 1.0, 1.0), sample("b", 2.0, 2.0)
+    assert ordering(one, sample("c", 1.0, 1.0), maximize=True).p == 1.0
+    assert ordering(one, two, maximize=True).winner == "b"
+
+
+def test_with_examples_both_sources_of_noise_count() -> None:
+    """Two arms differ on 20 of 100 shared examples: the noise of examples widens the interval."""
+    rng = np.random.default_rng(0)
+    first = (rng.random((3, 100)) < 0.6).astype(float)
+    second = (rng.random((3, 100)) < 0.5).astype(float)
+    a = sample("a", *first.mean(axis=1), scores=first)
+    b = sample("b", *second.mean(axis=1), scores=second)
+    measured = ordering(a, b, maximize=True)
+    (expected,) = compared([a, b]).differences
+    assert (measured.low, measured.high, measured.p) == (expected.low, expected.high, expected.p)
+    assert measured.sources == ("seeds", "examples")
 
 
 def test_false_differences_are_as_rare_as_promised() -> None:
     """Of 4,000 pairs of three and five equal seeds, at most the level is claimed to differ, and a margin."""
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(4000, 8))
-    claimed = sum(difference(row[:3], row[3:], maximize=True).is_established for row in draws)
-    assert claimed / 4000 < LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / 4000)
+    pairs = ((sample("a", *row[:3]), sample("b", *row[3:])) for row in draws)
+    claimed = sum(ordering(first, second, maximize=True).winner is not None for first, second in pairs)
+    level = 1 - CONFIDENCE
+    assert claimed / 4000 < level + 3 * np.sqrt(level * (1 - level) / 4000)

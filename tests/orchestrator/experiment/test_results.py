@@ -7,15 +7,19 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment import page, publication, results
-from orchestrator.experiment.collected import collected, covered
+from orchestrator.experiment.collected import collected, covered, sample_of
 from orchestrator.experiment.file import Arm, Claim, Experiment
+from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
 from orchestrator.experiment.verdict import Published
+from orchestrator.report.noise import Sample
 from tests import sweeps
+from tests.orchestrator.report import confirmed
 
 FIGURE = Published(value=0.6, tolerance=0.05, source="A paper, Table 1")
 
@@ -44,8 +48,19 @@ def found(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None 
         seeds_asked=3,
         arms=arms,
         claims=claims,
+        orderings=tuple(_ordering(arms, claim) for claim in claims),
         circumstances=Circumstances("2026-11-22", "0123456789", "2 cores, no GPU", {"jax": "0.10.2"}),
     )
+
+
+def _ordering(arms: tuple[ArmResult, ...], claim: Claim) -> Ordering | None:
+    samples = {
+        each.name: Sample(each.name, np.array(each.values), None, "", share=True)
+        for each in arms
+        if each.values
+    }
+    both = claim.better in samples and claim.than in samples
+    return ordering(samples[claim.better], samples[claim.than], maximize=True) if both else None
 
 
 BOTH = found(
@@ -80,7 +95,7 @@ def test_a_claim_waits_for_all_seeds() -> None:
     assert few.orders[0].phrase == (
         "not comparable, because 2 seeds of rotrnn and 0 seeds of lru have a value, of 3"
     )
-    assert few.differences == (None,)
+    assert few.orderings == (None,)
 
 
 def test_results_survive_their_json(tmp_path: Path) -> None:
@@ -165,22 +180,15 @@ def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
     assert 0 < result.wall_seconds <= result.core_seconds
 
 
-def test_confirmations_are_seeds() -> None:
-    history = sweeps.history()
-    best = history.trials[0]
-    again = replace(best, key="again-c0", role="confirmation", number=0, seed=7, state="COMPLETE")
-    value = {"test/accuracy": 0.25}
-    more = replace(
-        history,
-        trials=(*history.trials, again),
-        evaluations={
-            **history.evaluations,
-            again.key: [replace(next(iter(history.evaluations.values()))[0], metrics=value)],
-        },
-    )
-    result = collected(experiment(), experiment().arms[0], more)
-    assert result.values[-1] == 0.25
-    assert result.seeds[-1].seed == 7
+def test_confirmations_are_the_seeds_of_a_search() -> None:
+    """The best of several trials was chosen with its seed, so it is none of them; scores are compared."""
+    wanted = experiment()
+    history = confirmed.history([0.6, 0.7, 0.8])
+    result = collected(wanted, wanted.arms[0], history)
+    assert result.values == pytest.approx([0.6, 0.7, 0.8])
+    sample = sample_of(wanted, result, history)
+    assert sample.scores is not None
+    assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
 
 
 def test_a_reported_metric_is_reduced() -> None:

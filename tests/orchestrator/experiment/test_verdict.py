@@ -61,7 +61,7 @@ def test_the_interval_is_that_of_students_t() -> None:
     [
         ("rotrnn", "reproduced: rotrnn is better"),
         ("lru", "not reproduced: lru is better"),
-        (None, "not reproduced: no difference is established (p = 0.3)"),
+        (None, "not reproduced: not established (p = 0.3)"),
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:

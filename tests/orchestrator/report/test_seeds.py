@@ -28,6 +28,17 @@ def test_confirmations_stand_for_the_sweep() -> None:
     assert (found.fresh, found.missing) == (True, 0)
 
 
+def test_the_trial_of_a_search_of_one_is_a_seed_like_its_confirmations() -> None:
+    before = history([0.6, 0.7])
+    best = next(trial for trial in before.trials if trial.key == f"{sweeps.SWEEP_ID}-7")
+    document = {**before.sweep.document, "budget": {"trials": 1}}
+    confirmations = [trial for trial in before.trials if trial.role == "confirmation"]
+    one = replace(before, sweep=replace(before.sweep, document=document), trials=(best, *confirmations))
+    found = seed_results(one, METRIC)
+    assert [result.trial.removeprefix(sweeps.SWEEP_ID) for result in found.results] == ["-7", "-c0", "-c1"]
+    assert (found.fresh, found.missing) == (True, 0)
+
+
 def test_without_confirmations_the_best_trial_stands_alone() -> None:
     found = seed_results(sweeps.history(), METRIC)
     assert [result.trial for result in found.results] == [f"{sweeps.SWEEP_ID}-7"]
