@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.report import words
 from orchestrator.report.answer import spread
-from orchestrator.report.markdown import bullets, table
+from orchestrator.report.markdown import SIZE_HEADER, bullets, size_cells, table
 from orchestrator.report.published import FIGURES, Figure, figures
 from orchestrator.report.summary import Summary
 
@@ -26,7 +26,7 @@ def comparison(summaries: Sequence[Summary]) -> str:
     )
 
 
-_HEADER = ("sweep", "layer", "task", "validation", "test", "trials", "state", "how")
+_HEADER = ("sweep", "layer", "task", "validation", "test", "trials", *SIZE_HEADER, "state", "how")
 
 
 def _line(summary: Summary) -> list[str]:
@@ -38,6 +38,7 @@ def _line(summary: Summary) -> list[str]:
         words.number(None if chosen is None else chosen.row.value),
         measured(summary),
         str(len(summary.rows)),
+        *size_cells(None if chosen is None else chosen.row.cost),
         summary.state.lower(),
         _how(summary),
     ]

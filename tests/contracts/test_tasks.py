@@ -164,6 +164,31 @@ def test_the_contract_can_fail(task: type[Task], must: str, tmp_path: Path) -> N
     assert any(must in violation for violation in violations(task(), {}, tmp_path))
 
 
+class Mistaken(Parity):
+    """A task that declares another vocabulary than it writes."""
+
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        return Signature("class", 2, 4, 1, 8)
+
+
+def test_the_contract_covers_the_signature(tmp_path: Path) -> None:
+    assert violations(Mistaken(), {}, tmp_path) == ["signature must return what encode writes, or None"]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_signature_is_known_without_encoding(name: str, tmp_path: Path) -> None:
+    """At once, or from the cache where only the content of the data determines it; nothing is written."""
+    if name in MADE:
+        MADE[name](tmp_path)
+    task, options = TASKS[name], SMALL.get(name, {})
+    before = sorted(tmp_path.iterdir())
+    known = task.known_signature(options, tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    written = task.load(options, tmp_path).signature
+    assert known in (None, written)
+    assert task.known_signature(options, tmp_path) == written
+
+
 class Loud(Parity):
     """A task whose `check` writes a file, and whose `load` opens the test split too early."""
 

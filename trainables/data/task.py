@@ -39,6 +39,9 @@ PAD, UNKNOWN, END = 0, 1, 2
 SPECIALS = 3
 """Number of reserved tokens; the first token of a task's own."""
 
+_CACHE = ".cache"
+"""Folder of the encoded arrays, in the data folder."""
+
 LARGEST = 2**32 - 1
 """The largest integer that an option may have: every seed, and more examples than any data set has."""
 
@@ -299,6 +302,13 @@ class Task(ABC):
             Refusal: names the options.
         """
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature | None:
+        """Return the signature of the arrays that `encode` writes, or None if their content determines it.
+
+        With it, the size of a network is known before any data is encoded. Called with complete options.
+        """
+        return None
+
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return the source that would be used, in under half a second and without writing anything.
 
@@ -309,6 +319,22 @@ class Task(ABC):
         complete = completed(self.name, self.options, options)
         self.validate(complete)
         return self.find(complete, folder)
+
+    def known_signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
+        """Return the signature if it is known without encoding: declared, or that of arrays encoded earlier.
+
+        Nothing is written.
+
+        Raises:
+            Refusal: an option is unknown or out of bounds.
+            BadData: a file is missing, or is not in the format that its name promises.
+        """
+        complete = completed(self.name, self.options, options)
+        source = self.check(complete, folder)
+        if (declared := self.signature(complete, source)) is not None:
+            return declared
+        facts = Cache.built_facts(folder / _CACHE, self.name, self._key(complete, source))
+        return Signature.from_document(facts["signature"]) if facts else None
 
     def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
         """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
@@ -330,12 +356,16 @@ class Task(ABC):
                 remedy = "Ask for fewer or shorter examples."
                 raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 
-        key = {
-            "options": complete,
+        key = self._key(complete, source)
+        return _data(Cache(folder / _CACHE, self.name, key, build, report), source)
+
+    def _key(self, complete: Mapping[str, Any], source: Source) -> dict[str, Any]:
+        """Return everything that the encoded arrays depend on."""
+        return {
+            "options": dict(complete),
             "version": self.version,
             "source": [source.kind, source.identity, fingerprint(source.files)],
         }
-        return _data(Cache(folder / ".cache", self.name, key, build, report), source)
 
 
 def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:

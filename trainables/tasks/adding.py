@@ -42,6 +42,10 @@ class Adding(Task):
         phrase = f"adding problems generated with T = {options['length']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of lists of numbers with markers."""
+        return Signature("value", 1, None, features=2, length=options["length"], metric="mse")
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write lists, markers and sums."""
         length = options["length"]
@@ -56,9 +60,8 @@ class Adding(Task):
                 targets[split][rows] = _fill(rng, inputs[rows])
                 progress(f"generating adding problems: {split}", min(rows.stop, examples), examples)
             out.put(f"{split}.lengths", np.full(examples, length, np.int32))
-        signature = Signature("value", 1, None, features=2, length=length, metric="mse")
         chance = constant(targets)
-        return Encoding(signature, chance, chance["validation"])
+        return Encoding(self.signature(options, source), chance, chance["validation"])
 
 
 def _fill(rng: np.random.Generator, inputs: np.ndarray) -> np.ndarray:

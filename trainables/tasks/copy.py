@@ -47,6 +47,11 @@ class Copy(Task):
         phrase = f"copy sequences generated with T = {options['delay']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of the published tokens, one class a step."""
+        length = options["delay"] + 2 * _COPIED
+        return Signature("steps", _SYMBOLS + 1, _DELIMITER + 1, features=1, length=length)
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write sequences, no two of which have the same symbols."""
         delay, length = options["delay"], options["delay"] + 2 * _COPIED
@@ -61,9 +66,8 @@ class Copy(Task):
             targets[split][:, -_COPIED:] = part
             out.put(f"{split}.lengths", np.full(len(part), length, np.int32))
             progress("generating copy sequences", SPLITS.index(split) + 1, len(SPLITS))
-        signature = Signature("steps", _SYMBOLS + 1, _DELIMITER + 1, features=1, length=length)
         trivial = _COPIED * math.log(_SYMBOLS) / (delay + 2 * _COPIED)
-        return Encoding(signature, majority(targets), trivial)
+        return Encoding(self.signature(options, source), majority(targets), trivial)
 
 
 def _distinct(rng: np.random.Generator, number: int) -> np.ndarray:

@@ -71,6 +71,11 @@ class Image(Task):
             kind=mode,
         )
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of images, one pixel a step."""
+        features, scale = (3, _COLOUR) if options["colour"] else (1, _GREY)
+        return Signature("class", cifar.CLASSES, None, features, _LENGTH, scale=scale)
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write pixels 0 to 255, standardised by the signature."""
         read = []
@@ -93,7 +98,5 @@ class Image(Task):
             out.put(f"{split}.inputs", pixels)
             out.put(f"{split}.lengths", np.full(len(pixels), _LENGTH, np.int32))
             out.put(f"{split}.targets", classes)
-        features, scale = (3, _COLOUR) if options["colour"] else (1, _GREY)
-        signature = Signature("class", cifar.CLASSES, None, features, _LENGTH, scale=scale)
         targets = {split: classes for split, (_, classes) in parts.items()}
-        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))

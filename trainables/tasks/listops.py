@@ -104,6 +104,10 @@ class ListOps(Task):
         names = ("min_length", "max_length", "examples", "held_out")
         return all(options[name] == self.options[name].default for name in names)
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of expressions as tokens."""
+        return Signature("class", 10, VOCABULARY, features=1, length=options["length"])
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write token numbers, the end token after each expression."""
         if source.kind == "published":
@@ -113,8 +117,7 @@ class ListOps(Task):
             }
         else:
             targets = _generate(options, out, progress)
-        signature = Signature("class", 10, VOCABULARY, features=1, length=options["length"])
-        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return the token numbers of an expression, uncut: its beginning would have another value."""

@@ -88,6 +88,11 @@ class SequentialMnist(Task):
         """Return the pixel that each step reads (784,)."""
         return np.arange(PIXELS)
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of digits, one pixel a step."""
+        scale = Scale((0.0,), (1 / 255,))
+        return Signature("class", _CLASSES, None, features=1, length=PIXELS, scale=scale)
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write pixels 0 to 255, scaled to [0, 1] by the signature."""
         images, labels, test_images, test_labels = (idx.read(path) for path in source.files)
@@ -107,10 +112,7 @@ class SequentialMnist(Task):
             targets[split] = classes.astype(np.int32)
             out.put(f"{split}.targets", targets[split])
             progress("reading MNIST", number, len(parts))
-        signature = Signature(
-            "class", _CLASSES, None, features=1, length=PIXELS, scale=Scale((0.0,), (1 / 255,))
-        )
-        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))
 
 
 class PermutedMnist(SequentialMnist):

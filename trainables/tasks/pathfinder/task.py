@@ -92,6 +92,11 @@ class Pathfinder(Task):
         phrase = f"LRA's Pathfinder images in {name}"
         return Source(phrase, comparable=True, files=(published,), kind="published")
 
+    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
+        """Return the signature of images, one pixel a step."""
+        scale = Scale((127.5,), (1 / 127.5,))
+        return Signature("class", 2, None, features=1, length=self.side**2, scale=scale)
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write pixels 0 to 255, scaled to [-1, 1] by the signature."""
         if source.kind == "published":
@@ -101,9 +106,9 @@ class Pathfinder(Task):
         for split, labels in targets.items():
             out.put(f"{split}.targets", labels)
             out.put(f"{split}.lengths", np.full(len(labels), self.side**2, np.int32))
-        scale = Scale((127.5,), (1 / 127.5,))
-        signature = Signature("class", 2, None, features=1, length=self.side**2, scale=scale)
-        return Encoding(signature, majority(targets), entropy(targets["validation"]), note)
+        return Encoding(
+            self.signature(options, source), majority(targets), entropy(targets["validation"]), note
+        )
 
     def _read(self, folder: Path, out: Writer, progress: Progress) -> tuple[dict[str, np.ndarray], str]:
         rows = pathfinder_archive.rows(folder, pathfinder_archive.metadata(folder))
