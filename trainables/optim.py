@@ -1,9 +1,10 @@
-"""Losses, and AdamW in two groups under one schedule; every hyperparameter may be a traced number.
+"""Losses, and an optimiser in two groups under one schedule; every hyperparameter may be a traced number.
 
 Losses and metrics are sums and counts, so that batches, micro-batches and masked rows add up exactly. The
 recurrent parameters that a layer names have a rate of their own and no weight decay. Everything else is
-decayed, biases and normalisation included: the public implementations behind the papers' tables (S5, and the
-RotRNN authors' fork of it) apply AdamW to that whole group without a mask.
+decayed if the optimiser has a weight decay, biases and normalisation included: the public implementations
+behind the papers' tables (S5, and the RotRNN authors' fork of it) apply AdamW to that whole group without a
+mask.
 
 Source: RotRNN, table 3 (GLR, LR, WD); LRU, appendix (no decay on recurrent parameters).
 """
@@ -19,8 +20,11 @@ import optax
 from jax import Array
 from jax import numpy as jnp
 
-ADAM = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
-Moments: TypeAlias = optax.ScaleByAdamState
+from trainables.optimizers import OPTIMIZERS
+from trainables.settings import Schedule
+
+Moments: TypeAlias = optax.OptState
+"""What an optimiser remembers of the gradients (P,): a tree of vectors (P,) and scalars."""
 
 
 class Sums(NamedTuple):
@@ -98,21 +102,35 @@ class Rates(NamedTuple):
     weight_decay: Array
 
 
-def schedule(step: Array, steps: Array, warmup: Array) -> Array:
-    """Return the share of the peak rate at a step: a linear rise, then a cosine to 0.
+def _cosine(way: Array) -> Array:
+    return 0.5 * (1 + jnp.cos(jnp.pi * way))
 
-    A shape in [0, 1] and no rate, because `optax.warmup_cosine_decay_schedule` cannot take a traced peak.
+
+def _linear(way: Array) -> Array:
+    return 1 - way
+
+
+SCHEDULES: Mapping[Schedule, Callable[[Array], Array]] = MappingProxyType(
+    {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like}
+)
+"""By name: the part done of the way from the end of the warm-up to the last step -> the share of the peak."""
+
+
+def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine") -> Array:
+    """Return the share of the peak rate at a step: a linear rise, then the shape.
+
+    A share in [0, 1] and no rate, because `optax.warmup_cosine_decay_schedule` cannot take a traced peak.
 
     Args:
         step: updates done before this one.
         steps: length of the whole schedule, in updates.
         warmup: share of `steps` that rises; the last step of the rise has the peak rate.
+        shape: a name of `SCHEDULES`.
     """
     rise = warmup * steps
     rising = (step + 1) / jnp.maximum(rise, 1)
     fallen = jnp.clip((step - rise) / jnp.maximum(steps - rise, 1), 0, 1)
-    falling = 0.5 * (1 + jnp.cos(jnp.pi * fallen))
-    return jnp.where(step < rise, jnp.minimum(rising, 1), falling)
+    return jnp.where(step < rise, jnp.minimum(rising, 1), SCHEDULES[shape](fallen))
 
 
 def recurrent_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
@@ -124,20 +142,36 @@ def recurrent_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
     return lambda path: "layer" in path and path[-1] in names
 
 
+def transformation(optimizer: str) -> optax.GradientTransformation:
+    """Return the transformation of gradients into directions of an optimiser, a name of `OPTIMIZERS`."""
+    declared = OPTIMIZERS[optimizer]
+    scale: Callable[..., optax.GradientTransformation] = getattr(optax, declared.scale)
+    return scale(**declared.options)
+
+
+def clipped(gradients: Array, largest: Array) -> Array:
+    """Return gradients (P,), shrunk to a norm of `largest` if theirs is greater."""
+    norm = jnp.sqrt(jnp.sum(gradients * gradients))
+    return jnp.where(norm < largest, gradients, gradients / norm * largest)
+
+
 def updated(
-    params: Array, gradients: Array, moments: Moments, boundary: int, rates: Rates
+    params: Array, gradients: Array, moments: Moments, boundary: int, rates: Rates, optimizer: str
 ) -> tuple[Array, Moments]:
     """Return parameters and moments after one update.
 
     Args:
         params: (P,), the recurrent ones last.
         gradients: (P,).
-        moments: state of `ADAM`.
+        moments: state of the optimiser's `transformation`.
         boundary: where the recurrent parameters begin.
-        rates: scalars, traced or not.
+        rates: scalars, traced or not; the weight decay is unused by an optimiser without one.
+        optimizer: a name of `OPTIMIZERS`.
     """
-    directions, moments = ADAM.update(gradients, moments)
+    directions, moments = transformation(optimizer).update(gradients, moments, params)
     recurrent = jax.lax.iota(jnp.int32, params.size) >= boundary
     rate = jnp.where(recurrent, rates.recurrent_learning_rate, rates.learning_rate)
+    if not OPTIMIZERS[optimizer].decays:
+        return params - rate * directions, moments
     decay = jnp.where(recurrent, 0, rates.weight_decay)
     return params - rate * (directions + decay * params), moments

@@ -42,6 +42,9 @@ NormPosition = Literal["before", "after"]
 
 EncoderKind = Literal["dense", "none"]
 
+Schedule = Literal["cosine", "linear", "constant"]
+"""How the learning rates go on from their peaks, after the warm-up."""
+
 
 @dataclass(frozen=True)
 class Range:

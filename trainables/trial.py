@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.settings import EncoderKind, Interval, Mixing, Norm, NormPosition, Pooling
+from trainables.settings import EncoderKind, Interval, Mixing, Norm, NormPosition, Pooling, Schedule
 
 if TYPE_CHECKING:
     from trainables.data.task import Signature
@@ -90,8 +90,11 @@ class TrainingSettings:
         batch_size: examples B in a step.
         learning_rate: peak rate of the parameters outside the recurrence. Free.
         recurrent_learning_rate: peak rate of the recurrent parameters of the layers. Free.
-        weight_decay: decoupled decay of the parameters outside the recurrence. Free.
-        warmup: share of `steps` with a linearly rising rate, before the cosine. Free.
+        weight_decay: decoupled decay of the parameters outside the recurrence, if the optimiser decays. Free.
+        warmup: share of `steps` with a linearly rising rate, before the schedule. Free.
+        optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
+        clip: largest norm of the gradient of all parameters. Free, but another program than None, no clip.
+        schedule: how the rates go on from their peaks, after the warm-up.
         accumulate: batches whose gradients are averaged for one update.
         remat: recompute the activations of blocks in the reverse pass, to save memory.
         reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
@@ -105,6 +108,9 @@ class TrainingSettings:
     recurrent_learning_rate: float
     weight_decay: float = 0.01
     warmup: float = 0.1
+    optimizer: str = "adamw"
+    clip: float | None = None
+    schedule: Schedule = "cosine"
     accumulate: int = 1
     remat: bool = False
     reproducible: str | None = None
@@ -148,6 +154,7 @@ class TrialSettings:
             (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
             (model.pooling, model.mixing, model.norm, model.norm_position, model.encoder),
             tuple(sorted(model.options.items())),
+            (training.optimizer, training.clip is not None, training.schedule),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
         )
 
@@ -161,4 +168,5 @@ class TrialSettings:
             "dropout": self.model.dropout,
             "warmup": training.warmup,
             "steps": float(training.steps),
+            **({} if training.clip is None else {"clip": training.clip}),
         }

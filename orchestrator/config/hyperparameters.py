@@ -12,7 +12,7 @@ import annotated_types
 from pydantic import BaseModel
 
 from orchestrator.config import space
-from orchestrator.config.sections import ModelSection, TrainingSection
+from orchestrator.config.sections import OWN_FIELDS, ModelSection, TrainingSection
 from trainables.layers import LAYERS
 from trainables.settings import Option, Range
 
@@ -53,6 +53,9 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("recurrent_learning_rate", TrainingSection, "real", True),
     ("weight_decay", TrainingSection, "real", True),
     ("warmup", TrainingSection, "real", False),
+    ("optimizer", TrainingSection, "word", False),
+    ("clip", TrainingSection, "real", True),
+    ("schedule", TrainingSection, "word", False),
 )
 
 
@@ -98,16 +101,27 @@ _SEED = Hyperparameter("whole", False, "a whole number from 0 to 2147483647", ra
 
 @cache
 def searchable(layer: str) -> dict[str, Hyperparameter]:
-    """Return every hyperparameter of a trial with this layer, by its name in `search`."""
-    declared = LAYERS.settings(layer)
-    known = {name: _field(name, section, kind, mutable) for name, section, kind, mutable in _FIELDS}
+    """Return every hyperparameter of a trial with this layer, by its name in `search`.
+
+    One that may differ by layer has two names: `theta_init.max`, and `rotrnn.theta_init.max` for one layer.
+    """
+    own = own_hyperparameters(layer)
+    known = {field[0]: _field(*field) for field in _FIELDS}
     known["seed"] = _SEED
     known["layer"] = option_hyperparameter(Option(layer, "", choices=tuple(LAYERS)))
-    known |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
+    return known | own | {f"{layer}.{name}": hyperparameter for name, hyperparameter in own.items()}
+
+
+@cache
+def own_hyperparameters(layer: str) -> dict[str, Hyperparameter]:
+    """Return the hyperparameters that may differ by layer, by name: sizes, options, ends of ranges."""
+    declared = LAYERS.settings(layer)
+    own = {field[0]: _field(*field) for field in _FIELDS if field[0] in OWN_FIELDS}
+    own |= {name: option_hyperparameter(option) for name, option in declared.options.items()}
     for name, spec in declared.ranges.items():
         for end, default in zip(("min", "max"), spec.default, strict=True):
-            known[f"{name}.{end}"] = _range_end(spec, default)
-    return known
+            own[f"{name}.{end}"] = _range_end(spec, default)
+    return own
 
 
 def option_hyperparameter(option: Option) -> Hyperparameter:

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.sections import MERGED_SECTIONS, SLUG, SpaceFile
+from orchestrator.config.sections import MERGED_SECTIONS, OWN_FIELDS, SLUG, SpaceFile
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, options_section
 from trainables.layers import LAYERS
-from trainables.settings import Option
+from trainables.settings import LayerSettings, Option
 from trainables.tasks import TASKS
 
 DESTINATION = Path("search_spaces/schema.json")
@@ -92,18 +92,28 @@ def _searchable() -> list[str]:
 
 
 def _model(section: dict[str, Any]) -> dict[str, Any]:
-    """Return the model's section with the keys of every layer."""
+    """Return the model's section with the keys of every layer, for all layers and for each alone."""
     properties = dict(section["properties"])
     properties["layer"] = {**properties["layer"], "enum": sorted(LAYERS)}
-    own: dict[str, list[Any]] = {}
-    for layer in map(LAYERS.settings, sorted(LAYERS)):
-        for name, option in layer.options.items():
-            own.setdefault(name, []).append(_option(option))
-        for name, spec in layer.ranges.items():
-            pair = {"type": "array", "items": _plain({"type": "number"}), "minItems": 2, "maxItems": 2}
-            own.setdefault(name, []).append({"description": spec.summary, **pair})
-    properties |= {name: _any_of(variants) for name, variants in sorted(own.items())}
+    sizes = {name: properties[name] for name in OWN_FIELDS}
+    by_layer = {layer: _keys(LAYERS.settings(layer)) for layer in sorted(LAYERS)}
+    alone = {layer: _closed({**sizes, **keys}) for layer, keys in by_layer.items()}
+    properties["layers"] = {**properties["layers"], **_closed(alone)}
+    names = sorted({name for keys in by_layer.values() for name in keys})
+    for name in names:
+        properties[name] = _any_of(keys[name] for keys in by_layer.values() if name in keys)
     return {**section, "properties": properties, "additionalProperties": False}
+
+
+def _keys(layer: LayerSettings) -> dict[str, Any]:
+    """Return the options and ranges of a layer."""
+    pair = {"type": "array", "items": _plain({"type": "number"}), "minItems": 2, "maxItems": 2}
+    ranges = {name: {"description": spec.summary, **pair} for name, spec in layer.ranges.items()}
+    return {name: _option(option) for name, option in layer.options.items()} | ranges
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _any_of(variants: Iterable[Any]) -> Any:

@@ -172,24 +172,41 @@ def _overridden(root: LocatedValue, override: str, option: str) -> LocatedValue:
     return _replaced(root, key, LocatedValue(value.value, where if option else "", value.text), where)
 
 
-def _replaced(node: LocatedValue, key: str, value: LocatedValue, where: str) -> LocatedValue:
-    """Return the tree with `value` at a dotted key; an existing name that holds dots is preferred."""
+def _replaced(
+    node: LocatedValue, key: str, value: LocatedValue, where: str, path: tuple[str, ...] = ()
+) -> LocatedValue:
+    """Return the tree with `value` at a dotted key; an existing name that holds dots is preferred.
+
+    Args:
+        node: the tree.
+        key: the rest of the key, below `path`.
+        value: of the key.
+        where: the option that gave the key, for errors.
+        path: keys that lead to the tree.
+    """
     if not isinstance(node.value, dict):
         remedy = "For example --set training.steps=1000."
         raise BadInput(where, "must name a key inside a mapping", node.shown(), remedy)
     entries = dict(node.entries)
     known = [name for name in entries if key == name or key.startswith(f"{name}.")]
-    section = key.partition(".")[0]
-    name = max(known, key=len) if known else section if section in SpaceFile.model_fields else key
+    first = key.partition(".")[0]
+    is_mapping = _is_mapping((*path, first)) and "." in key
+    name = max(known, key=len) if known else first if is_mapping else key
     if name != key:
-        entries[name] = _replaced(
-            entries.get(name, LocatedValue({}, where)), key[len(name) + 1 :], value, where
-        )
+        inner = entries.get(name, LocatedValue({}, where))
+        entries[name] = _replaced(inner, key[len(name) + 1 :], value, where, (*path, name))
     elif value.value is None:
         entries.pop(name, None)
     else:
         entries[name] = value
     return LocatedValue(entries, node.where)
+
+
+def _is_mapping(path: tuple[str, ...]) -> bool:
+    """Return True for a section of the file, for `model.layers` and for a layer in it."""
+    if len(path) == 1:
+        return path[0] in SpaceFile.model_fields
+    return path[:2] == ("model", "layers") and len(path) <= 3
 
 
 def _validated(root: LocatedValue, name: str, profile: str | None, text: str) -> SweepConfig:

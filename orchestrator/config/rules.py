@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.config.document import Path, Violation, flow, nearest
-from orchestrator.config.hyperparameters import Hyperparameter, option_hyperparameter, searchable
-from orchestrator.config.sections import ModelSection, ResourcesSection, SpaceFile, TrainingSection
+from orchestrator.config.hyperparameters import (
+    Hyperparameter,
+    option_hyperparameter,
+    own_hyperparameters,
+    searchable,
+)
+from orchestrator.config.sections import (
+    OWN_FIELDS,
+    ModelSection,
+    ResourcesSection,
+    SpaceFile,
+    TrainingSection,
+)
 from orchestrator.config.space import Distribution, combinations, size
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
+from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Need, Range
 from trainables.tasks import TASKS
 
@@ -58,17 +71,18 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
         Violation: a layer, an option, a range or a size does not fit the others.
     """
     layers = _layers(file.model, space)
-    model = _with_extras(file.model, layers)
+    model = _with_layers(_with_extras(file.model, layers))
     if model.pooling is None:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
     for name, distribution in space.items():
         for layer in layers:
-            if _drawn_with(name, layer, space):
+            if _drawn_with(name, "layer", layer, space):
                 _check_searched(name, distribution, layer)
     for layer in layers:
-        _check_ranges(model, layer, space)
+        view = _view(model, space, layer)
+        _check_ranges(view)
         for need in LAYERS.settings(layer).needs:
-            _check_need(model, layer, space, need)
+            _check_need(view, need)
     return model
 
 
@@ -85,12 +99,12 @@ def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:
     return layers
 
 
-def _drawn_with(name: str, layer: str, space: Space) -> bool:
-    """Return True if a hyperparameter can be active under a layer."""
+def _drawn_with(name: str, choice: str, value: str, space: Space) -> bool:
+    """Return True if a hyperparameter can be active where a choice such as `layer` has a value."""
     when = space[name].when
-    if "layer" in when:
-        return layer in when["layer"]
-    return all(_drawn_with(parent, layer, space) for parent in when)
+    if choice in when:
+        return value in when[choice]
+    return all(_drawn_with(parent, choice, value, space) for parent in when)
 
 
 def _with_extras(model: ModelSection, layers: tuple[str, ...]) -> ModelSection:
@@ -114,9 +128,34 @@ def _extra(name: str, value: Any, layers: tuple[str, ...]) -> Any:
     return value
 
 
+def _with_layers(model: ModelSection) -> ModelSection:
+    """Return the network, what it says for single layers checked."""
+    for layer in model.layers:
+        if layer not in LAYERS:
+            path = ("model", "layers", layer)
+            raise Violation(path, "must name a layer", nearest(layer, LAYERS), f"`{layer}`")
+    checked = {
+        layer: {name: _own(layer, name, value) for name, value in given.items()}
+        for layer, given in model.layers.items()
+    }
+    return model.model_copy(update={"layers": checked})
+
+
+def _own(layer: str, name: str, value: Any) -> Any:
+    """Return the value of a key of one layer."""
+    path, declared = ("model", "layers", layer, name), LAYERS.settings(layer)
+    if name in declared.ranges:
+        return _range(path, declared.ranges[name], value)
+    known = {name: own_hyperparameters(layer)[name] for name in (*OWN_FIELDS, *declared.options)}
+    if name not in known:
+        must = f"must be {', '.join(OWN_FIELDS)}, or a key of the layer {layer}"
+        raise Violation(path, must, nearest(name, {*known, *declared.ranges}), f"`{name}`")
+    return _value(path, known[name], value)
+
+
 def _range(path: Path, spec: Range, value: Any) -> list[float]:
     low, high = spec.default
-    example = f"For example {path[1]}: [{low:g}, {high:g}]."
+    example = f"For example {path[-1]}: [{low:g}, {high:g}]."
     ends = list(value) if isinstance(value, list | tuple) else []
     if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
         raise Violation(path, "must be [low, high]", example)
@@ -130,7 +169,9 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
     path = ("search", name)
     if name not in known:
         must = f"must be a hyperparameter of a trial with the layer {layer}"
-        raise Violation(path, must, nearest(name, known), f"`{name}`")
+        own = name.partition(".")[0] in LAYERS
+        names = [other for other in known if other.startswith(f"{layer}.") == own]
+        raise Violation(path, must, nearest(name, names), f"`{name}`")
     target = known[name]
     if distribution.kind not in target.distributions:
         remedy = f"Write one of: {', '.join(target.distributions)}."
@@ -142,56 +183,102 @@ def _check_searched(name: str, distribution: Distribution, layer: str) -> None:
         raise Violation((*path, distribution.kind), must, remedy, flow(wrong[0]))
 
 
-def _check_ranges(model: ModelSection, layer: str, space: Space) -> None:
+@dataclass(frozen=True)
+class _View:
+    """A sweep as the trials of one layer see it.
+
+    Attributes:
+        layer: its name.
+        model: the network, with what holds for this layer only.
+        space: what is drawn with this layer, by the names without the layer's; no condition names the layer.
+        searched: name in the file of each name of `space`.
+    """
+
+    layer: str
+    model: ModelSection
+    space: Space
+    searched: Mapping[str, str]
+
+    def path(self, *names: str) -> Path:
+        """Return where in the file one of some names is given: searched, for this layer, or for all."""
+        for name in names:
+            if name in self.searched:
+                return ("search", self.searched[name])
+        for name in names:
+            if name in self.model.layers.get(self.layer, {}):
+                return ("model", "layers", self.layer, name)
+        return ("model", names[0])
+
+
+def _view(model: ModelSection, space: Space, layer: str) -> _View:
+    drawn = [name for name in space if name != "layer" and _drawn_with(name, "layer", layer, space)]
+    searched: dict[str, str] = {}
+    for name in drawn:
+        plain = name.removeprefix(f"{layer}.")
+        if plain in searched:
+            must = f"{plain} must be searched once for the layer {layer}"
+            remedy = "Leave one of them out, or give the other a condition on the layer."
+            raise Violation(("search", f"{layer}.{plain}"), must, remedy, f"`{plain}` too")
+        searched[plain] = name
+    own = {}
+    for plain, name in searched.items():
+        when = {
+            parent.removeprefix(f"{layer}."): values
+            for parent, values in space[name].when.items()
+            if parent != "layer"
+        }
+        own[plain] = replace(space[name], when=when)
+    return _View(layer, model.of(layer), own, searched)
+
+
+def _check_ranges(view: _View) -> None:
     """Refuse a space in which the low end of a range can be drawn above its high end."""
-    for name, spec in LAYERS.settings(layer).ranges.items():
-        low, high = model.extras.get(name, spec.default)
+    for name, spec in LAYERS.settings(view.layer).ranges.items():
+        low, high = view.model.extras.get(name, spec.default)
         lowest, highest = f"{name}.min", f"{name}.max"
-        top = _extreme(space, lowest, layer, low, max)
-        bottom = _extreme(space, highest, layer, high, min)
+        top = _extreme(view.space, lowest, low, max)
+        bottom = _extreme(view.space, highest, high, min)
         if top >= bottom:
-            searched = [("search", end) for end in (lowest, highest) if end in space]
             must = f"{lowest} < {highest} must hold for every draw"
             got = f"{lowest} up to {top:g} and {highest} from {bottom:g}"
             remedy = f"Keep {lowest} below {bottom:g}, or {highest} above {top:g}."
-            raise Violation(searched[0] if searched else ("model", name), must, remedy, got)
+            ends = [end for end in (lowest, highest) if end in view.space]
+            raise Violation(view.path(*ends, name), must, remedy, got)
 
 
-def _extreme(space: Space, name: str, layer: str, fixed: float, pick: Callable[..., float]) -> float:
-    if name not in space or not _drawn_with(name, layer, space):
+def _extreme(space: Space, name: str, fixed: float, pick: Callable[..., float]) -> float:
+    if name not in space:
         return fixed
     # Without its condition the hyperparameter has the value of the file.
     return pick(*space[name].ends(), fixed) if space[name].when else pick(*space[name].ends())
 
 
-def _check_need(model: ModelSection, layer: str, space: Space, need: Need) -> None:
+def _check_need(view: _View, need: Need) -> None:
     """Refuse combinations of static choices that the layer cannot have."""
-    names = frozenset(need.of)
+    names, space = frozenset(need.of), view.space
     if size(space, names) > MOST_COMBINATIONS:
         must = f"must have at most {MOST_COMBINATIONS:,} combinations of {', '.join(need.of)}"
         remedy = "Search fewer values: each combination is another compiled program."
         raise Violation(("search",), must, remedy, f"{size(space, names):,}")
     for drawn in combinations(space, names):
-        if drawn.get("layer", layer) != layer:
-            continue
-        sizes = [drawn.get(name, _fixed(model, layer, name)) for name in need.of]
+        sizes = [drawn.get(name, _fixed(view, name)) for name in need.of]
         if not need.holds(*sizes):
             shown = ", ".join(f"{name} {value}" for name, value in zip(need.of, sizes, strict=True))
-            path = next((("search", name) for name in need.of if name in space), ("model", need.of[0]))
-            raise Violation(path, f"{need.must} ({layer})", "Change one of them.", shown)
+            raise Violation(view.path(*need.of), f"{need.must} ({view.layer})", "Change one of them.", shown)
 
 
-def _fixed(model: ModelSection, layer: str, name: str) -> Any:
+def _fixed(view: _View, name: str) -> Any:
     if name in ModelSection.model_fields:
-        return getattr(model, name)
-    return model.extras.get(name, LAYERS.settings(layer).options[name].default)
+        return getattr(view.model, name)
+    return view.model.extras.get(name, LAYERS.settings(view.layer).options[name].default)
 
 
 def check_training(training: TrainingSection, space: Space) -> None:
     """Check that both learning rates are given somewhere, and that a trial reports at least once.
 
     Raises:
-        Violation: a rate is missing, or the interval is longer than a trial.
+        Violation: a rate is missing, the interval is longer than a trial, or an optimiser without a weight
+            decay is given one.
     """
     for name in ("learning_rate", "recurrent_learning_rate"):
         if getattr(training, name) is None and (name not in space or space[name].when):
@@ -201,6 +288,24 @@ def check_training(training: TrainingSection, space: Space) -> None:
         got = f"{training.interval} of {training.steps}"
         remedy = f"Write {training.steps} or less."
         raise Violation(("training", "interval"), "must be at most training.steps", remedy, got)
+    searched = space.get("optimizer")
+    for optimizer in map(str, searched.choices if searched else (training.optimizer,)):
+        if optimizer in OPTIMIZERS and not OPTIMIZERS[optimizer].decays:
+            _check_no_decay(training, optimizer, space)
+
+
+def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> None:
+    decay = space.get("weight_decay")
+    if decay and _drawn_with("weight_decay", "optimizer", optimizer, space) and decay.ends() != (0, 0):
+        path: Path = ("search", "weight_decay")
+    elif training.weight_decay and (decay is None or decay.when):
+        path = ("training", "weight_decay")
+    else:
+        return
+    must = f"must be 0 with the optimizer {optimizer}, which has none"
+    able = ", ".join(name for name, declared in OPTIMIZERS.items() if declared.decays)
+    got = str(training.weight_decay) if path[0] == "training" else flow(list(decay.ends())) if decay else ""
+    raise Violation(path, must, f"Write weight_decay: 0, or one of these optimizers: {able}.", got)
 
 
 def check_resources(resources: ResourcesSection) -> None:

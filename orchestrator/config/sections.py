@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
-from trainables.settings import EncoderKind, Mixing, Norm, NormPosition, Pooling
+from trainables.optimizers import OPTIMIZERS
+from trainables.settings import EncoderKind, Mixing, Norm, NormPosition, Pooling, Schedule
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -74,6 +75,7 @@ Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200
 Slug = Annotated[Word, Field(pattern=SLUG)]
 Words = Annotated[list[Word], BeforeValidator(_listed)]
 Pair = tuple[Number, Number]
+OptimizerName: Any = Literal[tuple(OPTIMIZERS)]
 WholePair = tuple[Whole, Whole]
 
 
@@ -92,6 +94,10 @@ class OpenSection(BaseModel):
     def extras(self) -> dict[str, Any]:
         """Return the further keys and their values."""
         return dict(self.model_extra or {})
+
+
+OWN_FIELDS = ("d_model", "d_state", "bidirectional")
+"""Fields of the network that may differ by layer, beside the layer's own options and ranges."""
 
 
 class ModelSection(OpenSection):
@@ -130,6 +136,15 @@ class ModelSection(OpenSection):
         "none",
         ModelSettings.encoder,
     )
+    layers: dict[str, dict[str, Any]] = setting(
+        "What holds for one layer alone: its d_model, d_state, bidirectional, options and ranges.",
+        {"lru": {"d_state": 128, "r_init": [0.9, 0.99]}},
+        {},
+    )
+
+    def of(self, layer: str) -> ModelSection:
+        """Return the network with what holds for one layer only in the place of what holds for all."""
+        return self.model_copy(update=self.layers.get(layer, {}))
 
 
 class TrainingSection(Section):
@@ -149,6 +164,17 @@ class TrainingSection(Section):
     )
     warmup: Number = setting(
         "Share of the steps with a linearly rising rate.", 0.1, TrainingSettings.warmup, ge=0, lt=1
+    )
+    optimizer: OptimizerName = setting(
+        "Optimiser, by its name in Optax; without a weight decay unless its name ends in w or is lion.",
+        "adamax",
+        TrainingSettings.optimizer,
+    )
+    clip: Number | None = setting(
+        "Largest norm of the gradient of all parameters; any if left out.", 1.0, TrainingSettings.clip, gt=0
+    )
+    schedule: Schedule = setting(
+        "How the rates go on from their peaks, after the warm-up.", "constant", TrainingSettings.schedule
     )
     accumulate: Whole = setting(
         "Batches whose gradients make one update.", 4, TrainingSettings.accumulate, ge=1, le=65_536

@@ -230,6 +230,9 @@ def _distribution(name: str, entry: SearchEntry) -> Distribution:
 
 
 def _conditioned(name: str, when: Mapping[str, Any], free: Mapping[str, Distribution]) -> Distribution:
+    layer = name.partition(".")[0]
+    if "layer" in free and layer in free["layer"].choices:
+        when = _with_layer(name, layer, when)
     conditions = {}
     for parent, given in when.items():
         path = ("search", name, "when", parent)
@@ -243,6 +246,14 @@ def _conditioned(name: str, when: Mapping[str, Any], free: Mapping[str, Distribu
             raise Violation(path, f"must be values of {parent}", f"They are {listed}.")
         conditions[parent] = values
     return replace(free[name], when=conditions)
+
+
+def _with_layer(name: str, layer: str, when: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the condition of `<layer>.<name>`, which is drawn only where that layer is."""
+    if when.get("layer", layer) not in (layer, [layer]):
+        path = ("search", name, "when", "layer")
+        raise Violation(path, f"must be {layer}, which the name begins with", "Leave it out.")
+    return {"layer": layer, **when}
 
 
 def active(distribution: Distribution, drawn: Mapping[str, Any]) -> bool:

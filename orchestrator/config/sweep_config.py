@@ -30,7 +30,8 @@ CHANGEABLE = frozenset({"budget", "resources"})
 
 _ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
-    "model": {name: getattr(ModelSettings, name) for name in _ADDED},
+    "model": {"layers": {}, **{name: getattr(ModelSettings, name) for name in _ADDED}},
+    "training": {name: getattr(TrainingSettings, name) for name in ("optimizer", "schedule")},
 }
 """By section: what earlier versions did where their documents have no key for it."""
 
@@ -278,9 +279,17 @@ class SweepConfig:
 
 
 def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
-    """Return the network of a trial: drawn values over the file's, the file's over the layer's defaults."""
-    fields = {name: drawn.get(name, getattr(section, name)) for name in ModelSection.model_fields}
-    declared, extras = LAYERS.settings(fields["layer"]), section.extras
+    """Return the network of a trial.
+
+    Drawn values come first, then what the file says for the layer alone, then what it says for all layers,
+    then the defaults of the layer.
+    """
+    layer = drawn.get("layer", section.layer)
+    drawn = {name.removeprefix(f"{layer}."): value for name, value in drawn.items()}
+    section = section.of(layer)
+    names = ModelSection.model_fields.keys() - {"layers"}
+    fields = {name: drawn.get(name, getattr(section, name)) for name in names}
+    declared, extras = LAYERS.settings(layer), section.extras
     return ModelSettings(
         **fields,
         options={

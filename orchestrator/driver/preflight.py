@@ -25,6 +25,7 @@ from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import address
 from trainables.data.task import Signature, Source
+from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 
 CLUSTER_WAIT = 3600.0
@@ -140,8 +141,9 @@ def check_widths(sweep: SweepConfig, signature: Signature) -> None:
     Raises:
         BadInput: if one has not.
     """
+    own = {f"{layer}.d_model" for layer in LAYERS}
     try:
-        for network in sweep.networks(frozenset({"layer", "d_model", "encoder"})):
+        for network in sweep.networks(frozenset({"layer", "encoder", "d_model", *own})):
             network.check_width(signature)
     except Refusal as error:
         raise BadInput(f"{sweep.name}: {error.where}", error.must, error.got, error.remedy) from None

@@ -160,7 +160,8 @@ def several_programs(sweep: SweepConfig) -> bool:
     """Return True if the search varies static choices, each of which is a program of its own."""
     settings = sweep.settings(sweep.largest(), seed=0)
     ends = {f"{name}.{end}" for name in settings.model.complete().ranges for end in ("min", "max")}
-    return not sweep.search.keys() <= {"seed", *settings.free(), *ends}
+    own = {f"{settings.model.layer}.{end}" for end in ends}
+    return not sweep.search.keys() <= {"seed", *settings.free(), *ends, *own}
 
 
 def pick(proposed: Sequence[Hashable], running: Sequence[Hashable]) -> int:

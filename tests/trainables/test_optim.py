@@ -1,6 +1,10 @@
-"""The schedule's shape, two groups under AdamW, and losses as sums that leave padding out."""
+"""The schedules' shapes, two groups under every optimiser, and losses as sums that leave padding out."""
 
 from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -9,20 +13,24 @@ import pytest
 from jax import numpy as jnp
 
 from trainables.optim import (
-    ADAM,
+    SCHEDULES,
     Rates,
     classification,
+    clipped,
     recurrent_path,
     regression,
     schedule,
     step_mask,
+    transformation,
     updated,
     weights_of,
 )
+from trainables.optimizers import OPTIMIZERS
+from trainables.settings import Schedule
 
 
-def _shape(steps: int, warmup: float) -> np.ndarray:
-    traced = jax.jit(jax.vmap(schedule, in_axes=(0, None, None)))
+def _shape(steps: int, warmup: float, shape: Schedule = "cosine") -> np.ndarray:
+    traced = jax.jit(jax.vmap(partial(schedule, shape=shape), in_axes=(0, None, None)))
     return np.asarray(traced(jnp.arange(steps), jnp.float32(steps), jnp.float32(warmup)))
 
 
@@ -34,10 +42,20 @@ def test_schedule_rises_then_falls() -> None:
     assert 0 < shares[-1] < 1e-4
 
 
+def test_other_schedules_rise_alike() -> None:
+    """After the warm-up, `linear` falls to 0 in a straight line, as Optax's does, and `constant` stays."""
+    assert set(SCHEDULES) == set(get_args(Schedule))
+    rise = np.arange(1, 21) / 20
+    line = [float(optax.linear_schedule(1.0, 0.0, 180)(step)) for step in range(180)]
+    np.testing.assert_allclose(_shape(200, 0.1, "linear"), [*rise, *line], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(_shape(200, 0.1, "constant"), [*rise, *np.ones(180)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SCHEDULES)
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 1.0), (3, 0.5), (10, 0.0), (10, 1.0)])
-def test_schedule_at_its_edges(steps: int, warmup: float) -> None:
+def test_schedule_at_its_edges(steps: int, warmup: float, shape: Schedule) -> None:
     """Every share lies in (0, 1], and the peak is reached, however short the trial."""
-    shares = _shape(steps, warmup)
+    shares = _shape(steps, warmup, shape)
     assert np.all((shares > 0) & (shares <= 1))
     assert shares.max() == pytest.approx(1)
 
@@ -55,22 +73,40 @@ def test_recurrent_parameters_are_those_of_a_layer() -> None:
     assert not recurrent(("head", "B"))
 
 
-def test_two_groups_follow_optax() -> None:
-    """Each group moves as optax's AdamW does with the group's rate and decay."""
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_two_groups_follow_optax(optimizer: str) -> None:
+    """Each group moves as the optimiser of this name in Optax does, with the group's rate and decay."""
     random = np.random.default_rng(0)
     params = jnp.asarray(random.normal(size=5), jnp.float32)
     rates = Rates(jnp.float32(1e-2), jnp.float32(3e-3), jnp.float32(0.1))
-    rules = optax.adamw(1e-2, weight_decay=0.1), optax.adamw(3e-3, weight_decay=0.0)
+    build: Any = getattr(optax, optimizer)
+    decays = OPTIMIZERS[optimizer].decays
+    assert decays == ("weight_decay" in inspect.signature(build).parameters)
+    none, some = ({"weight_decay": decay} if decays else {} for decay in (0.0, 0.1))
+    rules = build(1e-2, **some), build(3e-3, **none)
     expected = [params[:3], params[3:]]
     states = [rule.init(part) for rule, part in zip(rules, expected, strict=True)]
-    moments = ADAM.init(params)
+    moments = transformation(optimizer).init(params)
     for _ in range(4):
         gradients = jnp.asarray(random.normal(size=5), jnp.float32)
-        params, moments = updated(params, gradients, moments, 3, rates)
+        params, moments = updated(params, gradients, moments, 3, rates, optimizer)
         for group, part in enumerate((gradients[:3], gradients[3:])):
             moves, states[group] = rules[group].update(part, states[group], expected[group])
             expected[group] = optax.apply_updates(expected[group], moves)
     np.testing.assert_allclose(params, np.concatenate(expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize("largest", [0.5, 5.0])
+def test_gradients_are_clipped_by_their_norm(largest: float) -> None:
+    """A norm of 2.3 is shrunk to 0.5, and left as it is below 5: as Optax does it, and as float64 has it."""
+    gradients = jnp.asarray(np.random.default_rng(1).normal(size=6), jnp.float32)
+    exact = np.asarray(gradients, np.float64)
+    norm = np.linalg.norm(exact)
+    assert 0.5 < norm < 5
+    actual = jax.jit(clipped)(gradients, jnp.float32(largest))
+    np.testing.assert_allclose(actual, exact * min(1, largest / norm), rtol=1e-6)
+    rule = optax.clip_by_global_norm(largest)
+    np.testing.assert_allclose(actual, rule.update(gradients, rule.init(gradients))[0], rtol=1e-6)
 
 
 RANDOM = np.random.default_rng(0)

@@ -35,6 +35,8 @@ def test_documents_without_newer_settings_are_read() -> None:
     document: dict[str, Any] = asdict(trial)
     for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
         del document["model"][name]
+    for name in ("optimizer", "clip", "schedule"):
+        del document["training"][name]
     assert TrialSettings.from_document(document) == trial
 
 
@@ -56,6 +58,14 @@ _CHOICES: tuple[dict[str, Any], ...] = (
     {"encoder": "none"},
 )
 
+_RECIPES: tuple[dict[str, Any], ...] = (
+    {"remat": True},
+    {"reproducible": "bits"},
+    {"optimizer": "adamax"},
+    {"schedule": "constant"},
+    {"clip": 1.0},
+)
+
 
 def test_free_hyperparameters_share_a_program() -> None:
     """Rates, dropout, ranges, seed, interval and evaluated examples are free; the rest is static."""
@@ -64,11 +74,12 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert trial.static() == other.static()
     assert trial.static() == replace(toy_trial(interval=3), evaluate_examples=5, model=trial.model).static()
     assert trial.free().keys() == other.free().keys()
+    assert toy_trial(clip=1.0).static() == toy_trial(clip=2.0).static()
+    assert toy_trial(clip=2.0).free() == {**trial.free(), "clip": 2.0}
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),
         *(replace(trial, model=replace(trial.model, **choice)) for choice in _CHOICES),
-        replace(trial, training=replace(trial.training, remat=True)),
-        replace(trial, training=replace(trial.training, reproducible="bits")),
+        *(replace(trial, training=replace(trial.training, **choice)) for choice in _RECIPES),
     ):
         assert different.static() != trial.static()

@@ -97,7 +97,8 @@ class Engine:
         self._settings, self.data = settings, data
         evaluated = _evaluated(settings, data.signature)
         self._program = Program(settings, data.signature, self._padded(data.train), evaluated)
-        self._names = Names(self._program.layout.params, self._program.layout.stats)
+        layout = self._program.layout
+        self._names = Names(layout.params, layout.stats, settings.training.optimizer)
         self._compiler = Compiler()
         self._train = on_device(data.train)
         self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])

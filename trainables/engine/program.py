@@ -25,7 +25,17 @@ from trainables.engine.report import MOST_STEPS, Log, StepMetrics, empty, noted,
 from trainables.engine.state import Free, Packing, SlotState, Trained, free_of, packing_of, put, take
 from trainables.layers import LAYERS
 from trainables.model import Model, Training
-from trainables.optim import ADAM, LOSSES, Rates, Sums, recurrent_path, schedule, updated, weights_of
+from trainables.optim import (
+    LOSSES,
+    Rates,
+    Sums,
+    clipped,
+    recurrent_path,
+    schedule,
+    transformation,
+    updated,
+    weights_of,
+)
 from trainables.trial import TrialSettings
 
 Tree = Any
@@ -108,14 +118,14 @@ class Program:
     def initialise(self, free: Free) -> SlotState:
         """Return a slot at step 0."""
         _, params, stats = _apart(self._model(free))
-        return _started(self.layout.params.pack(params), self.layout.stats.pack(stats), free)
+        return self._started(self.layout.params.pack(params), self.layout.stats.pack(stats), free)
 
     def shapes(self) -> SlotState:
         """Return the shapes and types of a slot's arrays."""
         params, stats = (
             np.zeros(packing.size, np.float32) for packing in (self.layout.params, self.layout.stats)
         )
-        return jax.eval_shape(_started, params, stats, free_of(self.settings))
+        return jax.eval_shape(self._started, params, stats, free_of(self.settings))
 
     def cost(self) -> Cost:
         """Return parameters and state, from shapes alone; nothing is compiled."""
@@ -249,16 +259,19 @@ class Program:
         self, slot: SlotState, train: Examples, rows: Array, record: Array
     ) -> tuple[SlotState, StepMetrics]:
         """Take one optimiser step."""
-        trained, values = slot.trained, slot.free.values
+        training, trained, values = self.settings.training, slot.trained, slot.free.values
         gradients, stats, outcome = self._gradients(slot, train, rows, record)
-        share = schedule(trained.step, values["steps"], values["warmup"])
+        share = schedule(trained.step, values["steps"], values["warmup"], training.schedule)
         rates = Rates(
             learning_rate=share * values["learning_rate"],
             recurrent_learning_rate=share * values["recurrent_learning_rate"],
             weight_decay=values["weight_decay"],
         )
         boundary = self.layout.params.boundary
-        params, moments = updated(trained.params, gradients, trained.moments, boundary, rates)
+        followed = gradients if training.clip is None else clipped(gradients, values["clip"])
+        params, moments = updated(
+            trained.params, followed, trained.moments, boundary, rates, training.optimizer
+        )
         # A sum is not finite where a part is not, and one that overflows is as bad.
         finite = jnp.isfinite(outcome.loss) & jnp.isfinite(jnp.sum(jnp.abs(gradients)))
         moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1)
@@ -308,6 +321,12 @@ class Program:
         )
         return loss, (_apart(model)[2], outcome)
 
+    def _started(self, params: Array, stats: Array, free: Free) -> SlotState:
+        """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
+        moments = transformation(self.settings.training.optimizer).init(params)
+        trained = Trained(params=params, stats=stats, moments=moments, step=jnp.int32(0))
+        return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
+
     def _lengths(self, chosen: Examples) -> Array | None:
         return chosen.lengths if self.padded else None
 
@@ -315,12 +334,6 @@ class Program:
         output, length = self.signature.output, self.signature.length
         weights = weights_of(output, examples, chosen.lengths, length)
         return LOSSES[output](logits, chosen.targets, weights)
-
-
-def _started(params: Array, stats: Array, free: Free) -> SlotState:
-    """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
-    trained = Trained(params=params, stats=stats, moments=ADAM.init(params), step=jnp.int32(0))
-    return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
 
 
 def _apart(model: Model) -> tuple[Any, Tree, Tree]:

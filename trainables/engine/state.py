@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -23,12 +24,10 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.layer import Bounds
-from trainables.optim import Moments
+from trainables.optim import Moments, transformation
 from trainables.trial import TrialSettings
 
 Tree = Any
-
-_PACKED = ("params", "stats", "moments/mu", "moments/nu")
 
 
 @jax.tree_util.register_dataclass
@@ -39,7 +38,7 @@ class Trained:
     Attributes:
         params: (P,) float32, packed.
         stats: (S,) float32, packed running statistics of batch normalisation.
-        moments: of Adam, packed as the parameters are.
+        moments: of the optimiser, packed as the parameters are.
         step: int32, updates done.
     """
 
@@ -174,18 +173,27 @@ def packing_of(tree: Tree, recurrent: Callable[[tuple[str, ...]], bool]) -> Pack
 
 @dataclass(frozen=True)
 class Names:
-    """Names such as `params/blocks/0/layer/theta`, `moments/mu/head/kernel`, `step`."""
+    """Names such as `params/blocks/0/layer/theta`, `moments/mu/head/kernel`, `step`.
+
+    Attributes:
+        params: the packing of the parameters, and of what the optimiser remembers of each.
+        stats: the packing of the running statistics.
+        optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
+    """
 
     params: Packing
     stats: Packing
+    optimizer: str
 
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays by name, on the host."""
         host = jax.device_get(trained)
-        arrays = {"step": host.step, "moments/count": host.moments.count}
-        vectors = host.params, host.stats, host.moments.mu, host.moments.nu
-        for group, vector in zip(_PACKED, vectors, strict=True):
-            arrays |= {f"{group}/{name}": part for name, part in self._packing(group).split(vector).items()}
+        moments = dict(zip(self._moments, jax.tree.leaves(host.moments), strict=True))
+        arrays = {"step": host.step, **{name: moments[name] for name in self._scalars}}
+        vectors = {"params": host.params, "stats": host.stats}
+        for group, packing in self._vectors.items():
+            parts = packing.split((vectors | moments)[group])
+            arrays |= {f"{group}/{name}": part for name, part in parts.items()}
         return {name: np.array(array) for name, array in arrays.items()}
 
     def together(self, arrays: Mapping[str, np.ndarray]) -> Trained:
@@ -195,21 +203,39 @@ class Names:
             Refusal: if names, shapes or types are not those of the model.
         """
         self._check(arrays)
-        params, stats, mu, nu = (self._vector(group, arrays) for group in _PACKED)
-        moments = Moments(count=jnp.asarray(arrays["moments/count"]), mu=mu, nu=nu)
-        return Trained(params=params, stats=stats, moments=moments, step=jnp.asarray(arrays["step"]))
+        vectors = {group: _vector(group, packing, arrays) for group, packing in self._vectors.items()}
+        scalars = {name: jnp.asarray(arrays[name]) for name in self._scalars}
+        leaves = [(vectors | scalars)[name] for name in self._moments]
+        moments = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
+        return Trained(vectors["params"], vectors["stats"], moments, step=jnp.asarray(arrays["step"]))
 
-    def _vector(self, group: str, arrays: Mapping[str, np.ndarray]) -> Array:
-        parts = [np.ravel(arrays[f"{group}/{name}"]) for name in self._packing(group).names]
-        return jnp.asarray(np.concatenate(parts or [np.zeros(0, np.float32)]))
+    @cached_property
+    def _shapes(self) -> Moments:
+        """Shapes and types of what the optimiser remembers."""
+        params = jax.ShapeDtypeStruct((self.params.size,), jnp.float32)
+        return jax.eval_shape(transformation(self.optimizer).init, params)
 
-    def _packing(self, group: str) -> Packing:
-        return self.stats if group == "stats" else self.params
+    @cached_property
+    def _moments(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The same by name, in the order of the tree's leaves."""
+        leaves = jax.tree_util.tree_leaves_with_path(self._shapes)
+        names = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
+        return {f"moments/{name}": leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+
+    @cached_property
+    def _scalars(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return {name: leaf for name, leaf in self._moments.items() if leaf.ndim == 0}
+
+    @cached_property
+    def _vectors(self) -> dict[str, Packing]:
+        """The packing of each vector."""
+        moments = (name for name in self._moments if name not in self._scalars)
+        return {"params": self.params, "stats": self.stats, **dict.fromkeys(moments, self.params)}
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
-        wanted: dict[str, Any] = {"step": ((), np.int32), "moments/count": ((), np.int32)}
-        for group in _PACKED:
-            packing = self._packing(group)
+        wanted: dict[str, Any] = {"step": ((), np.int32)}
+        wanted |= {name: (leaf.shape, leaf.dtype) for name, leaf in self._scalars.items()}
+        for group, packing in self._vectors.items():
             for name, shape in zip(packing.names, packing.shapes, strict=True):
                 wanted[f"{group}/{name}"] = (shape, np.float32)
         if odd := sorted(wanted.keys() ^ arrays.keys()):
@@ -221,5 +247,10 @@ class Names:
                 raise _misfit(f"{name} must be {np.dtype(kind)} {shape}", f"{array.dtype} {array.shape}")
 
 
+def _vector(group: str, packing: Packing, arrays: Mapping[str, np.ndarray]) -> Array:
+    parts = [np.ravel(arrays[f"{group}/{name}"]) for name in packing.names]
+    return jnp.asarray(np.concatenate(parts or [np.zeros(0, np.float32)]))
+
+
 def _misfit(must: str, got: str) -> Refusal:
-    return Refusal("checkpoint", must, got, "Use a checkpoint of the same task, layer, depth and widths.")
+    return Refusal("checkpoint", must, got, "Use a checkpoint of the same static choices.")

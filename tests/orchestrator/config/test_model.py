@@ -135,11 +135,13 @@ def test_a_document_of_an_earlier_version_is_the_same_sweep(tmp_path: Path) -> N
 
 
 def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None:
-    """Earlier versions had one kind of block and pooled by the mean, and did not record it."""
+    """Earlier versions had one kind of block, AdamW and a cosine, and did not record it."""
     sweep = loaded(tmp_path)
     earlier = json.loads(json.dumps(sweep.document()))
-    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+    for name in ("pooling", "mixing", "norm", "norm_position", "encoder", "layers"):
         del earlier["model"][name]
+    for name in ("optimizer", "schedule"):
+        del earlier["training"][name]
     assert identity(earlier) == sweep.digest
     assert from_document(earlier).document() == sweep.document()
     assert differences(earlier, sweep.document()) == []
@@ -161,6 +163,34 @@ def test_the_task_decides_how_steps_are_pooled(tmp_path: Path) -> None:
     assert refused(tmp_path, text, overrides=["model.pooling=first"]).must == "must be 'mean' or 'last'"
     searched = loaded(tmp_path, text, overrides=["search.pooling={choice: [mean, last]}", "published="])
     assert searched.settings(searched.largest(), 0).model.pooling == "mean"
+
+
+def test_only_an_optimizer_with_a_decay_is_given_one(tmp_path: Path) -> None:
+    """The default decay is refused too: it would be recorded, and not be there."""
+    error = refused(tmp_path, VALID, overrides=["training.optimizer=adamax"])
+    assert error.where.endswith(":4: training.weight_decay")
+    assert error.must == "must be 0 with the optimizer adamax, which has none"
+    assert error.got == "0.01"
+    assert "adamaxw" in error.remedy
+    plain = loaded(tmp_path, overrides=["training.optimizer=adamax", "training.weight_decay=0"])
+    assert plain.settings(plain.published_params() or {}, 0).training.optimizer == "adamax"
+    searched = ["published=", "search.weight_decay={uniform: [0, 0.1]}", "training.weight_decay=0"]
+    both = [*searched, "search.optimizer={choice: [adamw, adamax]}"]
+    assert refused(tmp_path, VALID, overrides=both).got == "[0, 0.1]"
+    only = "search.weight_decay={uniform: [0, 0.1], when: {optimizer: adamw}}"
+    sweep = loaded(tmp_path, overrides=[*both, only])
+    assert "weight_decay" not in sweep.active({"optimizer": "adamax"})
+
+
+def test_clip_and_schedule_are_searched(tmp_path: Path) -> None:
+    """The size of a clip is free: every value of it shares a program."""
+    added = ["published=", "search.clip={log_uniform: [0.1, 10]}", "search.schedule={choice: [linear]}"]
+    sweep = loaded(tmp_path, overrides=added)
+    draw = sweep.largest()
+    settings = sweep.settings(draw, 0)
+    assert (settings.training.clip, settings.training.schedule) == (10, "linear")
+    assert sweep.settings({**draw, "clip": 0.5}, 0).static() == settings.static()
+    assert "above 0" in refused(tmp_path, VALID, overrides=["training.clip=0"]).must
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def test_numbers_as_an_editor_reads_them() -> None:
         ("evaluate:", "evalute:"),
         ("batch_size: 16", "batchsize: 16"),
         ("heads: 8", "head: 8"),
+        ("heads: 8", "layers: {lru: {heads: 8}}"),
+        ("heads: 8", "layers: {lur: {}}"),
         ("steps: 1_000", "steps: -3"),
         ("task: listops", "task: listop"),
         ("layer: rotrnn", "layer: rotnn"),

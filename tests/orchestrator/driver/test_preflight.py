@@ -111,6 +111,13 @@ def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="got 20"):
         preflight.check_widths(both, signature)
     preflight.check_widths(loaded(tmp_path), signature)
+    own = ["model.d_model=18", "model.layers={lru: {d_model: 16}}", "published="]
+    layers = ["search.layer={choice: [rotrnn, lru]}", "search.rotrnn.d_model={choice: [18]}"]
+    shared = edited("  gamma_init.min: {uniform: [0.1, 0.9]}\n", "", text)
+    shared = edited("  gamma_init.max: {choice: [0.99, 0.999]}\n", "", shared)
+    lru = loaded(tmp_path, shared, overrides=[*own, *layers])
+    with pytest.raises(BadInput, match="got 16"):
+        preflight.check_widths(lru, signature)
 
 
 def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:

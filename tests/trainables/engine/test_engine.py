@@ -232,6 +232,43 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
         single.restore(0, toy_trial(), wrong)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "rmsprop", "lion", "amsgrad"])
+def test_other_optimisers_resume_exactly(optimizer: str) -> None:
+    """Whatever an optimiser remembers is part of a snapshot; a network need not have running statistics."""
+    trial = toy_trial(model={"norm": "layer"}, optimizer=optimizer, clip=1.0, schedule="linear")
+    one, other = Engine(trial, toy_data()), Engine(trial, toy_data())
+    one.admit(0, trial)
+    one.advance({0: 3})
+    kept = one.snapshot(0)
+    one.advance({0: 4})
+    other.restore(0, trial, kept)
+    other.advance({0: 4})
+    _assert_equal(other.snapshot(0), one.snapshot(0))
+    assert np.any(kept["params/head/kernel"] != one.snapshot(0)["params/head/kernel"])
+    with pytest.raises(Refusal, match="moments/"):
+        Engine(toy_trial(model={"norm": "layer"}), toy_data()).restore(
+            0, toy_trial(model={"norm": "layer"}), kept
+        )
+
+
+def test_the_size_of_a_clip_compiles_nothing() -> None:
+    """Trials with different clips share a program, and differ."""
+    trials = [toy_trial(clip=clip) for clip in (0.01, 0.02)]
+    engine = Engine(trials[0], toy_data())
+
+    def trained(trial: TrialSettings) -> np.ndarray:
+        with _trials(engine, {0: trial}):
+            engine.advance({0: 3})
+            return engine.snapshot(0)["moments/mu/head/kernel"]
+
+    first = trained(trials[0])
+    with _compilations() as seen:
+        second = trained(trials[1])
+    assert not seen
+    np.testing.assert_allclose(second, 2 * first, rtol=0.2)
+    assert np.any(first != second)
+
+
 def test_accumulated_batches_make_one_step(single: Engine) -> None:
     """Two batches of four count as one step, with the same examples as one batch of eight."""
     engine = Engine(toy_trial(batch_size=4, accumulate=2), toy_data())
