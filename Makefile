@@ -5,8 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CUDA   ?=
 JOBS   ?=
-# One more than the cores of a small machine: some tests mostly wait.
-WORKERS ?= 3
+# Twice the cores of a small machine: some tests mostly wait.
+WORKERS ?= 4
 EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
 LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
 STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
@@ -39,7 +39,7 @@ up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small g
 down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
-test: $(STAMP) packages  ## Run every test that can run here (12 to 18 minutes on 2 cores; WORKERS=3)
+test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from trainables.data.parallel import cores
 from trainables.tasks.listops_rule import Rule
 from trainables.tasks.listops_rule import generated as expressions
+from trainables.tasks.pathfinder.rule import CONTOURS
 from trainables.tasks.pathfinder.snakes import Work
 from trainables.tasks.pathfinder.snakes import generated as images
 
@@ -35,7 +36,7 @@ def pathfinder(side: int) -> Callable[[int, int], Iterator[int]]:
 
     def made(number: int, processes: int) -> Iterator[int]:
         done = 0
-        for _, labels in images(Work(side, "hard", 0, number), processes):
+        for _, labels in images(Work(side, CONTOURS["hard"], 0, number), processes):
             done += len(labels)
             yield done
 

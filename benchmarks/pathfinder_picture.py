@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from trainables.tasks.pathfinder.rule import CONTOURS
 from trainables.tasks.pathfinder.snakes import Drawing, drawn
 
 COLUMNS = 8
@@ -34,8 +35,8 @@ def panel(drawing: Drawing, times: int) -> np.ndarray:
 def main() -> None:
     """Write the image file."""
     default = Path(__file__).parents[1] / "docs" / "pathfinder.png"
-    small = panel(drawn(np.random.default_rng(0), 32, "hard", 40), 4)
-    large = panel(drawn(np.random.default_rng(0), 128, "hard", 40), 1)
+    small = panel(drawn(np.random.default_rng(0), 32, CONTOURS["hard"], 40), 4)
+    large = panel(drawn(np.random.default_rng(0), 128, CONTOURS["hard"], 40), 1)
     whole = Image.fromarray(np.concatenate([small, large]))
     whole.save(Path(sys.argv[1]) if len(sys.argv) > 1 else default, optimize=True)
 

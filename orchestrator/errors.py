@@ -64,6 +64,11 @@ class NoSpace(Refusal):
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of the OSErrors that mean a full disk, or a quota that is used up."""
 
+DISK_LOST = frozenset(
+    {errno.EIO, errno.ENODEV, errno.EROFS, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESTALE, errno.EREMOTEIO}
+)
+"""Numbers of the OSErrors of a file system that is out: a failed disk or file server, a dead FUSE process."""
+
 
 class NoStore(Refusal):
     """Raised when the shared checkpoint store cannot be read or written."""

@@ -19,6 +19,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "retrieval": {"length": 64, "pairs": 60, "held_out": 20},
     "image": {},
     "pathfinder": {"examples": 30, "held_out": 10, "difficulty": "easy"},
+    "pathfinder16": {"examples": 30, "held_out": 10},
     "pathx": {"examples": 4, "held_out": 2, "difficulty": "easy"},
     "speech_commands": {},
     "smnist": {},

@@ -17,7 +17,7 @@ from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.compare import comparison
+from orchestrator.report.compare import SideBySide, side_by_side
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.report import ReportFiles, write_history
@@ -59,9 +59,9 @@ class Results:
         """Write the report."""
         return write_history(self.history, folder)
 
-    def compared(self, others: Iterable[History]) -> str:
-        """Return this sweep and others side by side as Markdown."""
-        return comparison([summarise(history) for history in (self.history, *others)])
+    def compared(self, others: Iterable[History]) -> SideBySide:
+        """Return this sweep and others side by side."""
+        return side_by_side([summarise(history) for history in (self.history, *others)])
 
     def export_study(self, specification: SweepConfig, file: Path) -> int:
         """Write the study as a new Optuna storage; return the number of trials."""

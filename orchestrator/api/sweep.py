@@ -26,7 +26,7 @@ from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
-from orchestrator.errors import BadData, BadInput, Exit
+from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
@@ -39,7 +39,7 @@ from orchestrator.machines.hardware import Hardware, Node, detect, fitting, requ
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
 from trainables.cost import Cost
-from trainables.data.task import Source
+from trainables.data.task import Signature, Source, completed
 from trainables.tasks import TASKS
 from trainables.trial import ModelSettings
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.api.results import Results
+    from orchestrator.report.compare import SideBySide
     from orchestrator.report.report import ReportFiles
 
 DEADLINE_SECONDS: float = Run.deadline
@@ -187,6 +188,22 @@ class Sweep:
         return cls._of(specification, Workspace.at(root, data), request)
 
     @classmethod
+    def of(
+        cls, specification: SweepConfig, workspace: Workspace, *, hardware: Hardware | None = None
+    ) -> Sweep:
+        """Return the sweep of a validated specification: the newest one of the ledger, or a new one.
+
+        Args:
+            specification: of a search-space file, its profile and overrides applied.
+            workspace: the folders that the sweep reads and writes.
+            hardware: what trials can run on, as `available` returns it; if None, this machine.
+
+        Raises:
+            BadInput: others can change the root.
+        """
+        return cls._of(specification, workspace, _Request(False, hardware=hardware))
+
+    @classmethod
     def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:
         """Return a sweep of the ledger, or one that was submitted to the service and has not begun.
 
@@ -282,21 +299,29 @@ class Sweep:
 
         Raises:
             BadInput: a network cannot be built, or there are more than `MOST_NETWORKS`.
-            BadData: the files of the data set are missing or wrong, or must be encoded first.
+            BadData: the files of the data set are missing or wrong.
         """
         sweep = self.specification
         if not 0 < (number := networks.count(sweep)) <= MOST_NETWORKS:
             must = f"must have at most {MOST_NETWORKS} combinations of static choices to count them"
             got = f"{number:,}" if number else "a continuous one"
             raise BadInput(f"{sweep.name}: search", must, got, "Search fewer of them.")
-        signature = TASKS[sweep.task].known_signature(sweep.task_options, self.workspace.data)
-        if signature is None:
-            must = "must have been encoded, because its content decides the vocabulary"
-            remedy = f"Run `data check {sweep.task} --encode`."
-            raise BadData(f"the data of {sweep.task}", must, "not yet", remedy)
+        signature = self._signature()
         trials = networks.networks(sweep)
         costs = counted(trials, signature, work=work)
         return [Network(trial.model, cost) for trial, cost in zip(trials, costs, strict=True)]
+
+    def _signature(self) -> Signature:
+        """Return the signature of the encoded data, or of the published data if none is encoded yet."""
+        name, options = self.specification.task, self.specification.task_options
+        task = TASKS[name]
+        known = task.signature(options, self.workspace.data) or task.outline(
+            completed(name, task.options, options)
+        )
+        if known is None:
+            remedy = f"Run `data check {name} --encode`."
+            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "not yet", remedy)
+        return known
 
     def admit(self) -> Hardware:
         """Check everything that can be checked before a run; return what trials can run on.
@@ -496,8 +521,10 @@ class Sweep:
         """
         return self._results().report(self.workspace.paths.report(self.id))
 
-    def compare(self, *others: Sweep) -> str:
-        """Return this sweep and others side by side as Markdown, beside the published results.
+    def compare(self, *others: Sweep) -> SideBySide:
+        """Return this sweep and others side by side, with the differences that their results establish.
+
+        `orchestrator.report.comparison_text.markdown` makes a text of it, with the published results beside.
 
         Raises:
             BadInput: one of the sweeps has never run.

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import DEFAULT_ROOT, Workspace
-from orchestrator.cli.display import print_line
-from orchestrator.cli.options import Root, SweepId
-from orchestrator.report import terminal
+from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.report import comparison_text, terminal
 from orchestrator.report.words import near
 
 _COMMAND = "python -m orchestrator.sweep"
@@ -35,15 +35,27 @@ def compare(
         list[str], typer.Argument(metavar="SWEEP...", help="Ids of sweeps, or their beginnings.")
     ],
     root: Root = DEFAULT_ROOT,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a page.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Print sweeps side by side as Markdown, beside the published results of their layers and tasks.
+    """Print sweeps side by side: results by seed, trials spent, differences, and published results.
+
+    A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
+    confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
+    each. Otherwise the verb says why none is named, and how many seeds would be enough.
 
     Example:
 
         sweep compare retrieval listops
     """
     first, *others = [Sweep.find(name, root=root) for name in sweeps]
-    Console(soft_wrap=True).print(first.compare(*others), markup=False, highlight=False)
+    compared = first.compare(*others)
+    if as_json:
+        print_json(compared.document())
+    elif as_markdown:
+        print_line(comparison_text.markdown(compared))
+    else:
+        terminal.show_comparison(compared, Console(soft_wrap=True))
 
 
 def export_study(

@@ -55,8 +55,13 @@ def _check_objective(objective: Objective, score: str) -> None:
         raise Violation(path, must, f"Write {right}: {objective.metric}.", objective.direction)
 
 
+def reported_metrics(score: str) -> list[str]:
+    """Return the metrics that trials report, except the hidden norms; `score` is the metric of the task."""
+    return list(dict.fromkeys((f"val/{score}", "val/loss", f"train/{score}", *_COSTS)))
+
+
 def _check_reported(path: Path, metric: str, score: str) -> None:
-    reported = list(dict.fromkeys((f"val/{score}", "val/loss", f"train/{score}", *_COSTS)))
+    reported = reported_metrics(score)
     if metric not in reported:
         must = "must be a metric that trials report"
         raise Violation(path, must, nearest(metric, reported), f"`{metric}`")
@@ -124,8 +129,13 @@ def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
     return int(value) if distribution.kind in {"int", "log_int"} else float(value)
 
 
+def tested_metrics(score: str) -> list[str]:
+    """Return the metrics of an evaluation on the test split; `score` is the metric of the task."""
+    return list(dict.fromkeys((f"test/{score}", "test/loss")))
+
+
 def _results(given: Mapping[str, Any], task: str) -> dict[str, float]:
-    known = [f"test/{TASKS[task].metric}", "test/loss"]
+    known = tested_metrics(TASKS[task].metric)
     for name, value in given.items():
         path = ("published", name)
         if name not in known:

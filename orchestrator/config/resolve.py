@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,24 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
     return _resolved(root, name, profile, (), gpus, json.dumps(root.plain(), indent=1))
 
 
+def from_tree(root: LocatedValue, *, name: str, profile: str | None = None) -> SweepConfig:
+    """Validate a search-space file that was put together from parts of other files.
+
+    Args:
+        root: the sections of the file, without `profiles`; an error names the line that a value came from.
+        name: name of the sweep.
+        profile: name under which the sweep is smaller than published, or None.
+
+    Raises:
+        BadInput: a section is wrong.
+    """
+    _check_name(name, "name", "a sweep's name", "Choose another.")
+    sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
+    with root.pointing():
+        check_installed(sweep.sampler)
+    return sweep
+
+
 def from_document(
     document: Mapping[str, Any], source_text: str = "", overrides: Sequence[str] = ()
 ) -> SweepConfig:
@@ -79,9 +97,8 @@ def from_document(
 def _resolved(
     root: LocatedValue, name: str, profile: str | None, overrides: Sequence[str], gpus: int, text: str
 ) -> SweepConfig:
-    with root.pointing():
-        chosen = _profile(root, profile, gpus)
-    root = _with_profile(root, chosen)
+    chosen = profile_of(root, profile, gpus)
+    root = with_profile(root, chosen)
     for override in overrides:
         root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, chosen, text)
@@ -94,19 +111,6 @@ def _check_name(name: str, where: str, what: str, remedy: str) -> None:
     if not re.fullmatch(SLUG, name):
         must = f"{what} must be letters, digits, - and _, at most 64"
         raise BadInput(where, must, f"`{shown(Path(name))[:80]}`", remedy)
-
-
-def _profile(root: LocatedValue, wanted: str | None, gpus: int) -> str | None:
-    """Return the name of the profile to apply, or None for the file as it stands."""
-    names = _profile_names(root.entries.get("profiles"))
-    if wanted == "auto":
-        return AUTOMATIC if gpus == 0 and AUTOMATIC in names else None
-    if wanted in {None, "full"}:
-        return None
-    if wanted not in names:
-        remedy = nearest(str(wanted), [*names, "full"])
-        raise BadInput("--profile", "must name a profile", repr(wanted)[:80], remedy)
-    return wanted
 
 
 def _profile_names(declared: LocatedValue | None) -> list[str]:
@@ -132,12 +136,55 @@ def _check_profile(name: str, node: LocatedValue) -> None:
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
 
 
-def _with_profile(root: LocatedValue, name: str | None) -> LocatedValue:
+def with_profile(root: LocatedValue, name: str | None) -> LocatedValue:
+    """Return the tree of a file with one of its profiles applied, or none; `profiles` is left out."""
     sections = {key: node for key, node in root.entries.items() if key != "profiles"}
-    if name is not None:
-        for key, node in root.at(("profiles", name)).entries.items():
-            _apply(sections, key, node)
+    file = LocatedValue(sections, root.where)
+    return file if name is None else merged(file, root.at(("profiles", name)))
+
+
+def merged(root: LocatedValue, changes: LocatedValue) -> LocatedValue:
+    """Return the tree of a file with changes applied as those of a profile are."""
+    sections = dict(root.entries)
+    for key, node in changes.entries.items():
+        _apply(sections, key, node)
     return LocatedValue(sections, root.where)
+
+
+def profile_of(root: LocatedValue, wanted: str | None, gpus: int) -> str | None:
+    """Return the name of the profile of a file to apply, or None for the file as it stands.
+
+    Args:
+        root: the file.
+        wanted: as in `load`.
+        gpus: as in `load`.
+
+    Raises:
+        BadInput: the file has no such profile, or its profiles are wrong.
+    """
+    with root.pointing():
+        return choose_profile(_profile_names(root.entries.get("profiles")), wanted, gpus)
+
+
+def choose_profile(names: Collection[str], wanted: str | None, gpus: int) -> str | None:
+    """Return the name of the profile to apply, or None for the file as it stands.
+
+    Args:
+        names: of the profiles that the file has.
+        wanted: as in `load`.
+        gpus: as in `load`.
+
+    Raises:
+        BadInput: the file has no such profile.
+    """
+    if wanted == "auto":
+        return AUTOMATIC if gpus == 0 and AUTOMATIC in names else None
+    if wanted in {None, "full"}:
+        return None
+    if wanted not in names:
+        remedy = nearest(str(wanted), [*names, "full"])
+        raise BadInput("--profile", "must name a profile", repr(wanted)[:80], remedy)
+    return wanted
 
 
 def _apply(sections: dict[str, LocatedValue], key: str, node: LocatedValue) -> None:

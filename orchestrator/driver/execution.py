@@ -137,7 +137,8 @@ def evaluate_test(claim: Claim) -> None:
     place, as in the report: its weights can be loaded. An outage of the checkpoint store, or a full disk,
     pauses the sweep as it does during the search.
     """
-    outages = Outages(claim.writer, probes_of(claim.run.paths), claim.ledger.system.monotonic)
+    probes = probes_of(claim.run.paths, claim.ledger, claim.sweep.id)
+    outages = Outages(claim.writer, probes, claim.ledger.system.monotonic)
     while trials := sweep_rows.without_test(claim):
         for trial, row in trials:
             try:
@@ -148,12 +149,14 @@ def evaluate_test(claim: Claim) -> None:
                 claim.observer.say(f"{trial.key} is left out of the evaluation of test. {why}.")
                 continue
             metrics = {f"test/{name}": value for name, value in answer["metrics"].items()}
-            evaluation = EvaluationRecord(trial.key, answer["step"], "test", metrics, at=claim.ledger.now())
+            evaluation = EvaluationRecord(
+                trial.key, answer["step"], "test", metrics, claim.ledger.now(), answer["scores"]
+            )
             claim.writer.add_evaluation(evaluation, events=[events.points(evaluation)])
 
 
 def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[str, Any]:
-    """Return the step and the scores of a checkpoint on the test split."""
+    """Return the step, the metrics and the packed scores of a checkpoint on the test split."""
     sweep, run = claim.sweep, claim.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
     url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())

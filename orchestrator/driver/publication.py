@@ -78,7 +78,7 @@ def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
     (trial,) = (trial for trial in history.trials if trial.key == key)
     checkpoint = best_checkpoint(trial, history.checkpoints[key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
-    name = f"{_layer(summary, chosen)}-{summary.task}"
+    name = f"{summary.chosen_layer}-{summary.task}"
     facts = {
         "sweep.id": summary.sweep_id,
         "sweep.profile": summary.profile or "none",
@@ -120,10 +120,6 @@ def card(history: History, summary: Summary, name: str) -> str:
         _limits(summary, bool(model.get("bidirectional"))),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _layer(summary: Summary, chosen: Chosen) -> str:
-    return str(chosen.row.params.get("layer", summary.layer))
 
 
 def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:

@@ -176,13 +176,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """One evaluation of a chosen checkpoint on a held-out split."""
+    """One evaluation of a chosen checkpoint on a held-out split.
+
+    Attributes:
+        scores: of every example in the order of the split, as `orchestrator.ledger.scores` packs them; None
+            in the rows of earlier versions.
+    """
 
     trial_key: str
     step: int
     split: str
     metrics: Mapping[str, float]
     at: float
+    scores: str | None = None
 
 
 @dataclass(frozen=True)

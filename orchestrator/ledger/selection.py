@@ -96,6 +96,19 @@ def best_trial(
     return candidates[0] if candidates else None
 
 
+def confirmations_of(trials: Iterable[TrialRecord], best: TrialRecord) -> list[TrialRecord]:
+    """Return the confirmations of a trial, by number: trials with its hyperparameters and fresh seeds.
+
+    Confirmations of another trial, which was the best one before the search was extended, are left out.
+
+    Args:
+        trials: of one sweep, in any order and of any role and state.
+        best: trial of the search.
+    """
+    chosen = [trial for trial in trials if trial.role == "confirmation" and trial.params == best.params]
+    return sorted(chosen, key=lambda trial: trial.number)
+
+
 def best_checkpoint(trial: TrialRecord, checkpoints: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
     """Return the checkpoint of a trial's best step, or None if it is not kept.
 

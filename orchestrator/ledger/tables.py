@@ -107,6 +107,7 @@ EVALUATION = Table(
     Column("split", Text, primary_key=True),
     Column("at", Float(53), primary_key=True),
     Column("metrics", Text, nullable=False),
+    Column("scores", Text, info=LATER),
     Column("row_digest", BigInteger, nullable=False),
     sqlite_with_rowid=False,
     info={

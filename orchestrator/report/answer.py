@@ -5,14 +5,11 @@ Sentences are plain text, except for `answer`, which marks its figures with `**`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from scipy.special import ndtr, stdtr
 
 from orchestrator.report import words
+from orchestrator.report.samples import sample_of
+from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, Summary
 from trainables.cost import Cost
 
@@ -53,42 +50,57 @@ def notes(summary: Summary) -> list[str]:
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return whether the results differ from the published value and from the second best trial."""
+    """Return what is known of the test result, of the published value and of the second best trial."""
     return [*_confirmed(summary), *_ahead(summary)]
 
 
 def _confirmed(summary: Summary) -> list[str]:
-    values = [row.test for row in summary.confirmations if row.test is not None]
-    if not values:
+    sample = sample_of(summary)
+    if sample is None or not summary.seeds.fresh:
         return []
-    seeds = spread(values)
-    deviation = "" if seeds.deviation is None else f" ± {words.number(seeds.deviation)} (standard deviation)"
-    lines = [
-        f"Over {seeds.count} fresh seeds {summary.test_metric} is {words.number(seeds.mean)}{deviation}."
-    ]
+    lines = [f"Over {seeds(sample.seeds)} {summary.test_metric} is {measured(estimated(sample))}."]
+    if missing := summary.seeds.missing:
+        lines.append(f"Confirmations without a result, because they failed or diverged: {missing}.")
     figure = summary.published.get(summary.test_metric)
-    verdict = None if figure is None else against_figure(values, figure)
-    if summary.comparable and verdict is not None:
-        lines.append(f"Against the published {words.number(figure)}: {_meaning(verdict)}.")
+    p = None if figure is None else against(sample, figure)
+    if summary.is_as_published and p is not None:
+        is_established = p <= 1 - CONFIDENCE
+        meaning = "a difference" if is_established else "no difference is established"
+        lines.append(f"Against the published {words.number(figure)}: {meaning} (p = {words.p_value(p)}).")
     return lines
+
+
+def seeds(count: int) -> str:
+    """Format a number of fresh seeds."""
+    return f"{count} fresh seed{'s' if count > 1 else ''}"
+
+
+def measured(estimate: MeanEstimate) -> str:
+    """Format a mean with its interval and the noise that is in it."""
+    if estimate.low is None:
+        return f"{words.number(estimate.mean)}, without an interval"
+    interval = words.interval(estimate.low, estimate.high)
+    confidence = words.share(CONFIDENCE, 1.0)
+    return f"{words.number(estimate.mean)} ({confidence} interval {interval}, {noise(estimate.sources)})"
+
+
+def noise(sources: Sequence[str]) -> str:
+    """Format the sources of noise that an interval contains."""
+    return f"{sources[0]} alone" if len(sources) == 1 else " and ".join(sources)
 
 
 def _ahead(summary: Summary) -> list[str]:
     ranked = [row for row in summary.rows if row.rank is not None and row.violation == 0.0]
-    if len(ranked) < 2 or summary.examples is None or not summary.metric.endswith("accuracy"):
+    if len(ranked) < 2:
         return []
     first, second = ranked[0], ranked[1]
     assert first.value is not None
     assert second.value is not None
-    verdict = between_accuracies(first.value, second.value, summary.examples)
     ahead = words.number(abs(first.value - second.value))
-    where = f"on {summary.examples:,} validation examples"
-    return [f"Trial {first.number} is {ahead} ahead of trial {second.number} {where}: {_meaning(verdict)}."]
-
-
-def _meaning(verdict: Verdict) -> str:
-    meaning = "a difference" if verdict.differs else "no more than chance explains"
-    return f"{meaning} ({verdict.name}, p = {verdict.p:.2g})"
+    return [
+        f"Trial {first.number} is {ahead} ahead of trial {second.number} on validation. "
+        "With one seed of each, no difference is established."
+    ]
 
 
 def context(summary: Summary) -> list[str]:
@@ -147,56 +159,3 @@ def caveats(summary: Summary) -> list[str]:
     if summary.profile:
         lines.append(f"Profile {summary.profile}: smaller than the published setting.")
     return lines
-
-
-LEVEL = 0.05
-"""The largest p value that counts as a difference."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A value over several seeds: mean and sample standard deviation, which is None for a single seed."""
-
-    count: int
-    mean: float
-    deviation: float | None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of a test: its name and its two-sided p value."""
-
-    name: str
-    p: float
-
-    @property
-    def differs(self) -> bool:
-        """Whether the difference is larger than chance explains at the level `LEVEL`."""
-        return self.p <= LEVEL
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Return the mean and the standard deviation of at least one value."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Spread(len(values), float(np.mean(values)), deviation)
-
-
-def against_figure(values: Sequence[float], figure: float) -> Verdict | None:
-    """Compare a mean over seeds with a published value; return None for fewer than two seeds."""
-    seeds = spread(values)
-    if seeds.deviation is None:
-        return None
-    error = seeds.deviation / math.sqrt(seeds.count)
-    if error == 0.0:
-        return Verdict("one-sample t test", 1.0 if seeds.mean == figure else 0.0)
-    t = abs(seeds.mean - figure) / error
-    return Verdict("one-sample t test", 2.0 * float(stdtr(seeds.count - 1, -t)))
-
-
-def between_accuracies(one: float, other: float, examples: int) -> Verdict:
-    """Compare two accuracies, each measured on `examples` examples."""
-    pooled = (one + other) / 2
-    error = math.sqrt(2 * pooled * (1 - pooled) / examples)
-    if error == 0.0:
-        return Verdict("two-proportion z test", 1.0)
-    return Verdict("two-proportion z test", 2.0 * float(ndtr(-abs(one - other) / error)))

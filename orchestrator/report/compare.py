@@ -1,97 +1,173 @@
-"""Sweeps, layers and tasks side by side with published results."""
+"""Sweeps side by side: test results by seed, what was spent on them, and which differences are established.
+
+`side_by_side` returns the comparison as data; `orchestrator.report.comparison_text` makes texts of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import comb
+from typing import Any
 
-from orchestrator.report import words
-from orchestrator.report.answer import spread
-from orchestrator.report.markdown import SIZE_HEADER, bullets, size_cells, table
-from orchestrator.report.published import FIGURES, Figure, figures
+from orchestrator.report.samples import sample_of
+from orchestrator.report.statistics import CONFIDENCE, Comparison, MeanEstimate, compared, estimated
 from orchestrator.report.summary import Summary
+from trainables.cost import Cost
 
 
-def comparison(summaries: Sequence[Summary]) -> str:
-    """Return a table of sweeps, and a matrix of their layers and tasks, as Markdown."""
-    return "\n\n".join(
-        [
-            "## Sweeps",
-            table(_HEADER, [_line(summary) for summary in summaries]),
-            "## Layers and tasks",
-            "Measured on test, then published; a dash means not measured.",
-            _matrix(summaries),
-            "## Sources",
-            bullets(_sources(summaries)),
-        ]
+@dataclass(frozen=True)
+class Spent:
+    """What a sweep has spent on its result.
+
+    Attributes:
+        trials: number of trials of the search by state, whatever came of them.
+        confirmations: number of retrainings with fresh seeds.
+        seconds: of all attempts together.
+    """
+
+    trials: Mapping[str, int]
+    confirmations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The test result of one sweep.
+
+    Attributes:
+        layer: of the chosen trial.
+        metric: of the test split, such as `test/accuracy`.
+        validation: best value of the chosen trial, or None.
+        values: the test metric of each seed, by trial key.
+        fresh: whether the seeds were drawn after the choice of the hyperparameters.
+        missing: number of finished confirmations without a result.
+        estimate: the mean over seeds with its interval, or None without a result.
+        cost: size of the chosen network, and the work of a training step if it was counted; None if unknown.
+        examples: number of test examples, or None if their scores are not recorded.
+        comparable: whether the result can be compared with published ones.
+        why_not: why it cannot be; '' if it can.
+    """
+
+    sweep_id: str
+    layer: str
+    task: str
+    profile: str | None
+    state: str
+    metric: str
+    validation: float | None
+    values: Mapping[str, float]
+    fresh: bool
+    missing: int
+    estimate: MeanEstimate | None
+    cost: Cost | None
+    examples: int | None
+    spent: Spent
+    data_source: str
+    data_digest: str
+    comparable: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """The sweeps of one task compared with each other.
+
+    Attributes:
+        metric: of the test split.
+        comparison: of the sweeps that have a result.
+        left_out: ids of the sweeps that have none.
+    """
+
+    task: str
+    metric: str
+    comparison: Comparison
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Several sweeps compared.
+
+    Attributes:
+        results: one for each sweep.
+        comparisons: one for each task and metric that several sweeps have; all intervals hold together.
+    """
+
+    results: tuple[SweepResult, ...]
+    comparisons: tuple[TaskComparison, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain JSON values."""
+        return asdict(self)
+
+
+def side_by_side(summaries: Sequence[Summary]) -> SideBySide:
+    """Compare sweeps: those of one task with each other."""
+    groups: dict[tuple[str, str, bool], list[Summary]] = {}
+    for summary in {summary.sweep_id: summary for summary in summaries}.values():
+        groups.setdefault((summary.task, summary.test_metric, summary.maximize), []).append(summary)
+    sizes = [sum(bool(summary.seeds.results) for summary in group) for group in groups.values()]
+    comparisons = sum(comb(size, 2) for size in sizes)
+    return SideBySide(
+        tuple(map(_result, summaries)),
+        tuple(
+            _comparison(group, comparisons)
+            for group, size in zip(groups.values(), sizes, strict=True)
+            if size > 1
+        ),
     )
 
 
-_HEADER = ("sweep", "layer", "task", "validation", "test", "trials", *SIZE_HEADER, "state", "how")
+def _comparison(group: Sequence[Summary], comparisons: int) -> TaskComparison:
+    """Compare the sweeps of one task, as some of a number of comparisons."""
+    first = group[0]
+    samples = [sample for sample in map(sample_of, group) if sample is not None]
+    comparison = compared(samples, maximize=first.maximize, comparisons=comparisons)
+    return TaskComparison(
+        task=first.task,
+        metric=first.test_metric,
+        comparison=_without_survivors(comparison, group),
+        left_out=tuple(summary.sweep_id for summary in group if not summary.seeds.results),
+    )
 
 
-def _line(summary: Summary) -> list[str]:
-    chosen = summary.chosen
-    return [
-        summary.sweep_id,
-        summary.layer,
-        summary.task,
-        words.number(None if chosen is None else chosen.row.value),
-        measured(summary),
-        str(len(summary.rows)),
-        *size_cells(None if chosen is None else chosen.row.cost),
-        summary.state.lower(),
-        _how(summary),
-    ]
+def _without_survivors(comparison: Comparison, group: Sequence[Summary]) -> Comparison:
+    """Withdraw a winner some of whose confirmations failed or diverged: its mean leaves them out."""
+    for summary in group:
+        missing, known = summary.seeds.missing, len(summary.seeds.results)
+        if summary.sweep_id == comparison.winner and missing:
+            of = f"{missing} of the {missing + known} confirmations of {summary.sweep_id}"
+            return replace(comparison, winner=None, reason=f"{of} failed or diverged")
+    return comparison
 
 
-def measured(summary: Summary) -> str:
-    """Return the test metric: mean and deviation over fresh seeds, else that of the chosen trial."""
-    values = [row.test for row in summary.confirmations if row.test is not None]
-    if values:
-        seeds = spread(values)
-        deviation = "" if seeds.deviation is None else f" ± {words.number(seeds.deviation)}"
-        return f"{words.number(seeds.mean)}{deviation} ({seeds.count} seeds)"
-    chosen = summary.chosen
-    return words.number(None if chosen is None else chosen.row.test)
+def _result(summary: Summary) -> SweepResult:
+    sample = sample_of(summary)
+    return SweepResult(
+        sweep_id=summary.sweep_id,
+        layer=summary.chosen_layer,
+        task=summary.task,
+        profile=summary.profile,
+        state=summary.state,
+        metric=summary.test_metric,
+        validation=None if summary.chosen is None else summary.chosen.row.value,
+        values={result.trial: result.value for result in summary.seeds.results},
+        fresh=summary.seeds.fresh,
+        missing=summary.seeds.missing,
+        estimate=None if sample is None else estimated(sample, CONFIDENCE),
+        cost=None if summary.chosen is None else summary.chosen.row.cost,
+        examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
+        spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
+        data_source=summary.data_source,
+        data_digest=summary.data_digest,
+        comparable=summary.is_as_published,
+        why_not=_why_not(summary),
+    )
 
 
-def _how(summary: Summary) -> str:
-    profile = f"profile {summary.profile}" if summary.profile else "as published"
-    return profile if summary.comparable else f"{profile}; {summary.data_source}"
-
-
-def _matrix(summaries: Sequence[Summary]) -> str:
-    layers = list(dict.fromkeys(summary.layer for summary in summaries))
-    tasks = list(dict.fromkeys(summary.task for summary in summaries))
-    lines = [[layer, *(_cell(summaries, layer, task) for task in tasks)] for layer in layers]
-    return table(["layer", *tasks], lines)
-
-
-def _cell(summaries: Sequence[Summary], layer: str, task: str) -> str:
-    matching = [summary for summary in summaries if (summary.layer, summary.task) == (layer, task)]
-    best = [measured(summary) + ("" if _comparable(summary) else " *") for summary in matching] or ["–"]
-    printed = [_printed(figure) for figure in figures(layer, task)]
-    return " / ".join(best) + (f"; published {', '.join(printed)}" if printed else "; nothing published")
-
-
-def _comparable(summary: Summary) -> bool:
-    return summary.comparable and summary.profile is None
-
-
-def _printed(figure: Figure) -> str:
-    error = "" if figure.error is None else f" ({words.number(figure.error)})"
-    number = FIGURES.index(figure) + 1
-    return f"{figure.accuracy:.3f}{error} [{number}]"
-
-
-def _sources(summaries: Sequence[Summary]) -> list[str]:
-    shown = {(summary.layer, summary.task) for summary in summaries}
-    layers, tasks = {layer for layer, _ in shown}, {task for _, task in shown}
-    lines = [
-        f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "")
-        for number, figure in enumerate(FIGURES, start=1)
-        if figure.layer in layers and figure.task in tasks
-    ]
-    if not all(map(_comparable, summaries)):
-        lines.append("An asterisk (*) marks other data or a smaller setting, which cannot be compared.")
-    return lines
+def _why_not(summary: Summary) -> str:
+    """Return why a result cannot be compared with published ones, or ''."""
+    profile = f"profile {summary.profile}" if summary.profile else ""
+    data = "" if summary.comparable else summary.note or summary.data_source
+    return "; ".join(filter(None, (profile, data)))

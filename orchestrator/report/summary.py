@@ -11,6 +11,7 @@ from orchestrator.assignment import SIZE
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
+from orchestrator.report.seeds import SeedResults, evaluation_on_test, seed_results
 from trainables.cost import SIZES, Cost
 
 
@@ -99,15 +100,18 @@ class Summary:
     """The content of a report, without its figures.
 
     Attributes:
+        layer: of the file; `chosen_layer` is that of the chosen trial.
         metric: the metric that is optimised, such as `val/accuracy`.
         test_metric: the same metric on the test split, such as `test/accuracy`.
         constraints: the bounds that a feasible trial keeps, by metric.
-        comparable: whether the results can be compared with published ones; `note` says why not.
+        data_digest: of all splits; sweeps with equal digests have the same test examples.
+        comparable: whether the data are those of published results; `note` says why not.
         chance: the result of the best constant answer, by split.
         examples: number of validation examples in an evaluation, or None for all of them.
         chosen: the recommended trial, or None while no trial is complete.
         rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
         confirmations: rows of the retrainings of the chosen hyperparameters.
+        seeds: the test results that stand for the sweep, by seed.
         published_source: paper and table, or None.
         published: published results by metric.
         states: number of the search's trials by state.
@@ -126,6 +130,7 @@ class Summary:
     maximize: bool
     constraints: Constraints
     data_source: str
+    data_digest: str
     comparable: bool
     note: str
     chance: Mapping[str, float]
@@ -133,11 +138,23 @@ class Summary:
     chosen: Chosen | None
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
+    seeds: SeedResults
     published_source: str | None
     published: Mapping[str, float]
     states: Mapping[str, int]
     failures: Mapping[str, int]
     spending: TimeSpent
+
+    @property
+    def is_as_published(self) -> bool:
+        """Whether the results can be compared with published ones: same data, and no profile."""
+        return self.comparable and self.profile is None
+
+    @property
+    def chosen_layer(self) -> str:
+        """The layer of the chosen trial, which may have been searched; without one, that of the file."""
+        drawn = self.chosen.row.params if self.chosen is not None else {}
+        return str(drawn.get("layer", self.layer))
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -168,6 +185,7 @@ def summarise(history: History) -> Summary:
         maximize=history.maximize,
         constraints=history.constraints,
         data_source=sweep.data_source,
+        data_digest=sweep.data_digest,
         comparable=bool(facts.get("comparable", False)),
         note=str(facts.get("note", "")),
         chance=dict(facts.get("chance", {})),
@@ -175,6 +193,7 @@ def summarise(history: History) -> Summary:
         chosen=_chosen(history, rows),
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
+        seeds=seed_results(history, test_metric(history.metric)),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
         states=dict(Counter(trial.state for trial in search)),
@@ -266,8 +285,8 @@ def _cost(history: History, trial: TrialRecord) -> Cost | None:
 
 def _test(history: History, trial: TrialRecord) -> dict[str, float]:
     """Return the metrics of a trial's last evaluation on the test split; empty if there is none."""
-    rows = [row for row in history.evaluations.get(trial.key, ()) if row.split == "test"]
-    return dict(rows[-1].metrics) if rows else {}
+    evaluation = evaluation_on_test(history, trial)
+    return {} if evaluation is None else dict(evaluation.metrics)
 
 
 def spending(history: History, trial_key: str | None = None) -> TimeSpent:

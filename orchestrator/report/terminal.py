@@ -1,4 +1,4 @@
-"""The end of a sweep in a terminal: the leaderboard, the answer, and where to look next."""
+"""Results in a terminal: the end of a sweep with its leaderboard and its answer, and sweeps side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rich.text import Text
 
 from orchestrator.report import words
 from orchestrator.report.answer import beside, notes
+from orchestrator.report.compare import SideBySide
+from orchestrator.report.comparison_text import tables
 from orchestrator.report.summary import LeaderboardRow, Summary
 
 _ROWS = 10
@@ -38,6 +40,19 @@ def show(summary: Summary, directions: Directions, console: Console) -> None:
         _print(console, line)
     for line in [*_answer(summary), *_where_next(summary, directions)]:
         _print(console, line)
+
+
+def show_comparison(compared: SideBySide, console: Console) -> None:
+    """Print a comparison of sweeps as tables whose columns are aligned."""
+    for section in tables(compared):
+        columns = [
+            [cell.ljust(max(map(len, cells))) for cell in cells]
+            for cells in zip(section.header, *section.rows, strict=True)
+        ]
+        header, *lines = (_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))
+        styled = [Text(section.title, style="bold green"), Text(header, style="bold"), *map(Text, lines)]
+        for line in [*styled, *(Text(f"  {sentence}") for sentence in section.sentences), Text("")]:
+            _print(console, line)
 
 
 def _print(console: Console, line: Text) -> None:

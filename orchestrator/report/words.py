@@ -11,6 +11,18 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+def interval(low: float | None, high: float | None) -> str:
+    """Format an interval by its ends, or as a dash if there is none."""
+    return "–" if low is None or high is None else f"{low:.4f} to {high:.4f}"
+
+
+def p_value(p: float | None) -> str:
+    """Format a p value with two significant digits, or as a dash if there is none."""
+    if p is None:
+        return "–"
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
 def setting(value: Any) -> str:
     """Format a hyperparameter briefly: a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -128,7 +128,7 @@ class EvaluationRequest(NamedTuple):
 
 
 def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
-    """Evaluate a checkpoint in a Ray task; return its step and metrics.
+    """Evaluate a checkpoint in a Ray task; return what `orchestrator.training.evaluation.evaluate` returns.
 
     Args:
         request: names the checkpoint and the split.

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
 
+from orchestrator.errors import NoDatabase, NoStore
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
@@ -28,12 +30,30 @@ Probe = Callable[[], bool]
 """Returns True if an outage is over; may take as long as its timeouts."""
 
 
-def probes_of(paths: Paths) -> dict[str, Probe]:
-    """Return the probe of each cause of an outage."""
+def probes_of(paths: Paths, ledger: Ledger, sweep_id: str) -> dict[str, Probe]:
+    """Return the probe of each cause of an outage of a sweep."""
     return {
-        "store lost": partial(store.answers, paths.store or paths.root.as_uri()),
+        "store lost": partial(_is_store_back, paths, ledger, sweep_id),
         "disk full": partial(store.has_space, paths.root),
     }
+
+
+def _is_store_back(paths: Paths, ledger: Ledger, sweep_id: str) -> bool:
+    """Return True if the store answers and has the folder of a trial that has checkpoints, if there is one.
+
+    Otherwise its disk is not mounted, although the folder at which it will be takes a probe.
+    """
+    if not store.answers(paths.store or paths.root.as_uri()):
+        return False
+    try:
+        keys = {checkpoint.trial_key for checkpoint in ledger.checkpoints(sweep_id)}
+        folders = [
+            paths.stored(ledger.id, sweep_id, key) or paths.trial_checkpoints(sweep_id, key).as_uri()
+            for key in keys
+        ]
+        return not folders or any(map(store.is_mounted, folders))
+    except (NoDatabase, NoStore):
+        return False
 
 
 class Outages:

@@ -125,7 +125,7 @@ class Session:
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
         self._shortage = Shortage(writer)
-        self._outages = Outages(writer, probes or probes_of(paths), clock)
+        self._outages = Outages(writer, probes or probes_of(paths, self.ledger, sweep.id), clock)
 
     @property
     def _record(self) -> SweepRecord:

@@ -29,7 +29,7 @@ import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
-from orchestrator.errors import DISK_FULL, BadInput, NoStore
+from orchestrator.errors import DISK_FULL, DISK_LOST, BadInput, NoStore
 from orchestrator.storage.paths import Paths, attempt_of
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
@@ -129,16 +129,24 @@ def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarr
 
 
 def _check_mounted(url: str) -> None:
-    """Raise NoStore if a folder of a trial that has checkpoints is missing on a disk.
-
-    An object store has no folders: a missing object was deleted by itself.
-    """
-    with _reached(url) as (files, root):
-        is_missing = isinstance(files, LocalFileSystem) and not files.exists(root)
-    if is_missing:
+    """Raise NoStore if a folder of a trial that has checkpoints is missing on a disk."""
+    if not is_mounted(url):
+        root = fsspec.url_to_fs(url)[1]
         must = "folder of the trial's checkpoints must exist"
         remedy = "Mount its disk again. If its files are lost, create the folder: the trial then starts over."
         raise NoStore(root, must, "no such folder", remedy)
+
+
+def is_mounted(url: str) -> bool:
+    """Return True unless a folder of a trial that has checkpoints is missing on a disk.
+
+    An object store has no folders.
+
+    Raises:
+        NoStore: the store cannot be read.
+    """
+    with _reached(url) as (files, root):
+        return not isinstance(files, LocalFileSystem) or files.exists(root)
 
 
 def at_hand(where: Paths, ledger_id: str, sweep_id: str, trial_key: str, recorded: str, digest: str) -> Path:
@@ -310,7 +318,9 @@ def outage_of(error: BaseException) -> str | None:
     """Return the cause of the outage that an exception shows, `store lost` or `disk full`, or None."""
     if isinstance(error, NoStore):
         return "store lost"
-    return "disk full" if isinstance(error, OSError) and error.errno in DISK_FULL else None
+    if not isinstance(error, OSError):
+        return None
+    return "disk full" if error.errno in DISK_FULL else "store lost" if error.errno in DISK_LOST else None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, configure
 from trainables.trial import TrialSettings
@@ -15,7 +16,7 @@ from trainables.trial import TrialSettings
 def evaluate(
     folder: str, digest: str, data: str, split: str, compilations: str, stored: str | None = None
 ) -> dict[str, Any]:
-    """Return the step and the scores of a checkpoint on one split.
+    """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
 
     Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
     all.
@@ -29,9 +30,9 @@ def evaluate(
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
 
     Returns:
-        `{"step": ..., "metrics": {...}, "trained_on": ..., "evaluated_on": ...}`. `trained_on` and
-        `evaluated_on` are kinds of devices, such as `cpu`; `trained_on` is None if the checkpoint does not
-        record it.
+        `{"step": ..., "metrics": {...}, "scores": ..., "trained_on": ..., "evaluated_on": ...}`. `scores`
+        are packed by `orchestrator.ledger.scores`, or None for validation. `trained_on` and `evaluated_on`
+        are kinds of devices, such as `cpu`; `trained_on` is None if the checkpoint does not record it.
 
     Raises:
         DamagedCheckpoint: if a file of the checkpoint is not what was recorded.
@@ -42,10 +43,16 @@ def evaluate(
     settings = TrialSettings.from_document(facts["settings"])
     engine = EngineCache().engine(settings, data)
     engine.restore(0, settings, arrays)
-    examples = settings.evaluate_examples if split == "validation" else None
+    scores = None
+    if split == "validation":
+        metrics = engine.evaluate(0, split, settings.evaluate_examples)
+    else:
+        metrics, each = engine.evaluate_each(0, split)
+        scores = pack(each)
     return {
         "step": facts["step"],
-        "metrics": engine.evaluate(0, split, examples),
+        "metrics": metrics,
+        "scores": scores,
         "trained_on": facts.get("device"),
         "evaluated_on": engine.device,
     }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger.integrity import verify
@@ -18,11 +19,13 @@ from orchestrator.ledger.records import (
     STATES,
     AttemptRecord,
     CheckpointRecord,
+    EvaluationRecord,
     ReportRecord,
     SweepRecord,
     TrialRecord,
     by_trial,
 )
+from orchestrator.ledger.scores import unpack
 from orchestrator.upkeep.orphans import orphans
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
@@ -58,6 +61,7 @@ class Facts:
     attempts: Mapping[str, Sequence[AttemptRecord]] = field(default_factory=dict)
     reports: Mapping[str, Sequence[ReportRecord]] = field(default_factory=dict)
     checkpoints: Mapping[str, Sequence[CheckpointRecord]] = field(default_factory=dict)
+    evaluations: Mapping[str, Sequence[EvaluationRecord]] = field(default_factory=dict)
 
 
 def check(
@@ -87,6 +91,7 @@ def check(
             *_trial(trial),
             *_attempts(trial, facts),
             *_reports(trial, facts),
+            *_evaluations(trial, facts),
             *_kept(trial, facts, at_hand),
         ]
     return [*findings, *_orphans(facts, checkpoints)]
@@ -105,6 +110,7 @@ def _facts(ledger: Ledger, sweep_id: str) -> Facts:
         by_trial(ledger.attempts(sweep_id)),
         by_trial(ledger.reports(sweep_id)),
         by_trial(ledger.checkpoints(sweep_id)),
+        by_trial(ledger.evaluations(sweep_id)),
     )
 
 
@@ -175,6 +181,17 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             trial.key, f"its value is the one it reported at its best step, {best[metric]}, got {trial.value}"
         )
+
+
+def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
+    for row in facts.evaluations.get(trial.key, ()):
+        metric = next((value for name, value in row.metrics.items() if name != f"{row.split}/loss"), math.nan)
+        if row.scores is None or not math.isfinite(metric):
+            continue
+        mean = fmean(unpack(row.scores))
+        if not math.isclose(mean, metric, rel_tol=1e-5):  # the scores are rounded to 32 bits
+            problem = f"the mean of its scores on {row.split} is its metric, {metric}, got {mean}"
+            yield Finding(trial.key, problem)
 
 
 def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding]:

@@ -267,9 +267,9 @@ def test_the_report_is_written_where_the_sweep_is(sweep: Sweep, root: Path) -> N
     assert all(file.exists() for file in files.all())
 
 
-def test_sweeps_are_compared_as_markdown(sweep: Sweep) -> None:
-    assert sweep.compare().count(sweeps.SWEEP_ID) == 1
-    assert sweep.compare(sweep).count(sweeps.SWEEP_ID) == 2
+def test_sweeps_are_compared(sweep: Sweep) -> None:
+    assert [result.sweep_id for result in sweep.compare().results] == [sweeps.SWEEP_ID]
+    assert len(sweep.compare(sweep).results) == 2
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -26,7 +26,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepRecord, by_trial
 from orchestrator.ledger.selection import best_of_sweep, best_trial, order, violation, violations_of
 from orchestrator.ledger.writer import SweepWriter
-from orchestrator.report.compare import measured
+from orchestrator.report.compare import side_by_side
 from orchestrator.report.figures import curves
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
@@ -237,8 +237,8 @@ def _leaderboard(site: Site) -> str | None:
 
 
 def _compared(site: Site) -> str | None:
-    text = measured(site.summary)
-    return None if text == "–" else trial_key(site.sweep.id, round(10_000 * float(text)))
+    (result,) = side_by_side([site.summary]).results
+    return next(iter(result.values), None)
 
 
 def _drawn(site: Site) -> str | None:

@@ -183,6 +183,7 @@ class Encoding:
         trivial_loss: the loss, in nats or squared units, of the best constant answer.
         note: a remark for readers of the scores that `find` could not make; '' if none.
         characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
+        comparable: whether scores compare with the papers', as far as `find` could not see.
     """
 
     signature: Signature
@@ -190,6 +191,7 @@ class Encoding:
     trivial_loss: float
     note: str = ""
     characters: str = ""
+    comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,19 @@ class Task(ABC):
             BadData: a file is missing, or is not in the format that its name promises.
         """
 
+    def outline(self, options: Mapping[str, Any]) -> Signature | None:
+        """Return the signature that published data have under these options; nothing is read.
+
+        `encode` may return another vocabulary, scale or number of classes: those of the data that it reads.
+
+        Args:
+            options: every option of the task, such as `completed` returns.
+
+        Returns:
+            The signature, or None if it depends on the data.
+        """
+        return None
+
     @abstractmethod
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write `<split>.inputs`, `.lengths` and `.targets` for the three splits.
@@ -302,13 +317,6 @@ class Task(ABC):
             Refusal: names the options.
         """
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature | None:
-        """Return the signature of the arrays that `encode` writes, or None if their content determines it.
-
-        With it, the size of a network is known before any data is encoded. Called with complete options.
-        """
-        return None
-
     def check(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return the source that would be used, in under half a second and without writing anything.
 
@@ -320,10 +328,8 @@ class Task(ABC):
         self.validate(complete)
         return self.find(complete, folder)
 
-    def known_signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
-        """Return the signature if it is known without encoding: declared, or that of arrays encoded earlier.
-
-        Nothing is written.
+    def signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
+        """Return the signature of the arrays if they were encoded earlier, else None; nothing is written.
 
         Raises:
             Refusal: an option is unknown or out of bounds.
@@ -331,8 +337,6 @@ class Task(ABC):
         """
         complete = completed(self.name, self.options, options)
         source = self.check(complete, folder)
-        if (declared := self.signature(complete, source)) is not None:
-            return declared
         facts = Cache.built_facts(folder / _CACHE, self.name, self._key(complete, source))
         return Signature.from_document(facts["signature"]) if facts else None
 
@@ -350,7 +354,7 @@ class Task(ABC):
 
         def build(out: Writer) -> dict[str, Any]:
             try:
-                return asdict(self.encode(complete, source, out, report))
+                return _facts(self.encode(complete, source, out, report))
             except MemoryError as error:
                 must = "must ask for data that the memory of this machine holds"
                 remedy = "Ask for fewer or shorter examples."
@@ -407,6 +411,15 @@ def _silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+def _facts(encoding: Encoding) -> dict[str, Any]:
+    """Return the facts of an encoding for the cache.
+
+    The digest of the data covers them, so what is comparable has no such fact, as in earlier versions.
+    """
+    facts = asdict(encoding)
+    return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}
+
+
 def _data(cache: Cache, source: Source) -> TaskData:
     train, validation = _split(cache, "train"), _split(cache, "validation")
     facts = cache.facts
@@ -416,7 +429,7 @@ def _data(cache: Cache, source: Source) -> TaskData:
         validation=validation,
         open_test=lambda: _split(cache, "test"),
         source=source.phrase,
-        comparable=source.comparable,
+        comparable=source.comparable and facts.get("comparable", True),
         note="; ".join(filter(None, (source.note, facts["note"]))),
         digest=cache.digest,
         chance=facts["chance"],

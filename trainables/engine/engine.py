@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from trainables.engine.report import MOST_STEPS, TrainReport, joined
 from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import Names, SlotState, Trained, free_of
 from trainables.errors import Refusal
+from trainables.optim import Sums
 from trainables.trial import TrialSettings
 
 BLOCK = 8
@@ -236,14 +238,42 @@ class Engine:
             split: "train", "validation" or "test"; test is opened at the first such call.
             examples: how many; None for all of them.
         """
+        parts = self._evaluations("evaluate", slot, split, examples)
+        sums = np.asarray(jax.device_get([part for part, _ in parts]), np.float64)
+        return self._metrics(*np.sum(sums, axis=0))
+
+    def evaluate_each(self, slot: int, split: str = "test") -> tuple[dict[str, float], np.ndarray]:
+        """Return what `evaluate` returns of a whole split, and the score of each of its n examples.
+
+        Args:
+            slot: with a trial.
+            split: "train", "validation" or "test"; test is opened at the first such call.
+
+        Returns:
+            Loss and metric, and the scores (n,), float64. The mean of the scores is the metric: of an output
+            by step, the score of a longer sequence is larger.
+        """
+        parts = self._evaluations("evaluate_each", slot, split, None)
+        tables = [np.asarray(jax.device_get(sums), np.float64)[:, :count] for sums, count in parts]
+        loss, metric, counted = np.concatenate(tables, axis=1)
+        metrics = self._metrics(loss.sum(), metric.sum(), counted.sum())
+        is_number = np.isfinite(metrics["loss"])
+        return metrics, metric / counted.mean() if is_number else np.full(len(metric), metrics["loss"])
+
+    def _evaluations(
+        self, name: Literal["evaluate", "evaluate_each"], slot: int, split: str, examples: int | None
+    ) -> list[tuple[Sums, int]]:
+        """Call a function of the program with each block of a split; return its sums and their examples."""
         trained, parts = self._trained(slot), []
         program = replace(self._program, padded=self._padded(getattr(self.data, split)))
         for block, count in self._blocks(split, examples):
             arguments = (trained, block, np.int32(count))
-            key = "evaluate", program.padded
-            call = self._compiler.get(key, program.evaluate, arguments, options=self._options)
-            parts.append(call(*arguments))
-        loss, metric, counted = np.sum(np.asarray(jax.device_get(parts), np.float64), axis=0)
+            key = name, program.padded
+            call = self._compiler.get(key, getattr(program, name), arguments, options=self._options)
+            parts.append((call(*arguments), count))
+        return parts
+
+    def _metrics(self, loss: float, metric: float, counted: float) -> dict[str, float]:
         mean = float(loss / counted)
         # Of logits that are no numbers, the first class would be "predicted", and sometimes be right.
         scored = float(metric / counted) if np.isfinite(mean) else mean

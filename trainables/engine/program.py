@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -201,8 +201,7 @@ class Program:
             examples: a multiple of `evaluated`; none counts from `count` on.
             count: int32 scalar.
         """
-        layout = self.layout
-        model = layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
+        model = self._trained(trained)
 
         def add(index: Array, total: Sums) -> Sums:
             rows = index * self.evaluated + jnp.arange(self.evaluated)
@@ -213,6 +212,36 @@ class Program:
 
         zero = jnp.float32(0)
         return jax.lax.fori_loop(0, -(-count // self.evaluated), add, Sums(zero, zero, zero))
+
+    def evaluate_each(self, trained: Trained, examples: Examples, count: Array) -> Sums:
+        """Return loss, metric and what is counted of each example, as arrays (n,); zeros from `count` on.
+
+        Args:
+            trained: one slot's.
+            examples: n of them, a multiple of `evaluated`.
+            count: int32 scalar.
+        """
+        model = self._trained(trained)
+
+        def of_one(logits: Array, chosen: Examples, counts: Array) -> Sums:
+            one = jax.tree.map(lambda leaf: leaf[None], (logits, chosen, counts))
+            return self._sums(*one)
+
+        def write(index: Array, table: Sums) -> Sums:
+            rows = index * self.evaluated + jnp.arange(self.evaluated)
+            chosen = examples.at(rows)
+            logits, _ = model(chosen.inputs, self._lengths(chosen))
+            each = jax.vmap(of_one)(logits, chosen, (rows < count).astype(jnp.float32))
+            update = partial(jax.lax.dynamic_update_slice_in_dim, start_index=rows[0], axis=0)
+            return jax.tree.map(update, table, each)
+
+        zeros = jnp.zeros(len(examples.lengths), jnp.float32)
+        return jax.lax.fori_loop(0, -(-count // self.evaluated), write, Sums(zeros, zeros, zeros))
+
+    def _trained(self, trained: Trained) -> Model:
+        """Return the network of a slot."""
+        layout = self.layout
+        return layout.model(layout.params.unpack(trained.params), layout.stats.unpack(trained.stats))
 
     @cached_property
     def layout(self) -> Layout:

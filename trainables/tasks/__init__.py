@@ -19,6 +19,7 @@ TASKS: Registry[Task] = Registry(
         "retrieval": "trainables.tasks.retrieval:Retrieval",
         "image": "trainables.tasks.image:Image",
         "pathfinder": "trainables.tasks.pathfinder.task:Pathfinder",
+        "pathfinder16": "trainables.tasks.pathfinder.task:Pathfinder16",
         "pathx": "trainables.tasks.pathfinder.task:PathX",
         "speech_commands": "trainables.tasks.speech_commands:SpeechCommands",
         "smnist": "trainables.tasks.mnist:SequentialMnist",

@@ -42,8 +42,8 @@ class Adding(Task):
         phrase = f"adding problems generated with T = {options['length']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of lists of numbers with markers."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of lists of numbers and markers."""
         return Signature("value", 1, None, features=2, length=options["length"], metric="mse")
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
@@ -61,7 +61,7 @@ class Adding(Task):
                 progress(f"generating adding problems: {split}", min(rows.stop, examples), examples)
             out.put(f"{split}.lengths", np.full(examples, length, np.int32))
         chance = constant(targets)
-        return Encoding(self.signature(options, source), chance, chance["validation"])
+        return Encoding(self.outline(options), chance, chance["validation"])
 
 
 def _fill(rng: np.random.Generator, inputs: np.ndarray) -> np.ndarray:

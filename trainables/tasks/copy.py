@@ -47,8 +47,8 @@ class Copy(Task):
         phrase = f"copy sequences generated with T = {options['delay']} (seed {options['seed']})"
         return Source(phrase, comparable=True)
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of the published tokens, one class a step."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of sequences of symbols."""
         length = options["delay"] + 2 * _COPIED
         return Signature("steps", _SYMBOLS + 1, _DELIMITER + 1, features=1, length=length)
 
@@ -67,7 +67,7 @@ class Copy(Task):
             out.put(f"{split}.lengths", np.full(len(part), length, np.int32))
             progress("generating copy sequences", SPLITS.index(split) + 1, len(SPLITS))
         trivial = _COPIED * math.log(_SYMBOLS) / (delay + 2 * _COPIED)
-        return Encoding(self.signature(options, source), majority(targets), trivial)
+        return Encoding(self.outline(options), majority(targets), trivial)
 
 
 def _distinct(rng: np.random.Generator, number: int) -> np.ndarray:

@@ -71,8 +71,8 @@ class Image(Task):
             kind=mode,
         )
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of images, one pixel a step."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of images in grey or in colour."""
         features, scale = (3, _COLOUR) if options["colour"] else (1, _GREY)
         return Signature("class", cifar.CLASSES, None, features, _LENGTH, scale=scale)
 
@@ -99,4 +99,4 @@ class Image(Task):
             out.put(f"{split}.lengths", np.full(len(pixels), _LENGTH, np.int32))
             out.put(f"{split}.targets", classes)
         targets = {split: classes for split, (_, classes) in parts.items()}
-        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))
+        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))

@@ -104,8 +104,8 @@ class ListOps(Task):
         names = ("min_length", "max_length", "examples", "held_out")
         return all(options[name] == self.options[name].default for name in names)
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of expressions as tokens."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of expressions."""
         return Signature("class", 10, VOCABULARY, features=1, length=options["length"])
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
@@ -117,7 +117,7 @@ class ListOps(Task):
             }
         else:
             targets = _generate(options, out, progress)
-        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))
+        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return the token numbers of an expression, uncut: its beginning would have another value."""

@@ -88,8 +88,8 @@ class SequentialMnist(Task):
         """Return the pixel that each step reads (784,)."""
         return np.arange(PIXELS)
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of digits, one pixel a step."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of digits."""
         scale = Scale((0.0,), (1 / 255,))
         return Signature("class", _CLASSES, None, features=1, length=PIXELS, scale=scale)
 
@@ -112,7 +112,7 @@ class SequentialMnist(Task):
             targets[split] = classes.astype(np.int32)
             out.put(f"{split}.targets", targets[split])
             progress("reading MNIST", number, len(parts))
-        return Encoding(self.signature(options, source), majority(targets), entropy(targets["validation"]))
+        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
 
 
 class PermutedMnist(SequentialMnist):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +30,9 @@ _FILES = {
     "validation": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
+_VOCABULARY = 98
+"""Tokens of the published encoding; the training documents may have fewer."""
+
 _AGAIN = "Fetch the file again."
 _NOTE = (
     "embedded stand-in for the AAN pairs, which the data folder does not have: "
@@ -86,6 +90,11 @@ class Retrieval(Task):
             kind="pydoc",
         )
 
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of pairs of documents, with the published vocabulary."""
+        length = _passage(options) if options["source"] == "pydoc" else options["length"]
+        return Signature("class", 2, _VOCABULARY, features=1, length=length, towers=2)
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write character numbers, the vocabulary taken from training alone."""
         if source.kind == "aan":
@@ -95,7 +104,7 @@ class Retrieval(Task):
         else:
             length = _passage(options)
             characters, targets = _embed(options, length, out, progress)
-        signature = Signature("class", 2, characters.size, features=1, length=length, towers=2)
+        signature = replace(self.outline(options), vocabulary=characters.size, length=length)
         chance, trivial = majority(targets), entropy(targets["validation"])
         return Encoding(signature, chance, trivial, characters=characters.known)
 

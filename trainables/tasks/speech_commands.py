@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import wave
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -96,6 +96,10 @@ class SpeechCommands(Task):
             kind="wav",
         )
 
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of recordings of the published words."""
+        return Signature("class", _WORDS, None, features=1, length=RATE // options["every"])
+
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write 16-bit samples, zero-padded, standardised by the signature."""
         root, every = source.files[0], options["every"]
@@ -111,7 +115,7 @@ class SpeechCommands(Task):
             out.put(f"{split}.targets", targets[split])
             moments = _write_split(split, shuffled, every, out, progress)
             scale = moments if split == "train" else scale
-        signature = Signature("class", len(_words(root)), None, 1, RATE // every, scale=scale)
+        signature = replace(self.outline(options), classes=len(_words(root)), scale=scale)
         note = (
             f"left out: recordings of held-out speakers that are in no list ({left_out})" if left_out else ""
         )

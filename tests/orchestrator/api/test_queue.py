@@ -43,8 +43,9 @@ def test_the_queue_names_shares_positions_and_reasons(root: Path) -> None:
     assert second.position == 2
 
 
-def test_without_a_ledger_the_queue_is_empty(tmp_path: Path) -> None:
-    assert queue(root=tmp_path) == []
+def test_without_a_ledger_there_is_no_queue(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must exist"):
+        queue(root=tmp_path)
 
 
 def test_a_moved_sweep_has_another_place(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The verb `queue` says so if nothing runs or waits, and where there is no ledger."""
+"""The verb `queue` says so if nothing runs or waits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,3 @@ def test_a_queue_without_sweeps_is_a_sentence(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "No sweep runs or waits for the service.\n"
     assert run_command(["queue", "--json", "--root", str(paths.root)]) == 0
     assert capsys.readouterr().out.strip() == "[]"
-
-
-def test_a_queue_without_a_ledger_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["queue", "--root", str(tmp_path)]) == 2
-    assert str(tmp_path) in capsys.readouterr().err

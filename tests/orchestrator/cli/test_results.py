@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,18 @@ def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str
 
 def test_compare(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["compare", "retrieval", "--root", str(root)]) == 0
-    assert "| rotrnn | 0.6359 *; published 0.899 [3] |" in capsys.readouterr().out
+    assert "rotrnn  0.6359 (1 seed) *; published 0.899 [3]" in capsys.readouterr().out
+
+
+def test_compare_in_markdown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["compare", "retrieval", "--markdown", "--root", str(root)]) == 0
+    assert "| rotrnn | 0.6359 (1 seed) *; published 0.899 [3] |" in capsys.readouterr().out
+
+
+def test_compare_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["compare", "retrieval", "--json", "--root", str(root)]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert list(result["values"]) == [f"{sweeps.SWEEP_ID}-7"]
 
 
 def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

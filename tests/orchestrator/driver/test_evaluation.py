@@ -12,6 +12,7 @@ from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
 from orchestrator.driver.sweep_rows import without_test
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.scores import pack
 from orchestrator.machines.hardware import Hardware
 from tests.orchestrator.session.sessions import Sessions, launch, train
 from trainables import checkpoint
@@ -24,7 +25,7 @@ def _evaluate(request: execution.cluster.EvaluationRequest, *_: object) -> dict[
         _, facts = checkpoint.load(Path(request.folder), request.digest)
     except DamagedCheckpoint as damage:
         raise RayTaskError("evaluate", "traceback", damage).as_instanceof_cause() from damage
-    return {"step": facts["step"], "metrics": {"accuracy": 0.5}}
+    return {"step": facts["step"], "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
 
 
 def test_a_trial_whose_checkpoint_is_damaged_is_left_out(

@@ -17,6 +17,7 @@ from orchestrator.driver.departure import Departure
 from orchestrator.errors import NoStore
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.records import STEP_WORK, SweepRecord
+from orchestrator.ledger.scores import pack
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule.cluster import EvaluationRequest
@@ -106,7 +107,7 @@ def _evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, A
     if not store.answers(request.stored):
         raise NoStore(request.stored, "must answer", "no answer", "Wait.")
     store.fetch(Path(request.folder), request.stored, request.digest)
-    return {"step": 30, "metrics": {"accuracy": 0.5}}
+    return {"step": 30, "metrics": {"accuracy": 0.5}, "scores": pack([1.0, 0.0])}
 
 
 def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -> None:
@@ -131,6 +132,7 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
     assert (searched.record.state, searched.record.reason) == ("RUNNING", None)
     (evaluation,) = searched.claim.ledger.evaluations(searched.claim.sweep.id)
     assert evaluation.metrics == {"test/accuracy": 0.5}
+    assert evaluation.scores == pack([1.0, 0.0])
     (attempt,) = searched.claim.ledger.attempts(searched.claim.sweep.id)
     assert attempt.cause is None
 

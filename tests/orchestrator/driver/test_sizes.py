@@ -9,8 +9,10 @@ import pytest
 
 from orchestrator.api.sweep import Sweep
 from orchestrator.cli.app import run_command
-from orchestrator.errors import BadData, BadInput
+from orchestrator.errors import BadInput
 from trainables.cost import Cost
+from trainables.data.task import completed
+from trainables.tasks import TASKS
 
 SPACE = """\
 task: copy
@@ -67,12 +69,18 @@ def test_too_many_networks_are_refused(tmp_path: Path) -> None:
         _sweep(tmp_path, many).networks()
 
 
-def test_a_vocabulary_that_only_the_data_decides_is_said_to_be_unknown(tmp_path: Path) -> None:
-    data = "data: {length: 32, passage: 32, pairs: 20, held_out: 10}"
-    text = SPACE.replace("task: copy", "task: retrieval").replace(SPACE.splitlines()[1], data)
-    sweep = _sweep(tmp_path, text)
-    with pytest.raises(BadData, match="data check retrieval --encode"):
-        sweep.networks()
+def test_the_vocabulary_is_that_of_encoded_data_where_there_is_any(tmp_path: Path) -> None:
+    """Else that of the published data."""
+    options = {"length": 32, "passage": 32, "pairs": 20, "held_out": 10}
+    text = SPACE.replace("task: copy", "task: retrieval").replace(SPACE.splitlines()[1], f"data: {options}")
+    sweep, task = _sweep(tmp_path, text), TASKS["retrieval"]
+    published = task.outline(completed("retrieval", task.options, options))
+    assert published is not None
+    assert published.vocabulary is not None
+    before = sweep.networks()[0].cost.parameters
+    encoded = task.load(options, tmp_path / "data").signature
+    assert encoded.vocabulary not in (None, published.vocabulary)
+    assert sweep.networks()[0].cost.parameters - before == 8 * (encoded.vocabulary - published.vocabulary)
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])

@@ -13,6 +13,7 @@ from orchestrator.ledger import stop_requests
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CurvePoint, EvaluationRecord, Event, ReportRecord
+from orchestrator.ledger.scores import pack
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     SetClock,
@@ -42,7 +43,8 @@ def test_records_are_read_as_they_were_written(url: str) -> None:
     ledger.create_sweep(sweep_record())
     writer(ledger).add_trial(trial_record(1))
     key = complete(ledger, 0)
-    evaluation = EvaluationRecord(key, 30, "test", {"test/accuracy": 0.1 + 0.2}, 1_790_000_009.0)
+    metrics = {"test/accuracy": 0.1 + 0.2}
+    evaluation = EvaluationRecord(key, 30, "test", metrics, 1_790_000_009.0, pack([1.0, 0.0]))
     writer(ledger).add_evaluation(evaluation)
     ledger.close()
 

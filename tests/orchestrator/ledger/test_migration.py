@@ -17,10 +17,12 @@ from sqlalchemy import column, insert, table
 from orchestrator.ledger.connect import WRITING, connect, parse
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.ledger.schema import MIGRATIONS
+from orchestrator.ledger.scores import pack
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.upkeep.recovery import recover
-from tests.orchestrator.ledger.examples import SWEEP_ID, complete, everything
+from tests.orchestrator.ledger.examples import SWEEP_ID, complete, everything, writer
 
 EARLIER = json.loads(Path(__file__).with_name("version_0002.json").read_text())
 
@@ -71,7 +73,11 @@ def test_the_backup_of_an_earlier_ledger_rebuilds_it(earlier_url: str) -> None:
     recover(earlier_url)
     ledger = Ledger.open(earlier_url)
     _assert_kept(ledger)
-    complete(ledger, 2)
+    evaluation = EvaluationRecord(
+        complete(ledger, 2), 30, "test", {"test/accuracy": 0.5}, 9e9, pack([1.0, 0.0])
+    )
+    writer(ledger).add_evaluation(evaluation)
+    assert ledger.evaluations(SWEEP_ID)[-1] == evaluation
     kept, identity = everything(ledger), ledger.id
     ledger.close()
     recover(earlier_url)
@@ -95,5 +101,5 @@ def _assert_kept(ledger: Ledger) -> None:
     assert len(ledger.reports(SWEEP_ID)) == len(stored["report"])
     assert len(ledger.checkpoints(SWEEP_ID)) == len(stored["checkpoint"])
     (evaluation,) = ledger.evaluations(SWEEP_ID)
-    assert evaluation.metrics == {"test/accuracy": 0.9}
+    assert (evaluation.metrics, evaluation.scores) == ({"test/accuracy": 0.9}, None)
     assert ledger.backlog(SWEEP_ID) == sum(not row["delivered"] for row in stored["outbox"])

@@ -1,21 +1,36 @@
-"""Sweeps side by side with published results."""
+"""Sweeps side by side: what is measured, what is spent, and what the differences support."""
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
-from orchestrator.report.compare import comparison, measured
+from orchestrator.report.compare import SideBySide, side_by_side
+from orchestrator.report.comparison_text import conclusion, markdown, measured
 from orchestrator.report.published import FIGURES, figures
-from orchestrator.report.summary import LeaderboardRow, Summary, summarise
+from orchestrator.report.summary import Summary, summarise
+from orchestrator.report.terminal import show_comparison
 from tests import sweeps
+from tests.orchestrator.report.confirmed import EXAMPLES, confirmation, history, summary
 from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 
+HIGH, LOW = (0.82, 0.84, 0.86, 0.84), (0.60, 0.62, 0.64, 0.62)
+AS_PUBLISHED = {"comparable": True, "profile": None}
 
-def _summary(**changes: object) -> Summary:
+
+def _searched(**changes: object) -> Summary:
+    """Return the summary of a sweep without confirmations."""
     return replace(summarise(sweeps.history()), **changes)  # type: ignore[arg-type]
+
+
+def _concluded(*summaries: Summary) -> list[str]:
+    (comparison,) = side_by_side(summaries).comparisons
+    return list(conclusion(comparison))
 
 
 def test_figures_name_existing_layers_and_tasks() -> None:
@@ -47,28 +62,146 @@ def test_every_image_figure_says_colour_or_grey() -> None:
     assert all(figure.note for figure in FIGURES if figure.task == "image")
 
 
-def test_side_by_side() -> None:
-    summary = _summary()
-    other = _summary(sweep_id="listops-1", layer="lru", task="listops", comparable=True, profile=None)
-    text = comparison([summary, other])
-    matrix = text[text.index("## Layers") : text.index("## Sources")]
+def test_published_results_stand_beside() -> None:
+    other = _searched(sweep_id="listops-1", layer="lru", task="listops", **AS_PUBLISHED)
+    text = markdown(side_by_side([_searched(), other]))
+    matrix = text[text.index("## Layers") :]
     rotrnn, lru = [line for line in matrix.splitlines() if line.startswith(("| rotrnn", "| lru"))]
-    assert "0.6359 *; published 0.899 [3]" in rotrnn
+    assert "0.6359 (1 seed) *; published 0.899 [3]" in rotrnn
     assert "–; published 0.611 [1]" in rotrnn
-    assert "0.6359; published 0.602 (0.0080) [8]" in lru
+    assert "0.6359 (1 seed); published 0.602 (0.0080) [8]" in lru
     assert "which cannot be compared" in text
     assert "[3] RotRNN, Table 1" in text
     assert "LRU, Table 6" not in text
+    assert " *" not in markdown(side_by_side([_searched(**AS_PUBLISHED)]))
 
 
-def test_fresh_seeds_count_before_one_evaluation() -> None:
-    def fresh(test: float) -> LeaderboardRow:
-        return replace(_summary().rows[0], test=test)
+def test_the_layer_is_the_chosen_trials() -> None:
+    """A search over layers has another layer in its file."""
+    searched = _searched()
+    assert searched.chosen is not None
+    row = replace(searched.chosen.row, params={**searched.chosen.row.params, "layer": "s5"})
+    (result,) = side_by_side([replace(searched, chosen=replace(searched.chosen, row=row))]).results
+    assert result.layer == "s5"
 
-    summary = _summary(confirmations=tuple(fresh(0.62 + 0.01 * k) for k in range(3)))
-    assert measured(summary) == "0.6300 ± 0.0100 (3 seeds)"
-    assert measured(_summary(chosen=None)) == "–"
+
+def test_the_best_sweep_is_named() -> None:
+    compared = side_by_side([summary("low", LOW), summary("high", HIGH)])
+    (task,) = compared.comparisons
+    assert (task.task, task.metric, task.comparison.winner) == ("retrieval", "test/accuracy", "high")
+    (difference,) = task.comparison.differences
+    assert difference.mean == pytest.approx(-0.22, abs=0.01)
+    assert difference.paired
+    assert list(conclusion(task)) == ["high is better than every other sweep on retrieval."]
 
 
-def test_a_comparable_result_has_no_asterisk() -> None:
-    assert " *" not in comparison([_summary(comparable=True, profile=None)])
+def test_smaller_is_better_where_the_objective_is_minimised() -> None:
+    assert _concluded(summary("low", LOW, maximize=False), summary("high", HIGH, maximize=False)) == [
+        "low is better than every other sweep on retrieval."
+    ]
+
+
+def test_within_the_noise_none_is_named_but_a_number_of_seeds() -> None:
+    lines = _concluded(summary("a", (0.60, 0.64, 0.62)), summary("b", (0.61, 0.655, 0.63)))
+    assert lines[0] == "No sweep is named the best on retrieval: b is not established to differ from a."
+    assert lines[1].endswith(
+        " seeds of each sweep would establish differences of this size with a probability of 80 %, "
+        "if differences and noise are as measured."
+    )
+    assert 3 < int(lines[1].split()[0]) < 100
+
+
+def test_a_single_seed_names_none() -> None:
+    assert _concluded(_searched(sweep_id="a"), summary("b", HIGH)) == [
+        "No sweep is named the best on retrieval: fewer than 3 seeds of a."
+    ]
+
+
+def test_evaluations_of_earlier_versions_name_none() -> None:
+    earlier = replace(summarise(history(LOW, recorded=False)), sweep_id="earlier")
+    (line,) = _concluded(earlier, summary("new", HIGH))
+    assert line.endswith("the scores of the examples are not recorded for earlier.")
+
+
+def test_other_data_name_none() -> None:
+    (line,) = _concluded(summary("a", LOW, data_digest="beef"), summary("b", HIGH))
+    assert line.endswith("other data than b: a.")
+
+
+def test_the_survivors_of_failed_confirmations_name_none() -> None:
+    before = history(HIGH)
+    failed = replace(before, trials=(*before.trials, confirmation(4, "FAILED")))
+    survivors = replace(summarise(failed), sweep_id="survivors")
+    assert _concluded(summary("low", LOW), survivors) == [
+        "No sweep is named the best on retrieval: 1 of the 5 confirmations of survivors failed or diverged."
+    ]
+
+
+def test_a_sweep_without_a_result_is_left_out() -> None:
+    whole = sweeps.history()
+    pruned = tuple(trial for trial in whole.trials if trial.state != "COMPLETE")
+    without = replace(summarise(replace(whole, trials=pruned)), sweep_id="without")
+    lines = _concluded(summary("low", LOW), without, summary("high", HIGH))
+    assert lines[-1] == "Without a test result: without."
+    assert side_by_side([without, summary("high", HIGH)]).comparisons == ()
+
+
+def test_all_differences_share_the_confidence() -> None:
+    """Of two tasks with two sweeps each, every interval is wider than that of two sweeps alone."""
+    pair = [summary("a", LOW), summary("b", HIGH)]
+    others = [summary("c", LOW, task="listops"), summary("d", HIGH, task="listops")]
+
+    def width(compared: SideBySide) -> float:
+        (difference,) = compared.comparisons[0].comparison.differences
+        assert difference.low is not None
+        assert difference.high is not None
+        return difference.high - difference.low
+
+    assert width(side_by_side([*pair, *others])) > 1.1 * width(side_by_side(pair))
+
+
+def test_a_sweep_is_not_compared_with_itself() -> None:
+    compared = side_by_side([summary("a", LOW), summary("a", LOW)])
+    assert len(compared.results) == 2
+    assert compared.comparisons == ()
+
+
+def test_what_was_spent_stands_beside_every_result() -> None:
+    (result,) = side_by_side([summary("a", LOW)]).results
+    assert result.spent.trials == {"COMPLETE": 5, "PRUNED": 2, "FAILED": 1}
+    assert result.spent.confirmations == 4
+    assert result.examples == EXAMPLES
+    assert "| 8 (2 pruned, 1 failed) + 4 confirmations |" in markdown(side_by_side([summary("a", LOW)]))
+
+
+def test_forty_examples_show_their_interval() -> None:
+    """A result on few examples, of one seed, is no better known than they allow."""
+    few = summarise(history([0.6]))
+    results = replace(few.seeds, results=few.seeds.results[:1])
+    shown = measured(side_by_side([replace(few, seeds=results)]).results[0])
+    assert shown.startswith("0.6000 [0.5")
+    assert shown.endswith(" (1 seed)")
+
+
+def test_the_document_is_plain_json() -> None:
+    document = json.loads(json.dumps(side_by_side([summary("a", LOW), summary("b", HIGH)]).document()))
+    first = document["results"][0]
+    assert list(first["values"].values()) == pytest.approx(list(LOW))
+    assert first["estimate"]["sources"] == ["seeds", "examples"]
+    assert first["spent"]["trials"] == {"COMPLETE": 5, "FAILED": 1, "PRUNED": 2}
+    assert document["comparisons"][0]["comparison"]["winner"] == "b"
+
+
+def test_the_terminal_shows_what_markdown_shows() -> None:
+    compared, out = side_by_side([summary("a", LOW), summary("b", HIGH)]), io.StringIO()
+    show_comparison(compared, Console(file=out))
+    shown, text = out.getvalue(), markdown(compared)
+    for cell in (
+        "a - b",
+        "0.6000, 0.6200, 0.6400, 0.6200",
+        "the same",
+        "seeds and examples",
+        "b is better than",
+    ):
+        assert cell in shown
+        assert cell in text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.config import load
 from orchestrator.errors import NoStore
-from orchestrator.session.outages import PROBE_CAP_SECONDS, PROBE_SECONDS, Outages
+from orchestrator.session.outages import PROBE_CAP_SECONDS, PROBE_SECONDS, Outages, probes_of
 from orchestrator.session.session import Session
 from orchestrator.storage import store
 from tests.orchestrator.session.sessions import Sessions, failure, launch, outcome, train
@@ -161,3 +162,24 @@ def test_an_exploit_waits_for_the_store(
         session.stop("stopped by a test", "INTERRUPTED")
         assert set(session.running) == {good.attempt_id}
         assert sessions.ledger.trial(bad.trial_key).state == "PREEMPTED"
+
+
+@pytest.mark.parametrize("with_store", [False, True], ids=["local folder", "shared store"])
+def test_an_unmounted_disk_is_not_back_although_its_folder_takes_a_probe(
+    sessions: Sessions, tmp_path: Path, with_store: bool
+) -> None:
+    disk = tmp_path / "disk"
+    paths = replace(sessions.paths, store=disk.as_uri()) if with_store else sessions.paths
+    session = sessions.open(sessions.sweep(trials=2))
+    probe = probes_of(paths, sessions.ledger, session.sweep.id)["store lost"]
+    assert probe(), "nothing is saved yet"
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    url = paths.stored(sessions.ledger.id, session.sweep.id, assignment.trial_key)
+    folder = Path(url.removeprefix("file://")) if url else Path(assignment.checkpoints)
+    folder.mkdir(parents=True, exist_ok=True)
+    assert probe()
+    folder.parent.rename(tmp_path / "unmounted")
+    assert not probe()
+    (tmp_path / "unmounted").rename(folder.parent)
+    assert probe()

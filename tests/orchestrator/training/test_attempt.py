@@ -207,6 +207,14 @@ def test_a_full_disk_is_the_cause_even_if_the_log_is_on_it(engine: OwnEngine, tm
     assert (outcome.failure, outcome.done) == ("disk full", True)
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EROFS])
+def test_a_file_system_that_is_out_is_a_lost_store_and_no_error_of_the_trial(
+    tmp_path: Path, number: int
+) -> None:
+    outcome = failure_outcome(assignment(tmp_path, 0), OSError(number, os.strerror(number)))
+    assert outcome.failure == "store lost"
+
+
 def test_a_failure_keeps_its_cause_if_the_log_of_its_trial_cannot_be_written(tmp_path: Path) -> None:
     """A full disk takes no log either; without its outcome, Ray would report an error of the trial."""
     log = tmp_path / "logs" / "trial.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from sqlalchemy import text
 from orchestrator.errors import BadInput
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import CheckpointRecord, SweepState
+from orchestrator.ledger.records import CheckpointRecord, EvaluationRecord, SweepState
+from orchestrator.ledger.scores import pack
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check
@@ -80,6 +82,18 @@ def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
 
 def test_an_intact_sweep_has_no_findings(site: Site) -> None:
     """An undisturbed sweep violates no invariant."""
+    assert site.problems() == []
+
+
+def test_a_recorded_evaluation_has_no_findings(site: Site) -> None:
+    """With the scores of its examples, which have 32 bits, and without them as in earlier versions."""
+    metrics = {"test/loss": 1.0, "test/accuracy": 1 / 3}
+    for at, scores in enumerate((pack([1 / 3]), pack([1.0, 0.0, 0.0]), None)):
+        site.writer.add_evaluation(EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", metrics, float(at), scores))
+    not_finite = {"test/loss": math.nan, "test/accuracy": math.nan}
+    site.writer.add_evaluation(
+        EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", not_finite, 3.0, pack([math.nan]))
+    )
     assert site.problems() == []
 
 
@@ -188,6 +202,12 @@ def _value_that_was_not_reported(site: Site) -> None:
     site.writer.set_sweep_state("COMPLETE")
 
 
+def _score_otherwise(site: Site) -> None:
+    scores = pack([1.0, 0.0, 1.0])
+    evaluation = EvaluationRecord(f"{SWEEP_ID}-0", 20, "test", {"test/accuracy": 0.6}, 1.0, scores)
+    site.writer.add_evaluation(evaluation)
+
+
 def _stop_driving(site: Site) -> None:
     site.writer.set_sweep_state("WAITING", "no GPU")
 
@@ -218,6 +238,7 @@ def _change_a_row(site: Site) -> None:
         (_report_beyond_the_end, f"reports are between step 0 and {STEPS}"),
         (_report_backwards, "a later step is reported by the same attempt or a later one"),
         (_value_that_was_not_reported, "its value is the one it reported at its best step, 0.5, got 0.9"),
+        (_score_otherwise, f"{SWEEP_ID}-0: the mean of its scores on test is its metric, 0.6, got 0.66"),
         (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only while a driver runs it"),
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': a row must match"),
     ],

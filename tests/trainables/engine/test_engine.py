@@ -209,6 +209,28 @@ def test_evaluation_counts_every_example_once(single: Engine) -> None:
     assert rest[1]["accuracy"] * 150 == pytest.approx(round(rest[1]["accuracy"] * 150))
 
 
+def test_the_scores_of_the_examples_add_up_to_the_metric(single: Engine) -> None:
+    """The test split does not fill its last block."""
+    with _trials(single, {0: toy_trial()}):
+        metrics, scores = single.evaluate_each(0)
+        together = single.evaluate(0, "test")
+    assert set(scores) == {0.0, 1.0}
+    assert len(scores) == len(single.data.test)
+    assert scores.mean() == metrics["accuracy"] == together["accuracy"]
+    assert metrics["loss"] == pytest.approx(together["loss"], rel=1e-6)
+
+
+def test_weights_that_are_no_numbers_score_nothing(single: Engine) -> None:
+    with _trials(single, {0: toy_trial()}):
+        arrays = single.snapshot(0)
+    broken = {name: np.full_like(array, np.nan) if array.ndim else array for name, array in arrays.items()}
+    single.restore(0, toy_trial(), broken)
+    metrics, scores = single.evaluate_each(0)
+    single.evict(0)
+    assert np.isnan(metrics["accuracy"])
+    assert np.isnan(scores).all()
+
+
 def test_stop_returns_what_was_done(single: Engine) -> None:
     """The engine checks for a stop request between device calls."""
     with _trials(single, {0: toy_trial()}):

@@ -13,19 +13,19 @@ from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
 from trainables.tasks.pathfinder.rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
 from trainables.tasks.pathfinder.snakes import Drawing, Paddles, Work, drawn, generated
-from trainables.tasks.pathfinder.task import Pathfinder, PathX
+from trainables.tasks.pathfinder.task import Pathfinder, Pathfinder16, PathX
 
 TASK = Pathfinder()
 
 
 @pytest.fixture(scope="module")
 def drawing() -> Drawing:
-    return drawn(np.random.default_rng(0), 32, "hard", 600)
+    return drawn(np.random.default_rng(0), 32, CONTOURS["hard"], 600)
 
 
 @pytest.fixture(scope="module")
 def large() -> Drawing:
-    return drawn(np.random.default_rng(0), 128, "easy", 40)
+    return drawn(np.random.default_rng(0), 128, CONTOURS["easy"], 40)
 
 
 def long_snakes(drawing: Drawing, contour: int) -> Paddles:
@@ -49,14 +49,18 @@ def test_images_are_distinct(drawing: Drawing) -> None:
     assert len({image.tobytes() for image in drawing.images}) == 600
 
 
-def test_the_discs_lie_on_one_snake_or_on_two(drawing: Drawing) -> None:
-    snakes = long_snakes(drawing, CONTOURS["hard"])
+def _check_discs(drawing: Drawing, contour: int) -> None:
+    snakes = long_snakes(drawing, contour)
     for label, discs, heads in zip(drawing.labels, drawing.discs, snakes.head, strict=True):
         origins = [snake for snake in range(2) if (heads[snake, 0] == discs[0]).all()]
         ends = [snake for snake in range(2) if (heads[snake, -1] == discs[1]).all()]
         assert origins
         assert ends
         assert any((one == other) == bool(label) for one in origins for other in ends)
+
+
+def test_the_discs_lie_on_one_snake_or_on_two(drawing: Drawing) -> None:
+    _check_discs(drawing, CONTOURS["hard"])
 
 
 def test_either_snake_is_marked_as_often(drawing: Drawing) -> None:
@@ -154,10 +158,30 @@ def test_brightness_is_as_published(drawing: Drawing, large: Drawing) -> None:
 
 
 def test_difficulty_is_the_number_of_paddles() -> None:
-    for difficulty, contour in CONTOURS.items():
-        drawing = drawn(np.random.default_rng(1), 32, difficulty, 20)
+    for contour in CONTOURS.values():
+        drawing = drawn(np.random.default_rng(1), 32, contour, 20)
         assert drawing.snakes.heading.shape == (20, 2 * contour)
         assert drawing.distractors.heading.shape[1] == 20 // (contour // 3) * (contour // 3)
+
+
+@pytest.mark.parametrize("dashes", [3, 6])
+def test_small_images_have_two_lines_of_some_dashes_and_no_distractors(dashes: int) -> None:
+    drawing = drawn(np.random.default_rng(1), 16, dashes, 400)
+    assert drawing.images.shape == (400, 16, 16)
+    assert drawing.snakes.heading.shape == (400, 2 * dashes)
+    assert (drawing.snakes.heading >= 0).all()
+    assert drawing.distractors.heading.size == 0
+    heads = long_snakes(drawing, dashes).head
+    assert ((heads >= 0) & (heads < 16)).all()
+    _check_discs(drawing, dashes)
+    assert 0.4 < drawing.labels.mean() < 0.6
+
+
+def test_small_images_are_comparable_with_no_paper(tmp_path: Path) -> None:
+    data = Pathfinder16().load({"examples": 30, "held_out": 10}, tmp_path)
+    assert data.train.inputs.shape == (30, 256, 1)
+    assert not data.comparable
+    assert "no published task" in data.note
 
 
 def test_both_margins_of_path_x_occur(large: Drawing) -> None:
@@ -171,7 +195,7 @@ def test_both_margins_of_path_x_occur(large: Drawing) -> None:
 
 def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainables.tasks.pathfinder.snakes._PIXELS_A_CHUNK", 20 * 1024)
-    work = Work(32, "easy", seed=7, number=110)
+    work = Work(32, CONTOURS["easy"], seed=7, number=110)
     alone, together = list(generated(work, 1)), list(generated(work, 2))
     assert [len(labels) for _, labels in alone] == [20, 20, 20, 20, 20, 10]
     for (images, labels), (others, other_labels) in zip(alone, together, strict=True):
@@ -186,7 +210,7 @@ def test_generated_images_are_labelled_as_such(tmp_path: Path) -> None:
     assert not data.comparable
     assert data.train.inputs.shape == (30, 1024, 1)
     whole = TASK.check({}, tmp_path)
-    assert whole.comparable
+    assert not whole.comparable
     assert "not LRA's own images" in whole.note
     assert PathX().check({}, tmp_path).phrase.endswith("128 x 128")
 
@@ -195,7 +219,8 @@ def test_published_images_are_read(tmp_path: Path) -> None:
     pathfinder(tmp_path / "lra_release" / "lra_release")
     data = TASK.load({}, tmp_path)
     assert (len(data.train), len(data.validation), len(data.test)) == (32, 4, 4)
-    assert data.comparable
+    assert not data.comparable
+    assert TASK.check({}, tmp_path).comparable
     assert "40 images instead of 200,000" in data.note
     shift, factor = data.signature.scale
     assert (0 - shift[0]) * factor[0] == -1

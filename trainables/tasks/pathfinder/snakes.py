@@ -20,7 +20,7 @@ import numpy as np
 
 from trainables.data.parallel import in_order
 from trainables.tasks.pathfinder.field import Ends, Fields, seed
-from trainables.tasks.pathfinder.rule import CONTOURS, SCENES, SEED_HEADINGS, Scene, Tables, marker, tables
+from trainables.tasks.pathfinder.rule import SCENES, SEED_HEADINGS, Scene, Tables, marker, tables
 
 _SEED_TRIES = 3
 _SNAKE_TRIES = 5
@@ -63,8 +63,15 @@ class Drawing:
     distractors: Paddles
 
 
-def drawn(rng: np.random.Generator, side: int, difficulty: str, number: int) -> Drawing:
-    """Draw `number` images of one size and difficulty, half of them with label 1 on average."""
+def drawn(rng: np.random.Generator, side: int, contour: int, number: int) -> Drawing:
+    """Draw `number` images, half of them with label 1 on average.
+
+    Args:
+        rng: the source of randomness.
+        side: S, of `SCENES`.
+        contour: c, paddles of each of the two long snakes.
+        number: b.
+    """
     scene = SCENES[side]
     margins = rng.choice(scene.margins, number)
     labels = rng.integers(2, size=number).astype(np.int32)
@@ -72,7 +79,7 @@ def drawn(rng: np.random.Generator, side: int, difficulty: str, number: int) -> 
     for margin in scene.margins:
         rows = np.flatnonzero(margins == margin)
         for part in np.array_split(rows, -(-len(rows) // _at_once(scene)) or 1):
-            parts.append(_drawn(rng, scene, tables(side, margin), CONTOURS[difficulty], labels[part]))
+            parts.append(_drawn(rng, scene, tables(side, margin), contour, labels[part]))
             drawn_rows.append(part)
     order = np.argsort(np.concatenate(drawn_rows))
     return _joined(parts, order)
@@ -303,10 +310,10 @@ def _stretched(image: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Work:
-    """What to draw: `number` images of `side` x `side` pixels."""
+    """What to draw: `number` images of `side` x `side` pixels, with two long snakes of `contour` paddles."""
 
     side: int
-    difficulty: str
+    contour: int
     seed: int
     number: int
 
@@ -324,5 +331,5 @@ def generated(work: Work, processes: int) -> Iterator[tuple[np.ndarray, np.ndarr
 
 def _chunk(part: tuple[Work, int, int]) -> tuple[np.ndarray, np.ndarray]:
     work, chunk, number = part
-    drawing = drawn(np.random.default_rng([work.seed, chunk]), work.side, work.difficulty, number)
+    drawing = drawn(np.random.default_rng([work.seed, chunk]), work.side, work.contour, number)
     return drawing.images.reshape(number, -1), drawing.labels

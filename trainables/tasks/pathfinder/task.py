@@ -1,6 +1,6 @@
 """Pathfinder and Path-X: do the two discs lie on one dashed line? Two classes.
 
-Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128.
+Pathfinder's images have 32 x 32 pixels, those of Path-X 128 x 128. `pathfinder16` is no published task.
 
 The images are Long Range Arena's if the data folder has them, else drawn by their rule.
 
@@ -67,6 +67,10 @@ class Pathfinder(Task):
         "seed": Option(0, "Seed of the generator.", at_least=0),
     }
 
+    def contour(self, options: Mapping[str, Any]) -> int:
+        """Return the number of dashes of each of the two lines."""
+        return CONTOURS[options["difficulty"]]
+
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return LRA's images or the generator."""
         published = pathfinder_archive.located(folder, self.side, options["difficulty"])
@@ -77,8 +81,8 @@ class Pathfinder(Task):
         return Source(
             f"Pathfinder ({options['difficulty']}) drawn by LRA's rule (seed {options['seed']}), "
             f"{sizes} images of {self.side} x {self.side}",
-            comparable=whole and options["difficulty"] == "hard",
-            note=_NOTE if whole else f"{_NOTE}, and fewer or more of them: does not compare with the papers",
+            comparable=False,
+            note=f"{_NOTE}{'' if whole else ', nor as many'}: accuracy does not compare with the papers'",
         )
 
     def _published(self, published: Path | None, difficulty: str) -> Source:
@@ -92,8 +96,8 @@ class Pathfinder(Task):
         phrase = f"LRA's Pathfinder images in {name}"
         return Source(phrase, comparable=True, files=(published,), kind="published")
 
-    def signature(self, options: Mapping[str, Any], source: Source) -> Signature:
-        """Return the signature of images, one pixel a step."""
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of images."""
         scale = Scale((127.5,), (1 / 127.5,))
         return Signature("class", 2, None, features=1, length=self.side**2, scale=scale)
 
@@ -106,9 +110,8 @@ class Pathfinder(Task):
         for split, labels in targets.items():
             out.put(f"{split}.targets", labels)
             out.put(f"{split}.lengths", np.full(len(labels), self.side**2, np.int32))
-        return Encoding(
-            self.signature(options, source), majority(targets), entropy(targets["validation"]), note
-        )
+        chance, loss = majority(targets), entropy(targets["validation"])
+        return Encoding(self.outline(options), chance, loss, note, comparable=not note)
 
     def _read(self, folder: Path, out: Writer, progress: Progress) -> tuple[dict[str, np.ndarray], str]:
         rows = pathfinder_archive.rows(folder, pathfinder_archive.metadata(folder))
@@ -129,7 +132,7 @@ class Pathfinder(Task):
         sizes = (options["examples"], options["held_out"], options["held_out"])
         inputs = [self._inputs(out, split, size) for split, size in zip(SPLITS, sizes, strict=True)]
         labels = [np.zeros(size, np.int32) for size in sizes]
-        work = Work(self.side, options["difficulty"], options["seed"], sum(sizes))
+        work = Work(self.side, self.contour(options), options["seed"], sum(sizes))
         done = 0
         for images, classes in generated(work, cores()):
             _spread(inputs, done, images[:, :, None])
@@ -140,6 +143,35 @@ class Pathfinder(Task):
 
     def _inputs(self, out: Writer, split: str, number: int) -> np.ndarray:
         return out.array(f"{split}.inputs", (number, self.side**2, 1), np.uint8)
+
+
+class Pathfinder16(Pathfinder):
+    """Pathfinder's rule on images that a small model learns in minutes: short lines, no distractors."""
+
+    name = "pathfinder16"
+    title = "Pathfinder on 16 x 16 pixels (L = 256), 2 classes"
+    side: ClassVar[int] = 16
+    remotes: ClassVar[tuple[Remote, ...]] = ()
+    options: ClassVar[Mapping[str, Option]] = {
+        "dashes": Option(4, "Dashes of each of the two lines.", choices=(3, 4, 5, 6)),
+        "examples": Option(100_000, "Training images.", at_least=1),
+        "held_out": Option(5_000, "Images of validation, and of test.", at_least=1),
+        "seed": Option(0, "Seed of the generator.", at_least=0),
+    }
+
+    def contour(self, options: Mapping[str, Any]) -> int:
+        """Return the number of dashes of each of the two lines."""
+        return int(options["dashes"])
+
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Return the generator: no images of this size are published."""
+        sizes = f"{options['examples']:,}/{options['held_out']:,}/{options['held_out']:,}"
+        return Source(
+            f"Pathfinder with lines of {options['dashes']} dashes (seed {options['seed']}), "
+            f"{sizes} images of 16 x 16",
+            comparable=False,
+            note="no published task: shorter lines on smaller images, without distractors",
+        )
 
 
 class PathX(Pathfinder):

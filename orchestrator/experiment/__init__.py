@@ -1,0 +1,1 @@
+"""Published tables and figures as files: sweeps, their seeds, what is compared, and a verdict."""

@@ -1,0 +1,158 @@
+"""From the parts of an experiment file to the search-space file of each arm.
+
+An arm is put together in this order, a later part changing what earlier ones say, as a profile of a
+search-space file does: the file that `space` names, `common`, the parts in `use`, the arm's own sections, and
+the same three of the chosen profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.config.document import LocatedValue, Violation, nearest
+from orchestrator.config.document import Path as Keys
+from orchestrator.config.resolve import merged, profile_of, with_profile
+from orchestrator.config.sections import SpaceFile
+from orchestrator.config.yaml_reader import read_document
+from orchestrator.experiment.sections import OF_A_SPACE, ArmSection, ExperimentFile, PartSection
+
+
+@dataclass(frozen=True)
+class Source:
+    """An experiment file, read.
+
+    Attributes:
+        path: of the file.
+        root: its tree.
+        file: its sections.
+        profile: name of the chosen profile, or None.
+    """
+
+    path: Path
+    root: LocatedValue
+    file: ExperimentFile
+    profile: str | None
+
+    @property
+    def seeds(self) -> int:
+        """Return the number of seeds of every arm."""
+        chosen = self.file.profiles[self.profile].seeds if self.profile else None
+        return chosen or self.file.seeds
+
+    def places(self, arm: str) -> Iterator[tuple[Keys, PartSection]]:
+        """Yield the keys that lead to each part of an arm, and the part, in the order in which they apply.
+
+        Raises:
+            Violation: the arm uses a part that the file does not have.
+        """
+        own = self.file.arms[arm]
+        for index, part in enumerate(own.use):
+            if part not in self.file.parts:
+                must = "must name parts of the file"
+                raise Violation(("arms", arm, "use", index), must, nearest(part, self.file.parts))
+        yield ("common",), self.file.common
+        yield from ((("parts", part), self.file.parts[part]) for part in own.use)
+        yield ("arms", arm), own
+        if self.profile is not None:
+            start, profile = ("profiles", self.profile), self.file.profiles[self.profile]
+            yield (*start, "common"), profile.common
+            for part in own.use:
+                if part in profile.parts:
+                    yield (*start, "parts", part), profile.parts[part]
+            changes = profile.arms.get(arm)
+            if changes is not None:
+                yield (*start, "arms", arm), changes
+
+    def arms(self) -> Iterator[tuple[str, ArmSection]]:
+        """Yield the arms that the profile keeps, with what it says of their figures.
+
+        Raises:
+            Violation: the profile changes an arm or a part that the file does not have.
+        """
+        changed = self.file.profiles[self.profile].arms if self.profile else {}
+        for name, own in self.file.arms.items():
+            changes = changed.get(name, own)
+            if changes is not None:
+                said = {key: getattr(changes, key) or getattr(own, key) for key in ("paper", "departure")}
+                yield name, own.model_copy(update=said)
+
+
+def check_names(file: ExperimentFile) -> None:
+    """Check that parts have known keys, and that profiles and claims name arms and parts of the file.
+
+    Raises:
+        Violation: a name is unknown.
+    """
+    for path, part in _parts(file):
+        _check_keys(path, part)
+    for name, profile in file.profiles.items():
+        for kind, given, known in (
+            ("arms", profile.arms, file.arms.keys()),
+            ("parts", profile.parts, file.parts.keys()),
+        ):
+            for key in given.keys() - known:
+                path = ("profiles", name, kind, key)
+                raise Violation(path, f"must name one of the {kind}", nearest(key, known), f"`{key}`")
+    for index, claim in enumerate(file.claims):
+        for key in ("better", "than"):
+            arm = getattr(claim, key)
+            if arm not in file.arms:
+                path = ("claims", index, key)
+                raise Violation(path, "must name an arm", nearest(arm, file.arms), f"`{arm}`")
+
+
+def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:
+    yield ("common",), file.common
+    yield from ((("parts", name), part) for name, part in file.parts.items())
+    yield from ((("arms", name), arm) for name, arm in file.arms.items())
+    for name, profile in file.profiles.items():
+        yield ("profiles", name, "common"), profile.common
+        yield from ((("profiles", name, "parts", key), part) for key, part in profile.parts.items())
+        for key, arm in profile.arms.items():
+            if arm is not None:
+                yield ("profiles", name, "arms", key), arm
+                if arm.use:
+                    must = "an arm's parts are those of the file"
+                    raise Violation(("profiles", name, "arms", key, "use"), must, "Change its sections.")
+
+
+def _check_keys(path: Keys, part: PartSection) -> None:
+    for key in part.extras:
+        if key not in OF_A_SPACE:
+            known = OF_A_SPACE | type(part).model_fields.keys()
+            remedy = "Write `seeds`." if key in SpaceFile.model_fields else nearest(key, known)
+            raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
+
+
+def space_of(source: Source, arm: str) -> LocatedValue:
+    """Return the search-space file of an arm, as a tree that knows the line of every value.
+
+    Args:
+        source: of the experiment.
+        arm: one of its names.
+
+    Raises:
+        BadInput: the file that `space` names cannot be read, or lacks the profile.
+        Violation: the arm uses a part that the file does not have.
+    """
+    parts = list(source.places(arm))
+    tree = _base(source, parts)
+    for keys, part in parts:
+        node = source.root.at(keys)
+        if part.extras:
+            given = {key: value for key, value in node.entries.items() if key in part.extras}
+            tree = merged(tree, LocatedValue(given, node.where))
+    # The chosen trial is the first seed; confirmations are the others.
+    confirm = LocatedValue({"seeds": LocatedValue(source.seeds - 1, "")}, "")
+    return LocatedValue({**tree.entries, "confirm": confirm}, source.root.at(("arms", arm)).where)
+
+
+def _base(source: Source, parts: list[tuple[Keys, PartSection]]) -> LocatedValue:
+    spaces = [part.space for _, part in parts if part.space is not None]
+    if not spaces:
+        return LocatedValue({}, "")
+    root, _ = read_document(source.path.parent / spaces[-1])
+    profiles = [part.space_profile for _, part in parts if part.space_profile is not None]
+    return with_profile(root, profile_of(root, profiles[-1] if profiles else None, gpus=0))

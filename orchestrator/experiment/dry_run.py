@@ -1,0 +1,86 @@
+"""Check that every arm of an experiment can be trained: one step of each static choice, on drawn examples.
+
+The network has one block instead of `depth` equal ones, and a batch has two examples, so that a step at
+published shapes takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.errors import BadInput
+from orchestrator.experiment.file import Experiment, function_of
+from orchestrator.training.process import worker_environment
+from trainables.trial import TrialSettings
+
+EXAMPLES = 2
+"""Examples of a batch."""
+
+
+def settings_of(sweep: SweepConfig) -> TrialSettings:
+    """Return the settings of a trial with the published values, or the largest ones, for a single step."""
+    settings = sweep.settings(sweep.published_params() or sweep.largest(), seed=0)
+    batch = min(settings.training.batch_size, EXAMPLES)
+    training = replace(settings.training, steps=1, interval=1, batch_size=batch, accumulate=1)
+    return replace(settings, model=replace(settings.model, depth=1), training=training)
+
+
+def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
+    """Take one training step of every static choice in a process of its own; yield a line for each.
+
+    Of an experiment that measures a function, the function is looked up and not called.
+
+    Args:
+        experiment: validated.
+        compilations: folder of JAX's persistent compilation cache.
+
+    Raises:
+        BadInput: an arm cannot be trained, or the function does not exist.
+    """
+    if experiment.measure is not None:
+        function_of(experiment.measure)
+        yield f"{experiment.measure} exists; it is not called"
+        return
+    groups: dict[object, list[str]] = {}
+    chosen: dict[object, TrialSettings] = {}
+    for arm in experiment.arms:
+        assert arm.sweep is not None, "only an experiment of sweeps has them"
+        settings = settings_of(arm.sweep)
+        groups.setdefault(settings.static(), []).append(arm.name)
+        chosen.setdefault(settings.static(), settings)
+    for key, answer in zip(groups, _answers(list(chosen.values()), compilations), strict=True):
+        names = ", ".join(groups[key])
+        if "loss" not in answer:
+            must = "must be trainable for one step"
+            raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
+        yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
+
+
+def _answers(settings: list[TrialSettings], compilations: Path) -> Iterator[dict[str, object]]:
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(compilations),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainables.rehearsal"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **worker_environment(0), **cache},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        json.dump([asdict(each) for each in settings], process.stdin)
+        process.stdin.close()
+        yield from map(json.loads, process.stdout)
+    if process.returncode != 0:
+        got = f"exit code {process.returncode}"
+        raise BadInput("dry run", "must take a step of every arm", got, "Its messages are above.")

@@ -1,0 +1,213 @@
+"""From an experiment file and a profile to one validated experiment."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.document import Violation, nearest
+from orchestrator.config.objectives import reported_metrics, tested_metrics
+from orchestrator.config.resolve import choose_profile, from_tree
+from orchestrator.config.sections import validated
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.yaml_reader import read_document
+from orchestrator.errors import BadInput
+from orchestrator.experiment.arms import Source, check_names, space_of
+from orchestrator.experiment.sections import ArmSection, CompareSection, ExperimentFile, PaperSection
+from orchestrator.experiment.verdict import Published
+from trainables.tasks import TASKS
+
+_NORMS = "hidden_norm/layer_*"
+"""The metric of the hidden norms of all layers."""
+
+Measure = Callable[..., Mapping[str, Any]]
+"""Called with the arguments of an arm and `seed`; returns `value`, and `steps` and `values` of a curve."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm.
+
+    Attributes:
+        name: within the experiment.
+        sweep: what it runs; None if the experiment measures a function.
+        arguments: of that function.
+        published: what the paper prints, or None.
+        departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
+        cell: row and column of the paper's table, or None.
+    """
+
+    name: str
+    sweep: SweepConfig | None
+    arguments: Mapping[str, Any]
+    published: Published | None
+    departure: str
+    cell: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An order of two arms that the paper states."""
+
+    better: str
+    than: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A published table or figure, ready to be run.
+
+    Attributes:
+        name: stem of the file.
+        profile: name of the applied profile, or None.
+        is_published_size: whether figures of this size compare with published ones.
+        title: of its page.
+        source: paper, and table or figure.
+        claim: what the paper claims.
+        seeds: of every arm.
+        metric: what arms are compared by.
+        maximize: whether a higher value is better.
+        reduction: a name of `orchestrator.experiment.reductions.REDUCTIONS`.
+        measure: `module:function`, or None for sweeps.
+        arms: in the order of the file.
+        claims: orders of arms that the paper states.
+    """
+
+    name: str
+    profile: str | None
+    is_published_size: bool
+    title: str
+    source: str
+    claim: str
+    seeds: int
+    metric: str
+    maximize: bool
+    reduction: str
+    measure: str | None
+    arms: tuple[Arm, ...]
+    claims: tuple[Claim, ...]
+
+    @property
+    def id(self) -> str:
+        """Return the name of the files of its results: the file's stem and the profile."""
+        return f"{self.name}-{self.profile}" if self.profile else self.name
+
+
+def load(path: Path, *, profile: str | None, gpus: int) -> Experiment:
+    """Read and validate an experiment file, and the search-space file of every arm.
+
+    Args:
+        path: the file.
+        profile: a name of the file's `profiles`; None or `full` for none; `auto` for `laptop` without a GPU.
+        gpus: number of GPUs; it decides `auto` and nothing else.
+
+    Raises:
+        BadInput: the file, the profile or a search-space file is wrong.
+    """
+    root, _ = read_document(path)
+    with root.pointing():
+        file = validated(ExperimentFile, root.plain())
+        check_names(file)
+        if file.measure is None:
+            _check_comparison(file.compare)
+    source = Source(path, root, file, choose_profile(file.profiles, profile, gpus))
+    with root.pointing():
+        kept = dict(source.arms())
+        arms = tuple(_arm(source, name, arm) for name, arm in kept.items())
+    size = source.profile is None or file.profiles[source.profile].published_size
+    return Experiment(
+        name=path.stem,
+        profile=source.profile,
+        is_published_size=size,
+        title=file.title,
+        source=file.source,
+        claim=file.claim,
+        seeds=source.seeds,
+        metric=file.compare.metric,
+        maximize=file.compare.better == "higher",
+        reduction=file.compare.of,
+        measure=file.measure,
+        arms=arms,
+        claims=tuple(Claim(claim.better, claim.than) for claim in file.claims if _kept(claim, kept)),
+    )
+
+
+def function_of(measure: str) -> Measure:
+    """Return the function that a `measure` names.
+
+    Raises:
+        BadInput: the module or the function does not exist.
+    """
+    module, _, name = measure.partition(":")
+    remedy = "For example benchmarks.teacher:error, with the repository as the working directory."
+    try:
+        function: Measure = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput("measure", "must be module:function", f"{measure} ({error})", remedy) from None
+    return function
+
+
+def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
+    return claim.better in arms and claim.than in arms
+
+
+def _check_comparison(compare: CompareSection) -> None:
+    if compare.of != "value" and compare.metric.startswith("test/"):
+        must = "must be value where the metric is read once, at the end"
+        raise Violation(("compare", "of"), must, "Compare a metric that trials report, or leave `of` out.")
+
+
+def _arm(source: Source, name: str, section: ArmSection) -> Arm:
+    file = source.file
+    if section.arguments and file.measure is None:
+        must = "must stand beside `measure`"
+        raise Violation(("arms", name, "arguments"), must, "Write sections of a search-space file.")
+    sweep = None if file.measure else _sweep(source, name)
+    return Arm(
+        name=name,
+        sweep=sweep,
+        arguments=section.arguments,
+        published=_published(source, name, section.paper),
+        departure=section.departure or "",
+        cell=(section.cell[0], section.cell[1]) if section.cell else None,
+    )
+
+
+def _sweep(source: Source, arm: str) -> SweepConfig:
+    tree = space_of(source, arm)
+    name = f"{source.path.stem}-{arm}"
+    sweep = from_tree(tree, name=name, profile=source.profile)
+    metric, score = source.file.compare.metric, TASKS[sweep.task].metric
+    known = [*tested_metrics(score), *reported_metrics(score), _NORMS]
+    if metric not in known and not re.fullmatch(r"hidden_norm/layer_\d+", metric):
+        must = f"must be a metric of {sweep.task}, the task of {arm}"
+        raise Violation(("compare", "metric"), must, nearest(metric, known), f"`{metric}`")
+    return sweep
+
+
+def _published(source: Source, arm: str, paper: PaperSection | None) -> Published | None:
+    if paper is None:
+        return None
+    tolerance = paper.tolerance or source.file.compare.tolerance
+    bounds: Sequence[float | None] = (paper.at_least, paper.at_most)
+    given = sum(each is not None for each in (paper.value, *bounds))
+    path = ("arms", arm, "paper")
+    if given != 1:
+        must = "must have exactly one of value, at_least and at_most"
+        raise Violation(path, must, "For example paper: 0.611.", f"{given} of them")
+    if paper.value is not None and tolerance is None:
+        must = "must have a tolerance, here or in `compare`"
+        raise Violation(path, must, "For example {value: 0.611, tolerance: 0.01}.", "none")
+    return Published(
+        value=paper.value,
+        error=paper.error,
+        tolerance=tolerance,
+        at_least=paper.at_least,
+        at_most=paper.at_most,
+        source=paper.source or source.file.source,
+        note=paper.note or "",
+    )

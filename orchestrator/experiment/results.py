@@ -1,0 +1,233 @@
+"""The results of an experiment as data: what its pages are generated from, and what is kept of it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import BadInput, Damaged
+from orchestrator.experiment.file import Claim
+from orchestrator.experiment.order import Difference, difference
+from orchestrator.experiment.verdict import Published, Verdict, judged, ordered
+
+FORMAT = 1
+"""Number of the format of the JSON files."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One seed of an arm.
+
+    Attributes:
+        seed: its number.
+        trial: key of the trial, or '' for a measured function.
+        value: what arms are compared by.
+        steps: of its curve; empty if it has none.
+        curve: of the metric that training reports.
+    """
+
+    seed: int
+    trial: str
+    value: float
+    steps: Sequence[int] = ()
+    curve: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """The results of one arm.
+
+    Attributes:
+        name: within the experiment.
+        about: what it is, such as `rotrnn on listops`.
+        sweep: id of the sweep, or ''.
+        state: of the sweep; NEW if it has not run.
+        seeds: that have a value.
+        published: what the paper prints, or None.
+        obstacle: why its figures do not compare with the paper's; '' if they do.
+        cell: row and column of the paper's table, or None.
+        data: where the data come from.
+        data_digest: SHA-256 of the data, or ''.
+        digest: of the specification, or ''.
+        trials: that were begun, confirmations included.
+        wall_seconds: during which at least one attempt ran.
+        core_seconds: processors times seconds, summed over the attempts.
+    """
+
+    name: str
+    about: str
+    sweep: str
+    state: str
+    seeds: Sequence[Seed]
+    published: Published | None
+    obstacle: str
+    cell: tuple[str, str] | None
+    data: str = ""
+    data_digest: str = ""
+    digest: str = ""
+    trials: int = 0
+    wall_seconds: float = 0.0
+    core_seconds: float = 0.0
+
+    @property
+    def values(self) -> list[float]:
+        """Return the value of each seed."""
+        return [seed.value for seed in self.seeds]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Where, when and by which code an experiment ran.
+
+    Attributes:
+        date: of the results, such as `2026-11-22`.
+        commit: of the repository.
+        machine: in words.
+        versions: of the packages that can change a result.
+    """
+
+    date: str
+    commit: str
+    machine: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of an experiment.
+
+    Attributes:
+        name: stem of the experiment file.
+        profile: name of the profile, or None.
+        is_published_size: whether figures of this size compare with published ones.
+        title: of the page.
+        source: paper, and table or figure.
+        claim: what the paper claims.
+        metric: what arms are compared by.
+        reduction: how a curve became a value.
+        maximize: whether a higher value is better.
+        seeds_asked: of every arm.
+        arms: in the order of the file.
+        claims: orders of arms that the paper states.
+        circumstances: of the run.
+    """
+
+    name: str
+    profile: str | None
+    is_published_size: bool
+    title: str
+    source: str
+    claim: str
+    metric: str
+    reduction: str
+    maximize: bool
+    seeds_asked: int
+    arms: tuple[ArmResult, ...]
+    claims: tuple[Claim, ...]
+    circumstances: Circumstances
+
+    @property
+    def id(self) -> str:
+        """Return the name of the files: the file's stem and the profile."""
+        return f"{self.name}-{self.profile}" if self.profile else self.name
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Return the verdict of every arm by its name."""
+        return {
+            arm.name: judged(arm.values, arm.published, seeds=self.seeds_asked, obstacle=arm.obstacle)
+            for arm in self.arms
+        }
+
+    @cached_property
+    def differences(self) -> tuple[Difference | None, ...]:
+        """Return the difference of the arms of each claim; None if one of them has no value yet."""
+        arms = {arm.name: arm.values for arm in self.arms}
+        return tuple(
+            difference(
+                arms[claim.better],
+                arms[claim.than],
+                maximize=self.maximize,
+                comparisons=len(self.claims),
+            )
+            if arms[claim.better] and arms[claim.than]
+            else None
+            for claim in self.claims
+        )
+
+    @cached_property
+    def orders(self) -> tuple[Verdict, ...]:
+        """Return the verdict of each claim."""
+        return tuple(map(self._order, self.claims, self.differences))
+
+    def _order(self, claim: Claim, measured: Difference | None) -> Verdict:
+        arms = {arm.name: arm for arm in self.arms}
+        counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
+        few = [f"{count} seeds of {name}" for name, count in counts.items() if count < self.seeds_asked]
+        obstacle = f"{' and '.join(few)} have a value, of {self.seeds_asked}" if few else ""
+        winner = None
+        if measured is not None and measured.is_established:
+            winner = claim.better if measured.first_leads else claim.than
+        reason = "" if measured is None else measured.reason
+        size = "" if self.is_published_size else f"at the size of the profile {self.profile}"
+        return ordered(claim.better, claim.than, winner, reason, size=size, obstacle=obstacle)
+
+    def count(self, outcome: str) -> int:
+        """Return how many published figures and claims have an outcome."""
+        judged_arms = [self.verdicts[arm.name] for arm in self.arms if arm.published is not None]
+        return sum(verdict.outcome == outcome for verdict in (*judged_arms, *self.orders))
+
+    def document(self) -> dict[str, Any]:
+        """Return the results as plain JSON values."""
+        return {"format": FORMAT, **asdict(self)}
+
+
+def dumped(results: Results) -> str:
+    """Return the JSON of results, for a file that is kept under version control."""
+    return json.dumps(results.document(), indent=1, ensure_ascii=False) + "\n"
+
+
+def read(path: Path) -> Results:
+    """Return the results that a file holds.
+
+    Raises:
+        BadInput: the file has another format.
+        Damaged: the file is not what `dumped` returned.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        number = document.pop("format")
+        if number != FORMAT:
+            remedy = "Run the experiment again."
+            raise BadInput(str(path), f"must have the format {FORMAT}", str(number), remedy)
+        return _results(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        must = "must hold the results of an experiment"
+        raise Damaged(str(path), must, str(error)[:200], "Publish them again.") from None
+
+
+def _results(document: dict[str, Any]) -> Results:
+    arms = tuple(_arm(arm) for arm in document["arms"])
+    claims = tuple(Claim(**claim) for claim in document["claims"])
+    circumstances = Circumstances(**document["circumstances"])
+    return Results(**{**document, "arms": arms, "claims": claims, "circumstances": circumstances})
+
+
+def _arm(document: dict[str, Any]) -> ArmResult:
+    published, cell = document["published"], document["cell"]
+    return ArmResult(
+        **{
+            **document,
+            "seeds": tuple(_seed(seed) for seed in document["seeds"]),
+            "published": Published(**published) if published else None,
+            "cell": (cell[0], cell[1]) if cell else None,
+        }
+    )
+
+
+def _seed(document: dict[str, Any]) -> Seed:
+    return Seed(**{**document, "steps": tuple(document["steps"]), "curve": tuple(document["curve"])})

@@ -1,0 +1,205 @@
+"""Run an experiment: every arm is an ordinary sweep, or a function that is called once a seed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestrator import provenance
+from orchestrator.api.sweep import Sweep
+from orchestrator.api.workspace import Workspace
+from orchestrator.errors import BadData, BadInput, Exit
+from orchestrator.experiment.collected import collected, obstacle
+from orchestrator.experiment.file import Arm, Experiment, function_of
+from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
+from orchestrator.machines.hardware import Hardware, detect
+from orchestrator.report.history import read
+from trainables.durable import make_folder, replace_file
+
+Start = Callable[[Sweep], int]
+"""Runs or resumes a sweep that has not ended, and returns an exit code."""
+
+Say = Callable[[str], None]
+"""Receives one line."""
+
+
+def sweep_of(arm: Arm, workspace: Workspace, hardware: Hardware | None = None) -> Sweep:
+    """Return the sweep of an arm: the one of the ledger if it has begun.
+
+    Args:
+        arm: of an experiment of sweeps.
+        workspace: where it is written.
+        hardware: what trials can run on.
+    """
+    assert arm.sweep is not None, "only an experiment of sweeps has them"
+    return Sweep.of(arm.sweep, workspace, hardware=hardware)
+
+
+def run(
+    experiment: Experiment,
+    workspace: Workspace,
+    start: Start,
+    say: Say,
+    *,
+    hardware: Hardware | None = None,
+) -> Exit:
+    """Run every arm that has not ended, one after another; arms that have ended are left alone.
+
+    An arm whose data are missing, or whose resources are not available, is skipped with a message.
+
+    Args:
+        experiment: to be run.
+        workspace: where it is written.
+        start: runs one sweep.
+        say: receives messages.
+        hardware: what trials can run on.
+
+    Returns:
+        COMPLETE; SOME_FAILED if an arm was skipped or has failed trials; RESUMABLE or another code at once if
+        a sweep was interrupted.
+    """
+    if experiment.measure is not None:
+        _measure(experiment, workspace, say)
+        return Exit.COMPLETE
+    worst = Exit.COMPLETE
+    for number, arm in enumerate(experiment.arms, start=1):
+        sweep = sweep_of(arm, workspace, hardware)
+        if sweep.is_finished:
+            continue
+        where = f"Arm {number} of {len(experiment.arms)}, {arm.name}"
+        if lacks := _lack(sweep):
+            say(f"{where}: skipped, {lacks}")
+            worst = Exit.SOME_FAILED
+            continue
+        say(f"{where}: {sweep.id}")
+        code = Exit(start(sweep))
+        if code not in {Exit.COMPLETE, Exit.SOME_FAILED}:
+            return code
+        worst = max(worst, code)
+    return worst
+
+
+def results(experiment: Experiment, workspace: Workspace) -> Results:
+    """Return the results of an experiment as they stand."""
+    arms = tuple(
+        _measured(experiment, arm, workspace) if experiment.measure else _swept(experiment, arm, workspace)
+        for arm in experiment.arms
+    )
+    return Results(
+        name=experiment.name,
+        profile=experiment.profile,
+        is_published_size=experiment.is_published_size,
+        title=experiment.title,
+        source=experiment.source,
+        claim=experiment.claim,
+        metric=experiment.metric,
+        reduction=experiment.reduction,
+        maximize=experiment.maximize,
+        seeds_asked=experiment.seeds,
+        arms=arms,
+        claims=experiment.claims,
+        circumstances=_circumstances(),
+    )
+
+
+def _swept(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResult:
+    sweep = sweep_of(arm, workspace)
+    if sweep.state != "NEW":
+        with workspace.ledger() as ledger:
+            return collected(experiment, arm, read(ledger, sweep.id))
+    assert arm.sweep is not None, "only an experiment of sweeps has them"
+    about = f"{arm.sweep.model.layer} on {arm.sweep.task}"
+    why = obstacle(experiment, arm, None) or _lack(sweep)
+    return ArmResult(arm.name, about, "", "NEW", (), arm.published, why, arm.cell)
+
+
+def _lack(sweep: Sweep) -> str:
+    """Return what a sweep lacks to run here, its data or its resources; '' if nothing."""
+    try:
+        sweep.plan()
+    except BadData:
+        return f"the data of {sweep.specification.task} are missing"
+    except BadInput as refusal:
+        return f"this machine lacks the resources of a trial ({refusal.got})"
+    return ""
+
+
+def _circumstances() -> Circumstances:
+    hardware = detect()
+    gpus = f"{hardware.gpus} GPUs" if hardware.gpus else "no GPU"
+    machine = f"{hardware.cpus} cores, {gpus}, {platform.system()} on {platform.machine()}"
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return Circumstances(date, provenance.git_commit(), machine, provenance.versions())
+
+
+# ------------------------------------------------------------------ measured functions
+
+
+def folder_of(experiment: Experiment, workspace: Workspace) -> Path:
+    """Return the folder of the pages of an experiment, and of what its function returned."""
+    return workspace.paths.root / "experiments" / experiment.id
+
+
+def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
+    """Call the function of an experiment for every arm and seed that has no result yet."""
+    assert experiment.measure is not None
+    function = function_of(experiment.measure)
+    for arm in experiment.arms:
+        for seed in range(experiment.seeds):
+            file = _file(experiment, arm, seed, workspace)
+            if _answer(experiment, arm, file) is not None:
+                continue
+            say(f"{arm.name}, seed {seed}: {experiment.measure}")
+            begun = time.time()
+            answer = dict(function(**arm.arguments, seed=seed))
+            kept = {"called": _called(experiment, arm), "seconds": time.time() - begun, **answer}
+            make_folder(file.parent)
+            replace_file(file, json.dumps(kept).encode())
+
+
+def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResult:
+    answers = list(_answers(experiment, arm, workspace))
+    seconds = sum(float(answer["seconds"]) for _, answer in answers)
+    return ArmResult(
+        name=arm.name,
+        about=_called(experiment, arm),
+        sweep="",
+        state="COMPLETE" if len(answers) == experiment.seeds else "NEW",
+        seeds=tuple(
+            Seed(seed, "", float(answer["value"]), answer.get("steps", ()), answer.get("values", ()))
+            for seed, answer in answers
+        ),
+        published=arm.published,
+        obstacle=obstacle(experiment, arm, None),
+        cell=arm.cell,
+        wall_seconds=seconds,
+        core_seconds=seconds,
+    )
+
+
+def _answers(experiment: Experiment, arm: Arm, workspace: Workspace) -> Iterator[tuple[int, dict[str, Any]]]:
+    for seed in range(experiment.seeds):
+        answer = _answer(experiment, arm, _file(experiment, arm, seed, workspace))
+        if answer is not None:
+            yield seed, answer
+
+
+def _answer(experiment: Experiment, arm: Arm, file: Path) -> dict[str, Any] | None:
+    """Return what a function returned for an arm and a seed; None if that is missing or of another call."""
+    if not file.exists():
+        return None
+    answer: dict[str, Any] = json.loads(file.read_text())
+    return answer if answer["called"] == _called(experiment, arm) else None
+
+
+def _called(experiment: Experiment, arm: Arm) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in sorted(arm.arguments.items()))
+    return f"{experiment.measure}({given})"
+
+
+def _file(experiment: Experiment, arm: Arm, seed: int, workspace: Workspace) -> Path:
+    return folder_of(experiment, workspace) / "measured" / f"{arm.name}-{seed}.json"

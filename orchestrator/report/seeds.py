@@ -1,0 +1,79 @@
+"""The test results of a sweep by seed: those that a comparison with another sweep is based on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from orchestrator.ledger.records import FINISHED_TRIAL, EvaluationRecord, TrialRecord
+from orchestrator.ledger.selection import best_trial, confirmations_of
+from orchestrator.report.history import History
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The test result of one training.
+
+    Attributes:
+        trial: key of the trial.
+        seed: of the trial.
+        value: the test metric, finite.
+        scores: of every test example, as `orchestrator.ledger.scores` packs them; None if not recorded, or if
+            the metric is the loss.
+    """
+
+    trial: str
+    seed: int
+    value: float
+    scores: str | None
+
+
+@dataclass(frozen=True)
+class SeedResults:
+    """The test results that stand for a sweep.
+
+    They are those of the confirmations of its best trial. The best trial itself is left out beside them: its
+    seed was chosen together with its hyperparameters, as one that did well.
+
+    Attributes:
+        results: one for each seed; without confirmations, that of the best trial alone.
+        fresh: whether the seeds were drawn after the choice of the hyperparameters.
+        missing: number of finished confirmations without a result, because they failed or diverged.
+    """
+
+    results: tuple[SeedResult, ...] = ()
+    fresh: bool = False
+    missing: int = 0
+
+
+def seed_results(history: History, metric: str) -> SeedResults:
+    """Return the results of a sweep for a test metric, such as `test/accuracy`."""
+    violations = history.violations()
+    best = best_trial(history.trials, maximize=history.maximize, violations=violations)
+    if best is None:
+        return SeedResults()
+    confirmations = [t for t in confirmations_of(history.trials, best) if t.state in FINISHED_TRIAL]
+    fresh = [_result(history, trial, metric) for trial in confirmations]
+    results = tuple(result for result in fresh if result is not None)
+    if results:
+        return SeedResults(results, True, len(fresh) - len(results))
+    usable = best_trial(
+        history.trials, maximize=history.maximize, violations=violations, checkpoints=history.checkpoints
+    )
+    alone = None if usable is None else _result(history, usable, metric)
+    return SeedResults(() if alone is None else (alone,), False, len(fresh))
+
+
+def evaluation_on_test(history: History, trial: TrialRecord) -> EvaluationRecord | None:
+    """Return the last evaluation of a trial on the test split, or None."""
+    rows = [row for row in history.evaluations.get(trial.key, ()) if row.split == "test"]
+    return rows[-1] if rows else None
+
+
+def _result(history: History, trial: TrialRecord, metric: str) -> SeedResult | None:
+    evaluation = evaluation_on_test(history, trial)
+    value = None if evaluation is None else evaluation.metrics.get(metric)
+    if evaluation is None or value is None or not math.isfinite(value):
+        return None
+    # The scores of the examples are those of the task's metric.
+    return SeedResult(trial.key, trial.seed, value, None if metric == "test/loss" else evaluation.scores)

@@ -1,0 +1,245 @@
+"""What test results support: an interval for every difference, and a winner or the reason why there is none.
+
+The p values are corrected by Holm for the number of comparisons. The intervals hold together by Bonferroni,
+which is wider: Holm can establish a difference whose interval just contains zero.
+
+Source: Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
+(1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.special import chdtri, ndtr, stdtrit
+
+from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of, welch
+
+CONFIDENCE = 0.95
+"""With which an interval contains the true value."""
+
+LEAST_SEEDS = 3
+"""A comparison names no winner if a sample has fewer seeds."""
+
+POWER = 0.8
+"""Probability with which the recommended number of seeds establishes a difference of the measured size."""
+
+MOST_SEEDS = 1000
+"""A larger number of seeds is not recommended."""
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A mean with its interval.
+
+    Attributes:
+        mean: over seeds.
+        low: lower end of the interval; None if no source of noise is known.
+        high: upper end.
+        sources: the sources of noise that the interval contains: `seeds`, `examples`.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of one sample minus the mean of another.
+
+    Attributes:
+        first: name of the one sample.
+        second: name of the other.
+        mean: of the first minus that of the second.
+        low: lower end of the interval; None if no source of noise is known. All intervals of a comparison
+            hold together with its confidence.
+        high: upper end.
+        p: two-sided p value, corrected for the number of comparisons; None unless both sources are known.
+        paired: whether both samples have the same examples.
+        sources: the sources of noise that the interval contains: `seeds`, `examples`.
+    """
+
+    first: str
+    second: str
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+    paired: bool
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Samples of one metric, compared with each other.
+
+    Attributes:
+        differences: of every pair, in the order of the samples.
+        confidence: with which all intervals hold together.
+        winner: name of the sample that is better than every other one, or None.
+        reason: why there is no winner; '' if there is one.
+        enough: the number of seeds of each sample that would establish differences of the measured size with
+            probability `POWER`; None if there is a winner, or if no such number is known.
+    """
+
+    differences: tuple[Difference, ...]
+    confidence: float
+    winner: str | None
+    reason: str
+    enough: int | None
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two samples, their difference and its noise."""
+
+    samples: tuple[Sample, Sample]
+    measured: Measured
+    difference: Difference
+
+    def beside(self, sample: Sample) -> Sample:
+        """Return the other sample."""
+        first, second = self.samples
+        return second if sample is first else first
+
+
+def estimated(sample: Sample, confidence: float = CONFIDENCE) -> MeanEstimate:
+    """Return the mean of a sample with its own interval; that of a share lies between 0 and 1."""
+    measured = mean_of(sample)
+    low, high = measured.interval((1 - confidence) / 2)
+    if sample.share and low is not None and high is not None:
+        low, high = max(0.0, low), min(1.0, high)
+    return MeanEstimate(measured.mean, low, high, measured.sources)
+
+
+def against(sample: Sample, figure: float) -> float | None:
+    """Return the two-sided p value of a sample's mean against a figure; None for a single seed."""
+    measured = mean_of(sample)
+    return measured.p_value(figure) if measured.seeds else None
+
+
+def compared(
+    samples: Sequence[Sample],
+    *,
+    maximize: bool = True,
+    confidence: float = CONFIDENCE,
+    comparisons: int | None = None,
+) -> Comparison:
+    """Compare every sample with every other one.
+
+    Args:
+        samples: of one metric, at least one.
+        maximize: whether a larger mean is better.
+        confidence: with which all intervals hold together; 1 - `confidence` is the probability that a
+            difference is claimed where there is none.
+        comparisons: how many differences share this confidence; by default those of `samples`.
+    """
+    several = max(comparisons or 0, math.comb(len(samples), 2), 1)
+    tail = (1 - confidence) / 2 / several
+    pairs = _pairs(samples, tail, several)
+    best = (max if maximize else min)(samples, key=lambda sample: sample.mean)
+    rivals = [pair for pair in pairs if best in pair.samples]
+    reason, enough = _undecided(best, rivals, 1 - confidence, tail)
+    differences = tuple(pair.difference for pair in pairs)
+    return Comparison(differences, confidence, None if reason else best.name, reason, enough)
+
+
+def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
+    pairs = list(combinations(samples, 2))
+    measured = [difference_of(*pair) for pair in pairs]
+    known = [index for index, each in enumerate(measured) if each.complete]
+    corrected = dict(zip(known, holm([measured[index].p_value() for index in known], several), strict=True))
+    differences = [
+        Difference(
+            first=first.name,
+            second=second.name,
+            mean=each.mean,
+            low=low,
+            high=high,
+            p=corrected.get(index),
+            paired=first.is_paired_with(second),
+            sources=each.sources,
+        )
+        for index, ((first, second), each) in enumerate(zip(pairs, measured, strict=True))
+        for low, high in [each.interval(tail)]
+    ]
+    return [_Pair(*each) for each in zip(pairs, measured, differences, strict=True)]
+
+
+def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
+    """Return p values corrected for a number of comparisons, of which there may be more than p values."""
+    corrected, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (comparisons - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _undecided(best: Sample, rivals: Sequence[_Pair], level: float, tail: float) -> tuple[str, int | None]:
+    """Return why the best sample is no winner, '' if it is one, and how many seeds would be enough."""
+    if not rivals:
+        return "it has nothing to be compared with", None
+    samples = [best, *(pair.beside(best) for pair in rivals)]
+    if few := [sample.name for sample in samples if sample.seeds < LEAST_SEEDS]:
+        return f"fewer than {LEAST_SEEDS} seeds of {', '.join(few)}", None
+    if unknown := [sample.name for sample in samples if sample.scores is None]:
+        return f"the scores of the examples are not recorded for {', '.join(unknown)}", None
+    if other := [pair.beside(best).name for pair in rivals if not pair.difference.paired]:
+        return f"other data than {best.name}: {', '.join(other)}", None
+    close = [pair for pair in rivals if pair.difference.p is None or pair.difference.p > level]
+    if not close:
+        return "", None
+    names = ", ".join(pair.beside(best).name for pair in close)
+    reason = f"{best.name} is not established to differ from {names}"
+    needed = [seeds_needed(pair.measured, tail) for pair in close]
+    if None in needed:
+        return f"{reason}, and with these examples not even {MOST_SEEDS:,} seeds would be enough", None
+    return reason, max(count for count in needed if count is not None)
+
+
+def seeds_needed(measured: Measured, tail: float) -> int | None:
+    """Return the least number of seeds of each sample with `POWER`, or None if it is above `MOST_SEEDS`.
+
+    Args:
+        measured: a difference, whose mean and variances are assumed to be the true ones.
+        tail: of the interval that must not contain zero.
+    """
+    if power(measured, MOST_SEEDS, tail) < POWER:
+        return None
+    low, high = LEAST_SEEDS - 1, MOST_SEEDS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(measured, middle, tail) >= POWER else (middle, high)
+    return high
+
+
+_QUANTILES = (np.arange(200) + 0.5) / 200
+
+
+def power(measured: Measured, seeds: int, tail: float) -> float:
+    """Return the probability that a difference is established with another number of seeds.
+
+    Args:
+        measured: the difference, whose mean and variances are assumed to be the true ones.
+        seeds: of each sample.
+        tail: of the interval that must not contain zero.
+    """
+    assert measured.seeds, "the variance over seeds is known"
+    assert measured.examples, "the variance over examples is known"
+    per_seed = [each.value * (each.degrees + 1) for each in measured.seeds]
+    over_seeds = welch([Variance(value / seeds, seeds - 1) for value in per_seed])
+    examples = measured.examples
+    # The estimated variance over seeds is a multiple of chi-squared; that over examples hardly varies.
+    factors = chdtri(over_seeds.degrees, _QUANTILES) / over_seeds.degrees
+    squares = stdtrit(over_seeds.degrees, tail) ** 2 * over_seeds.value * factors
+    half = np.sqrt(squares + stdtrit(examples.degrees, tail) ** 2 * examples.value)
+    error = math.sqrt(over_seeds.value + examples.value)
+    if error == 0.0:
+        return float(measured.mean != 0.0)
+    return float(np.mean(ndtr((abs(measured.mean) - half) / error)))

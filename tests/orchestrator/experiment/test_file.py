@@ -1,0 +1,165 @@
+"""Experiment files: how arms are put together, and the files that are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import BadInput
+from orchestrator.experiment.file import Arm, Experiment, load
+from orchestrator.experiment.verdict import Published
+
+SPACE = """
+task: copy
+data: {delay: 20, examples: 50, held_out: 20}
+model: {layer: lru, depth: 1, d_model: 8, d_state: 8}
+training: {steps: 4, interval: 2, batch_size: 4, learning_rate: 1e-2, recurrent_learning_rate: 1e-3}
+search: {seed: {choice: [0]}}
+sampler: grid
+scheduler: none
+budget: {trials: 1}
+profiles:
+  laptop: {training: {steps: 3, interval: 1}}
+"""
+
+EXPERIMENT = """
+title: Two layers on copy memory
+source: "A paper, Table 1"
+claim: The first layer is better.
+seeds: 3
+compare: {metric: test/loss, better: lower, tolerance: 0.1}
+common: {space: space.yaml, training: {steps: 10}}
+parts:
+  s5: {model: {layer: s5, d_state: 16}}
+  long: {data: {delay: 30}}
+arms:
+  lru: {paper: 0.5}
+  s5: {use: [s5, long], training: {batch_size: 2}, paper: {at_most: 0.1, source: "B, Table 2", note: once}}
+claims: [{better: lru, than: s5}]
+profiles:
+  laptop:
+    seeds: 2
+    common: {training: {steps: 5}}
+    parts: {s5: {model: {d_state: 4}}}
+    arms: {lru: null}
+"""
+
+
+def loaded(
+    folder: Path, text: str = EXPERIMENT, profile: str | None = None, space: str = SPACE
+) -> Experiment:
+    (folder / "space.yaml").write_text(space)
+    (folder / "table-1.yaml").write_text(text)
+    return load(folder / "table-1.yaml", profile=profile, gpus=0)
+
+
+def arms(experiment: Experiment) -> dict[str, Arm]:
+    return {arm.name: arm for arm in experiment.arms}
+
+
+def refused(folder: Path, before: str, after: str, profile: str | None = None) -> str:
+    assert EXPERIMENT.count(before) == 1
+    with pytest.raises(BadInput) as error:
+        loaded(folder, EXPERIMENT.replace(before, after), profile)
+    return str(error.value)
+
+
+def test_an_arm_is_put_together_in_the_order_of_the_page(tmp_path: Path) -> None:
+    sweep = arms(loaded(tmp_path))["s5"].sweep
+    assert sweep is not None
+    assert (sweep.name, sweep.profile) == ("table-1-s5", None)
+    assert (sweep.model.layer, sweep.model.d_state, sweep.model.d_model) == ("s5", 16, 8)
+    assert (sweep.training.steps, sweep.training.batch_size) == (10, 2)
+    assert sweep.task_options["delay"] == 30
+
+
+def test_the_chosen_trial_and_the_confirmations_are_the_seeds(tmp_path: Path) -> None:
+    for arm in loaded(tmp_path).arms:
+        assert arm.sweep is not None
+        assert arm.sweep.confirm.seeds == 2
+
+
+def test_a_profile_comes_after_everything_and_leaves_arms_out(tmp_path: Path) -> None:
+    experiment = loaded(tmp_path, profile="laptop")
+    assert (experiment.id, experiment.seeds, experiment.is_published_size) == ("table-1-laptop", 2, False)
+    assert arms(experiment).keys() == {"s5"}
+    assert experiment.claims == ()
+    sweep = arms(experiment)["s5"].sweep
+    assert sweep is not None
+    assert (sweep.profile, sweep.confirm.seeds) == ("laptop", 1)
+    assert (sweep.model.d_state, sweep.training.steps, sweep.training.batch_size) == (4, 5, 2)
+
+
+def test_auto_is_the_laptop_profile_without_a_gpu(tmp_path: Path) -> None:
+    assert loaded(tmp_path, profile="auto").profile == "laptop"
+    assert load(tmp_path / "table-1.yaml", profile="auto", gpus=1).profile is None
+
+
+def test_a_profile_of_the_search_space_file_can_be_the_start(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace(", training: {steps: 10}}", ", space_profile: laptop}")
+    sweep = arms(loaded(tmp_path, text))["lru"].sweep
+    assert sweep is not None
+    assert (sweep.training.steps, sweep.profile) == (3, None)
+
+
+def test_published_figures_and_bounds(tmp_path: Path) -> None:
+    both = arms(loaded(tmp_path))
+    assert both["lru"].published == Published(0.5, None, 0.1, source="A paper, Table 1")
+    bound = both["s5"].published
+    assert bound is not None
+    assert (bound.at_most, bound.value, bound.source, bound.note) == (0.1, None, "B, Table 2", "once")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "use: [s5, long]",
+            "use: [s5, lang]",
+            "arms.s5.use: must name parts of the file, got 'lang'. Did you",
+        ),
+        ("{delay: 30}", "{dely: 30}", r":\d+: data.dely: must be an option of copy, got `dely`"),
+        ("training: {batch_size: 2}", "trainig: {}", "arms.s5.trainig: must be a known key, got `trainig`"),
+        ("{batch_size: 2}", "{batch_size: 0}", r"yaml:\d+: training.batch_size: must be at least 1, got 0"),
+        ("than: s5", "than: s6", "claims.than: must name an arm, got `s6`"),
+        ("paper: 0.5", "paper: {at_least: 1, at_most: 2}", "must have exactly one of value, at_least"),
+        ("tolerance: 0.1", "of: value", "arms.lru.paper: must have a tolerance, here or in `compare`"),
+        (
+            "metric: test/loss",
+            "metric: test/losss",
+            "compare.metric: must be a metric of copy, the task of lru",
+        ),
+        (
+            "test/loss, better",
+            "test/loss, of: drift, better",
+            "compare.of: must be value where the metric is",
+        ),
+        (
+            "lru: {paper: 0.5}",
+            "lru: {confirm: {seeds: 1}}",
+            "must be a known key, got `confirm`. Write `seeds`",
+        ),
+        ("lru: {paper: 0.5}", "lru: {arguments: {a: 1}}", "arms.lru.arguments: must stand beside `measure`"),
+        ("arms: {lru: null}", "arms: {lstm: null}", "profiles.laptop.arms.lstm: must name one of the arms"),
+        ("seeds: 3", "seeds: 0", "seeds: must be at least 1, got 0"),
+        ("space: space.yaml", "space: spice.yaml", "spice.yaml: must exist"),
+        ('source: "A paper, Table 1"\n', "", "source: must be given, got nothing"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    text = refused(tmp_path, before, after)
+    assert re.search(message, text), text
+
+
+def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must name a profile"):
+        loaded(tmp_path, profile="laptob")
+
+
+def test_an_error_in_the_search_space_file_names_that_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"space.yaml:4: model.depth"):
+        loaded(tmp_path, space=SPACE.replace("depth: 1", "depth: 0"))

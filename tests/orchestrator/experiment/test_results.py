@@ -1,0 +1,222 @@
+"""Results of an experiment: collected from a ledger, kept as JSON, judged, and shown on pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import BadInput, Damaged
+from orchestrator.experiment import page, publication, results
+from orchestrator.experiment.collected import collected, covered
+from orchestrator.experiment.file import Arm, Claim, Experiment
+from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
+from orchestrator.experiment.verdict import Published
+from tests import sweeps
+
+FIGURE = Published(value=0.6, tolerance=0.05, source="A paper, Table 1")
+
+
+def arm(name: str, *values: float, obstacle: str = "", published: Published | None = FIGURE) -> ArmResult:
+    seeds = tuple(
+        Seed(seed, f"{name}-{seed}", value, (1, 2), (0.1, value)) for seed, value in enumerate(values)
+    )
+    return ArmResult(
+        name, f"{name} on listops", f"t-{name}-1a2b3c4d", "COMPLETE", seeds, published, obstacle, ("R", name),
+        "generated <data>", "feed" * 16, "beef" * 16, len(values), 60.0, 7200.0,
+    )  # fmt: skip
+
+
+def found(*arms: ArmResult, claims: tuple[Claim, ...] = (), profile: str | None = None) -> Results:
+    return Results(
+        name="table-1",
+        profile=profile,
+        is_published_size=profile is None,
+        title="Two layers",
+        source="A paper, Table 1",
+        claim="The first <layer> is better.",
+        metric="test/accuracy",
+        reduction="value",
+        maximize=True,
+        seeds_asked=3,
+        arms=arms,
+        claims=claims,
+        circumstances=Circumstances("2026-11-22", "0123456789", "2 cores, no GPU", {"jax": "0.10.2"}),
+    )
+
+
+BOTH = found(
+    arm("rotrnn", 0.60, 0.61, 0.62),
+    arm("lru", 0.50, 0.51, 0.52),
+    arm("s5", 0.6, 0.6, 0.6, obstacle="other data"),
+    claims=(Claim("rotrnn", "lru"), Claim("lru", "rotrnn")),
+)
+
+
+def experiment(
+    metric: str = "test/accuracy", reduction: str = "value", profile: str | None = None
+) -> Experiment:
+    only = Arm("rotrnn", None, {}, FIGURE, "", None)
+    return Experiment(
+        "table-1", profile, profile is None, "T", "S", "C", 3, metric, True, reduction, None, (only,), ()
+    )
+
+
+def test_every_published_figure_and_claim_has_a_verdict() -> None:
+    assert {name: verdict.outcome for name, verdict in BOTH.verdicts.items()} == {
+        "rotrnn": "reproduced",
+        "lru": "not reproduced",
+        "s5": "not comparable",
+    }
+    assert [verdict.outcome for verdict in BOTH.orders] == ["reproduced", "not reproduced"]
+    assert [BOTH.count(name) for name in ("reproduced", "not reproduced", "not comparable")] == [2, 2, 1]
+
+
+def test_a_claim_waits_for_all_seeds() -> None:
+    few = found(arm("rotrnn", 0.6, 0.7), arm("lru"), claims=(Claim("rotrnn", "lru"),))
+    assert few.orders[0].phrase == (
+        "not comparable, because 2 seeds of rotrnn and 0 seeds of lru have a value, of 3"
+    )
+    assert few.differences == (None,)
+
+
+def test_results_survive_their_json(tmp_path: Path) -> None:
+    data, text = publication.publish(BOTH, tmp_path)
+    assert results.read(data) == BOTH
+    assert text.read_text() == page.markdown(BOTH)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 1, "arms": []}'])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(Damaged, match="must hold the results of an experiment"):
+        results.read(tmp_path / "a.json")
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({**BOTH.document(), "format": 2}))
+    with pytest.raises(BadInput, match="must have the format 1"):
+        results.read(tmp_path / "a.json")
+
+
+def test_the_page_shows_the_paper_beside_the_measurement() -> None:
+    text = page.markdown(BOTH)
+    for line in (
+        "| rotrnn | rotrnn on listops | 0.61 ± 0.01 | 3 | 0.6 | reproduced: 0.61 (from 0.5852 to 0.6348 with"
+        " 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
+        "| s5 | s5 on listops | 0.6 ± 0 | 3 | 0.6 | not comparable, because other data |",
+        "| R | 0.61 ± 0.01 / 0.6 | 0.51 ± 0.01 / 0.6 | 0.6 ± 0 / 0.6 |",
+        "| rotrnn | 1 | 0.61 | rotrnn-1 |",
+        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 |",
+        "| rotrnn | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
+        "- Spent: 9 trials, 3.0 min of wall time, 6.00 core hours.",
+    ):
+        assert line in text
+    assert "python -m orchestrator.sweep experiment experiments/table-1.yaml --profile full" in text
+
+
+def test_texts_of_a_page_are_escaped() -> None:
+    shown = page.page(BOTH)
+    assert "The first &lt;layer&gt; is better." in shown
+    assert "<layer>" not in shown
+    assert "generated <data>" not in shown
+
+
+def test_the_page_draws_every_seed() -> None:
+    figure = page.curves(BOTH.arms, "val/accuracy")
+    assert len(figure.data) == 9
+    assert [trace.showlegend for trace in figure.data[:3]] == [True, False, False]
+    assert page.page(BOTH).count('data-figure="') == 3  # one a column of the paper's table
+
+
+def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> None:
+    publication.publish(BOTH, tmp_path / "experiments")
+    publication.publish(replace(BOTH, profile="laptop"), tmp_path / "experiments")
+    (tmp_path / "experiments" / "before.md").write_text("# Results\n\nMeasured here.\n")
+    (tmp_path / "experiments" / "after.md").write_text("## Generators\n")
+    (tmp_path / "experiments" / "withdrawn.yaml").write_text(
+        "withdrawn:\n- {what: adding, figure: '0.0107', because: no memory is needed, instead: a.yaml}\n"
+    )
+    text = publication.index(tmp_path / "experiments")
+    assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
+    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 3 | 9 | 6.00 | 0123456 |" in text
+    assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
+    assert "| adding | 0.0107 | no memory is needed | a.yaml |" in text
+    assert text.endswith("## Generators\n")
+
+
+def test_a_list_of_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="must be a folder of published results"):
+        publication.index(tmp_path / "no")
+
+
+def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
+    """The chosen trial has the test value; its trials, data and time are counted from the rows."""
+    history = sweeps.history()
+    result = collected(experiment(), experiment().arms[0], history)
+    chosen = max((trial for trial in history.trials if trial.state == "COMPLETE"), key=lambda t: t.value or 0)
+    assert [(seed.trial, seed.seed) for seed in result.seeds] == [(chosen.key, chosen.seed)]
+    assert result.values == [history.evaluations[chosen.key][-1].metrics["test/accuracy"]]
+    assert len(result.seeds[0].steps) == len(result.seeds[0].curve) > 1
+    assert (result.trials, result.data_digest) == (len(history.trials), history.sweep.data_digest)
+    assert 0 < result.wall_seconds <= result.core_seconds
+
+
+def test_confirmations_are_seeds() -> None:
+    history = sweeps.history()
+    best = history.trials[0]
+    again = replace(best, key="again-c0", role="confirmation", number=0, seed=7, state="COMPLETE")
+    value = {"test/accuracy": 0.25}
+    more = replace(
+        history,
+        trials=(*history.trials, again),
+        evaluations={
+            **history.evaluations,
+            again.key: [replace(next(iter(history.evaluations.values()))[0], metrics=value)],
+        },
+    )
+    result = collected(experiment(), experiment().arms[0], more)
+    assert result.values[-1] == 0.25
+    assert result.seeds[-1].seed == 7
+
+
+def test_a_reported_metric_is_reduced() -> None:
+    norms = experiment("hidden_norm/layer_*", "drift")
+    result = collected(norms, norms.arms[0], sweeps.history())
+    assert len(result.values) == 1
+    assert 0 < result.values[0] < 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "facts", "departure", "reason"),
+    [
+        ("laptop", {"comparable": True}, "", "the profile laptop is smaller than the published setting"),
+        (None, {"comparable": False, "note": "a subset"}, "", "a subset"),
+        (None, {"comparable": False}, "", "the data are not the published ones"),
+        (None, {"comparable": True}, "another optimiser", "another optimiser"),
+        (None, {"comparable": True}, "", ""),
+    ],
+)
+def test_what_cannot_be_compared_is_named(
+    changed: str | None, facts: dict[str, object], departure: str, reason: str
+) -> None:
+    history = sweeps.history()
+    history = replace(
+        history, sweep=replace(history.sweep, facts={**history.sweep.facts, "note": "", **facts})
+    )
+    wanted = experiment(profile=changed)
+    assert collected(wanted, replace(wanted.arms[0], departure=departure), history).obstacle == reason
+
+
+def test_wall_time_counts_overlapping_attempts_once() -> None:
+    assert covered([(0, 10), (5, 12), (6, 7), (20, 21)]) == 13
+    assert covered([]) == 0
+
+
+def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
+    other = replace(BOTH, arms=(arm("rotrnn", 0.1, 0.1, 0.1), *BOTH.arms[1:]))
+    lines = page.markdown(other).splitlines()
+    assert re.search("not reproduced", next(line for line in lines if line.startswith("| rotrnn | rotrnn")))

@@ -1,0 +1,73 @@
+"""Verdicts are functions of values by seed, a published figure, its tolerance and comparability."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.experiment.verdict import Published, interval, judged, ordered
+
+FIGURE = Published(value=0.9, error=0.01, tolerance=0.02)
+
+
+def outcome(*values: float, published: Published | None = FIGURE, obstacle: str = "", seeds: int = 3) -> str:
+    return judged(values, published, seeds=seeds, obstacle=obstacle).outcome
+
+
+@pytest.mark.parametrize("mean", [0.881, 0.9, 0.919])
+def test_a_mean_within_the_tolerance_reproduces_a_figure(mean: float) -> None:
+    assert outcome(mean - 0.01, mean, mean + 0.01) == "reproduced"
+
+
+@pytest.mark.parametrize("mean", [0.87, 0.93])
+def test_a_mean_outside_the_tolerance_does_not_on_either_side(mean: float) -> None:
+    verdict = judged([mean] * 3, FIGURE, seeds=3, obstacle="")
+    assert verdict.outcome == "not reproduced"
+    assert "against 0.9 (0.01) ± 0.02" in verdict.phrase
+
+
+def test_a_bound_is_met_on_its_side_alone() -> None:
+    above, below = Published(at_least=0.918), Published(at_most=0.0065)
+    assert outcome(0.92, 0.93, 0.95, published=above) == "reproduced"
+    assert outcome(0.90, 0.91, 0.92, published=above) == "not reproduced"
+    assert outcome(1e-4, 1e-4, 1e-4, published=below) == "reproduced"
+    assert outcome(0.06, 0.06, 0.06, published=below) == "not reproduced"
+
+
+def test_what_does_not_compare_is_said_before_any_value_is_read() -> None:
+    verdict = judged([0.9] * 3, FIGURE, seeds=3, obstacle="a subset of CIFAR-10")
+    assert verdict.phrase == "not comparable, because a subset of CIFAR-10"
+    assert outcome(0.9, 0.9, 0.9, published=None) == "not comparable"
+
+
+def test_missing_seeds_leave_a_figure_undecided() -> None:
+    verdict = judged([0.9, 0.9], FIGURE, seeds=3, obstacle="")
+    assert verdict.phrase == "not comparable, because 2 of 3 seeds have a value"
+
+
+def test_a_single_seed_is_judged_and_named() -> None:
+    verdict = judged([0.95], FIGURE, seeds=1, obstacle="")
+    assert verdict.phrase == "not reproduced: 0.95 (one seed) against 0.9 (0.01) ± 0.02"
+
+
+def test_the_interval_is_that_of_students_t() -> None:
+    """Of 1, 2, 3: the quantile for two degrees of freedom is 4.3027, the standard error 0.57735."""
+    ends = interval([1.0, 2.0, 3.0])
+    assert ends == pytest.approx((2 - 4.3026527 * 0.5773503, 2 + 4.3026527 * 0.5773503))
+    assert interval([1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        ("rotrnn", "reproduced: rotrnn is better"),
+        ("lru", "not reproduced: lru is better"),
+        (None, "not reproduced: no difference is established (p = 0.3)"),
+    ],
+)
+def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
+    assert ordered("rotrnn", "lru", winner, "p = 0.3").phrase == expected
+
+
+def test_an_order_at_a_smaller_size_says_so() -> None:
+    verdict = ordered("rotrnn", "lru", "rotrnn", "", size="at the size of the profile laptop")
+    assert verdict.phrase == "reproduced: rotrnn is better at the size of the profile laptop"

@@ -1,0 +1,63 @@
+"""The sentences of a report claim no more than the results support."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.report.answer import findings
+from orchestrator.report.summary import summarise
+from tests import sweeps
+from tests.orchestrator.report.confirmed import confirmation, history
+
+COMPARABLE = {"facts": {**sweeps.sweep_record().facts, "comparable": True}, "profile": None}
+
+
+def test_confirmations_are_stated_with_an_interval() -> None:
+    sentences = findings(summarise(history([0.6, 0.62, 0.64], **COMPARABLE)))
+    assert sentences[0].startswith("Over 3 fresh seeds test/accuracy is 0.6200 (95 % interval 0.")
+    assert sentences[0].endswith(", seeds and examples).")
+    assert sentences[1].startswith("Against the published 0.8990: a difference (p = 0.00")
+    assert len(summarise(history([0.6, 0.62, 0.64])).rows) == 8
+
+
+def test_a_figure_within_the_noise_is_no_difference() -> None:
+    sentences = findings(summarise(history([0.86, 0.9, 0.94], **COMPARABLE)))
+    assert sentences[1].startswith("Against the published 0.8990: no difference is established (p = 0.9")
+
+
+def test_an_interval_says_which_noise_it_lacks() -> None:
+    one = findings(summarise(history([0.6])))[0]
+    assert one.startswith("Over 1 fresh seed test/accuracy is 0.6000 (95 % interval 0.5")
+    assert one.endswith(", examples alone).")
+    earlier = findings(summarise(history([0.6, 0.7], recorded=False)))[0]
+    assert earlier.endswith(", seeds alone).")
+    neither = findings(summarise(history([0.6], recorded=False)))[0]
+    assert neither == "Over 1 fresh seed test/accuracy is 0.6000, without an interval."
+
+
+def test_failed_confirmations_are_stated() -> None:
+    before = history([0.6, 0.62, 0.64])
+    failed = replace(before, trials=(*before.trials, confirmation(3, "FAILED")))
+    assert "Confirmations without a result, because they failed or diverged: 1." in findings(
+        summarise(failed)
+    )
+
+
+def test_results_that_cannot_be_compared_are_not_tested() -> None:
+    for changes in (
+        {},
+        {**COMPARABLE, "profile": "laptop"},
+        {**COMPARABLE, "facts": sweeps.sweep_record().facts},
+    ):
+        sentences = findings(summarise(history([0.6, 0.62, 0.64], **changes)))
+        assert not [line for line in sentences if "published" in line]
+
+
+def test_one_seed_of_each_establishes_no_difference_between_trials() -> None:
+    (sentence,) = findings(summarise(sweeps.history()))
+    assert sentence == (
+        "Trial 7 is 0.0184 ahead of trial 6 on validation. "
+        "With one seed of each, no difference is established."
+    )
+    alone = sweeps.history([sweeps.trial(0)])
+    assert findings(summarise(alone)) == []

@@ -1,0 +1,51 @@
+"""One step of every task on drawn examples, without any data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from tests.published import SMALL
+from trainables.errors import Refusal
+from trainables.rehearsal import answer, rehearsed
+from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
+
+OPTIONS = {"speech_commands": {"every": 16}, "pathx": {}}
+
+
+def settings(task: str, rate: float = 1e-3, layer: str = "lru") -> TrialSettings:
+    training = TrainingSettings(1, 1, 2, rate, rate)
+    options = OPTIONS.get(task, SMALL[task])
+    return TrialSettings(task, ModelSettings(layer, 1, 4, 4), training, 0, options)
+
+
+@pytest.mark.parametrize("task", sorted(SMALL))
+def test_a_step_of_every_task(task: str) -> None:
+    assert rehearsed(settings(task)) > 0
+
+
+def test_a_process_answers_for_each_settings() -> None:
+    good, bad = settings("copy"), settings("copy")
+    documents = [asdict(good), {**asdict(bad), "task_options": {"dely": 3}}]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainables.rehearsal"],
+        input=json.dumps(documents),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["loss"] > 0
+    assert "must be an option of the task" in second["refused"]
+
+
+def test_settings_that_cannot_be_trained_are_refused() -> None:
+    with pytest.raises(Refusal, match="must be an option of the task"):
+        rehearsed(
+            TrialSettings("copy", ModelSettings("lru", 1, 4, 4), TrainingSettings(1, 1, 2, 1, 1), 0, {"a": 1})
+        )
+    assert "refused" in answer({**asdict(settings("copy")), "task_options": {"a": 1}})

@@ -1,0 +1,78 @@
+"""Take one training step of settings without their data: `python -m trainables.rehearsal < settings.json`.
+
+Reads a JSON list of documents of `TrialSettings`, and prints one line of JSON for each: the loss of the step,
+or the reason why the settings cannot be trained. The examples, one batch, are drawn by the signature of the
+task.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trainables.data.task import Signature, Split, TaskData, completed
+from trainables.engine import Engine
+from trainables.errors import Refusal
+from trainables.tasks import TASKS
+from trainables.trial import TrialSettings
+
+
+def rehearsed(settings: TrialSettings) -> float:
+    """Return the training loss of one step.
+
+    Raises:
+        Refusal: the settings cannot be trained, or the loss is not finite.
+    """
+    batch = settings.training.batch_size * settings.training.accumulate
+    engine = Engine(settings, _drawn(_signature(settings), batch))
+    engine.admit(0, settings)
+    report = engine.advance({0: 1})[0]
+    if not math.isfinite(report.loss):
+        raise Refusal("the loss of one step", "must be finite", str(report.loss), "Check the rates.")
+    return report.loss
+
+
+def _signature(settings: TrialSettings) -> Signature:
+    task = TASKS[settings.task]
+    signature = task.outline(completed(settings.task, task.options, settings.task_options))
+    if signature is None:
+        must = "must know the signature of its data without reading them"
+        raise Refusal(f"task {settings.task}", must, "None", "Define `outline`.")
+    return signature
+
+
+def _drawn(signature: Signature, count: int) -> TaskData:
+    """Return random examples; of tokens, the last one is shorter than L."""
+    rng = np.random.default_rng(0)
+    towers = (2,) if signature.towers == 2 else ()
+    shape = (count, *towers, signature.length)
+    lengths = np.full(shape[:-1], signature.length, np.int32)
+    inputs: np.ndarray = rng.random((*shape, signature.features), np.float32)
+    if signature.vocabulary is not None:
+        inputs = rng.integers(signature.vocabulary, size=shape, dtype=np.int32)
+        lengths[-1] = max(1, signature.length // 2)
+    targets: np.ndarray = rng.random(count, np.float32)
+    if signature.output != "value":
+        steps = (signature.length,) if signature.output == "steps" else ()
+        targets = rng.integers(signature.classes, size=(count, *steps), dtype=np.int32)
+    split = Split(inputs, lengths, targets)
+    chance = {"validation": 0.0, "test": 0.0}
+    return TaskData(signature, split, split, lambda: split, "drawn", False, "", "", chance, 0.0)
+
+
+def answer(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the loss of one step of the settings that a document holds, or why there is none."""
+    try:
+        return {"loss": rehearsed(TrialSettings.from_document(document))}
+    except Refusal as refusal:
+        return {"refused": str(refusal)}
+
+
+if __name__ == "__main__":
+    for settings in json.load(sys.stdin):
+        print(json.dumps(answer(settings)), flush=True)  # noqa: T201 - the answer of this process
