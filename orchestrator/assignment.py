@@ -8,6 +8,9 @@ from typing import Any
 from orchestrator.ledger.keys import sweep_id_of
 from trainables.trial import TrialSettings
 
+SIZE = "size/"
+"""Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -92,7 +95,7 @@ class Outcome:
         step: optimiser updates done so far.
         done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
-            `seconds/...`.
+            `seconds/...`, and in a trial's first report `size/...`.
         checkpoint: the checkpoint at `step`, or None when nothing could be saved.
         interrupted: True if the attempt ended because a stop was requested.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.

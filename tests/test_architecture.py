@@ -35,6 +35,7 @@ HIDDEN = {
     "orchestrator/driver/preflight.py",
     "orchestrator/driver/run.py",
     "orchestrator/tracking/served.py",
+    "orchestrator/training/costs.py",
     "orchestrator/training/engine_cache.py",
 }
 """Modules with an own import inside a function, which keeps a vendor out of some processes."""

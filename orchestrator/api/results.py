@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
+from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
@@ -47,7 +48,8 @@ class Results:
     def curves(self) -> pd.DataFrame:
         """Return one row a report: `trial`, `step` and every reported metric."""
         reports = (row for rows in self.history.reports.values() for row in rows)
-        return pd.DataFrame({"trial": row.trial_key, "step": row.step, **row.metrics} for row in reports)
+        rows = ({"trial": row.trial_key, "step": row.step, **row.metrics} for row in reports)
+        return pd.DataFrame({name: value for name, value in row.items() if SIZE not in name} for row in rows)
 
     def figure(self, name: str) -> go.Figure:
         """Return a figure of the report."""
@@ -84,5 +86,8 @@ def _values(row: LeaderboardRow, role: str) -> dict[str, object]:
         "step": row.step,
         "seconds": row.seconds,
         "cause": row.cause,
+        "parameters": row.cost.parameters if row.cost else None,
+        "state_floats": row.cost.state_floats if row.cost else None,
+        "flops": row.cost.flops if row.cost else None,
         **{f"params.{name}": value for name, value in row.params.items()},
     }

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.api.status import DetailedStatus, detailed
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
-from orchestrator.config import from_dict, from_document
+from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Observer, Run
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.run import drive
+from orchestrator.driver.sizes import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
@@ -37,7 +38,10 @@ from orchestrator.ledger.submissions import Submission
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
-from trainables.data.task import Source
+from trainables.cost import Cost
+from trainables.data.task import Signature, Source, completed
+from trainables.tasks import TASKS
+from trainables.trial import ModelSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +53,9 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS: float = Run.deadline
 TRACKING_SECONDS: float = Run.tracking_patience
+
+MOST_NETWORKS = 64
+"""Networks whose sizes `Sweep.networks` counts, each in a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,14 @@ class Plan:
     hardware: Hardware
     at_once: int
     estimate: Estimate | None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that a search can draw, and its size; `cost.flops` is None unless the work was counted."""
+
+    model: ModelSettings
+    cost: Cost
 
 
 @dataclass(frozen=True)
@@ -274,6 +289,40 @@ class Sweep:
                 measured = preflight.estimate(self.specification, ledger)
         return Plan(source, hardware, _at_once(self.specification, hardware), measured)
 
+    def networks(self, *, work: bool = False) -> list[Network]:
+        """Return every network that the search can draw, with its size; nothing is written.
+
+        A process of its own imports JAX, which takes seconds.
+
+        Args:
+            work: whether to count the work of a training step too, which compiles each network.
+
+        Raises:
+            BadInput: a network cannot be built, or there are more than `MOST_NETWORKS`.
+            BadData: the files of the data set are missing or wrong.
+        """
+        sweep = self.specification
+        if not 0 < (number := networks.count(sweep)) <= MOST_NETWORKS:
+            must = f"must have at most {MOST_NETWORKS} combinations of static choices to count them"
+            got = f"{number:,}" if number else "a continuous one"
+            raise BadInput(f"{sweep.name}: search", must, got, "Search fewer of them.")
+        signature = self._signature()
+        trials = networks.networks(sweep)
+        costs = counted(trials, signature, work=work)
+        return [Network(trial.model, cost) for trial, cost in zip(trials, costs, strict=True)]
+
+    def _signature(self) -> Signature:
+        """Return the signature of the encoded data, or of the published data if none is encoded yet."""
+        name, options = self.specification.task, self.specification.task_options
+        task = TASKS[name]
+        known = task.signature(options, self.workspace.data) or task.outline(
+            completed(name, task.options, options)
+        )
+        if known is None:
+            remedy = f"Run `data check {name} --encode`."
+            raise BadInput(f"the data of {name}", "must be encoded before sizes are known", "not yet", remedy)
+        return known
+
     def admit(self) -> Hardware:
         """Check everything that can be checked before a run; return what trials can run on.
 
@@ -416,7 +465,8 @@ class Sweep:
         """Return one row a trial, the search before the confirmations, indexed by key.
 
         Columns: `number`, `role`, `state`, `value` (best validation value), `test` (where test was read),
-        `best_step`, `step`, `seconds`, `cause`, and one `params.<name>` a hyperparameter.
+        `best_step`, `step`, `seconds`, `cause`, `parameters`, `state_floats`, `flops` (of a training step, if
+        it was counted), and one `params.<name>` a hyperparameter.
 
         Raises:
             BadInput: the sweep has never run.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,6 +31,9 @@ from orchestrator.cli.submission import (
     write,
 )
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.report.answer import size
+from trainables.layers import LAYERS
+from trainables.trial import ModelSettings
 
 
 @with_run_options
@@ -140,9 +143,14 @@ def validate(
     overrides: Overrides = None,
     data: Data = DEFAULT_DATA,
     root: Root = DEFAULT_ROOT,
+    flops: Annotated[
+        bool, typer.Option("--flops", help="Count the work of a training step too: seconds a network.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a search-space file and print what would run; nothing is started or written.
+    """Check a search-space file and print what would run, with the size of each network; nothing is written.
+
+    Mistakes are reported at once; the sizes take seconds.
 
     Example:
 
@@ -160,9 +168,9 @@ def validate(
     if as_json:
         cost = asdict(plan.estimate) if plan.estimate else None
         about = {"id": sweep.id, "data": plan.source.phrase, "specification": sweep.specification.document()}
-        print_json({**about, "estimate": cost})
+        print_json({**about, "estimate": cost, "networks": _network_documents(sweep, flops)})
         return
-    for line in (*_planned(sweep, plan), *_cost(sweep, plan)):
+    for line in (*_planned(sweep, plan), *_cost(sweep, plan), *_networks(sweep, flops)):
         print_line(line)
 
 
@@ -241,6 +249,37 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         "space:",
         *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
     ]
+
+
+def _networks(sweep: Sweep, flops: bool) -> Iterator[str]:
+    """Yield the size of each network, or why it is not known."""
+    try:
+        networks = sweep.networks(work=flops)
+    except Refusal as refusal:
+        yield f"size: unknown; {refusal}"
+        return
+    yield "size:"
+    for network in networks:
+        yield f"  {_network(network.model)}: {size(network.cost)}"
+
+
+def _network(model: ModelSettings) -> str:
+    declared = LAYERS.settings(model.layer).options
+    options = "".join(
+        f", {name} {value}" for name, value in model.options.items() if value != declared[name].default
+    )
+    both = ", bidirectional" if model.bidirectional else ""
+    sizes = f"depth {model.depth}, d_model {model.d_model}, d_state {model.d_state}"
+    return f"{model.layer}, {sizes}{options}{both}"
+
+
+def _network_documents(sweep: Sweep, flops: bool) -> list[dict[str, Any]] | None:
+    """Return each network with its size, or None if the sizes are not known."""
+    try:
+        networks = sweep.networks(work=flops)
+    except Refusal:
+        return None
+    return [{"model": asdict(network.model), **network.cost.document()} for network in networks]
 
 
 def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +18,15 @@ from orchestrator.driver.admission import Claim
 from orchestrator.errors import DamagedCheckpoint, Exit, redacted
 from orchestrator.ledger.records import (
     FINISHED_SWEEP,
+    STEP_WORK,
     CheckpointRecord,
     CurvePoint,
     EvaluationRecord,
+    SweepRecord,
     SweepState,
     TrialRecord,
 )
-from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.schedule import cluster, tuner
 from orchestrator.schedule.resources import AvailableResources
@@ -36,8 +39,12 @@ from orchestrator.study.study import Study
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.upkeep.deletions import deleting
+from trainables.data.task import Signature
 
 Result = TypeVar("Result")
+
+COUNTED = 8
+"""Static choices whose work is counted at the end of a sweep, each by a compilation of a few seconds."""
 
 _POLL_SECONDS = 0.5
 """How often a driver that waits for the end of an outage looks for it, for a signal and a stop request."""
@@ -192,6 +199,63 @@ def _heed_stop_request(claim: Claim) -> None:
     """Leave on a stop request that comes while no session looks for it."""
     if host := asked_to_stop(claim.ledger, claim.sweep.id):
         claim.departure.request(f"`stop` on {host}")
+
+
+def count_work(claim: Claim, signature: Signature) -> None:
+    """Count the work of a training step of the best static choices, and record it among the sweep's facts.
+
+    A choice that an earlier driver counted is not counted again. A failure is only reported: no result
+    depends on the count.
+
+    Args:
+        claim: of the sweep.
+        signature: of its task.
+    """
+    record = sweep_rows.record_of(claim)
+    choices = _choices(claim, record)
+    known = {key: entry for entry in record.facts.get(STEP_WORK, ()) for key in entry["trials"]}
+    unknown = [
+        choice for choice, trials in choices.items() if not any(trial.key in known for trial in trials)
+    ]
+    settings = [claim.sweep.settings(choices[choice][0].params, seed=0) for choice in unknown]
+    compilations = str(claim.run.paths.compilations)
+    try:
+        counted = claim.departure.interruptible(
+            lambda: cluster.work(settings, signature, compilations) if settings else [],
+            partial(_heed_stop_request, claim),
+        )
+    except Exception as error:  # noqa: BLE001 - described above
+        claim.observer.say(f"The work of a training step is not counted: {redacted(str(error))}")
+        return
+    new = dict(zip(unknown, counted, strict=True))
+    entries = [
+        {
+            **(new[choice].document() if choice in new else _entry_of(trials, known)),
+            "trials": [trial.key for trial in trials],
+        }
+        for choice, trials in choices.items()
+    ]
+    facts = {**record.facts, STEP_WORK: entries}
+    claim.writer.amend_sweep(record.document, record.digest, facts)
+
+
+def _choices(claim: Claim, record: SweepRecord) -> dict[Hashable, list[TrialRecord]]:
+    """Return the complete trials of the best static choices, by choice."""
+    trials = claim.ledger.trials(claim.sweep.id)
+    best_first = ranked(
+        trials,
+        maximize=claim.sweep.direction == "maximize",
+        violations=violations_of(claim.ledger, record),
+    )
+    confirmations = [t for t in trials if t.role == "confirmation" and t.state == "COMPLETE"]
+    choices: dict[Hashable, list[TrialRecord]] = {}
+    for trial in [*best_first, *confirmations]:
+        choices.setdefault(claim.sweep.settings(trial.params, trial.seed).static(), []).append(trial)
+    return dict(islice(choices.items(), COUNTED))
+
+
+def _entry_of(trials: Sequence[TrialRecord], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next(known[trial.key] for trial in trials if trial.key in known)
 
 
 def conclude(claim: Claim, stopped: Stop | None) -> Exit:

@@ -61,7 +61,8 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE
         curves = sweep_rows.check_integrity(claim)
-        sweep_rows.enter(claim, _load_data(claim))
+        data = _load_data(claim)
+        sweep_rows.enter(claim, data)
         departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
@@ -78,6 +79,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
                 stopped = execution.run_session(claim, slotted, curves, shipper.nudge)
                 if stopped is None or stopped.state == "COMPLETE":
                     execution.evaluate_test(claim)
+                    execution.count_work(claim, data.signature)
             return claim.sweep.id, execution.conclude(claim, stopped)
         return claim.sweep.id, Exit.RESUMABLE
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import provenance
+from orchestrator.assignment import SIZE
 from orchestrator.config import from_document
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
@@ -24,8 +25,8 @@ _UNPINNED = ("pillow", "filelock")
 """Further packages that the code imports; a sweep does not record their versions."""
 
 _LOCK = "requirements/locked.txt"
-_UNREPEATABLE = ("seconds/", "tokens_per_second", "test/")
-"""Prefixes of metrics that depend on the machine, or that training does not report."""
+_UNREPEATABLE = ("seconds/", "tokens_per_second", "test/", SIZE)
+"""Prefixes of metrics that depend on the machine, or that training does not compute."""
 
 
 def export(ledger: Ledger, trial: TrialRecord, folder: Path, facts: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,10 @@ STATES: Mapping[str, frozenset[str]] = {
 """The legal states of each kind of record."""
 
 
+STEP_WORK = "step_work"
+"""The fact of a sweep that lists the `trainables.cost.Cost` of static choices, each with its `trials`."""
+
+
 @dataclass(frozen=True)
 class SweepRecord:
     """One run of a search-space file.

@@ -11,6 +11,7 @@ from orchestrator.report import words
 from orchestrator.report.samples import sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, Summary
+from trainables.cost import Cost
 
 
 def answer(summary: Summary) -> str:
@@ -106,12 +107,33 @@ def context(summary: Summary) -> list[str]:
     """Return where the results come from."""
     return [
         f"Data: {summary.data_source}.",
+        *_size(summary),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
             for name, value in summary.published.items()
         ),
         *_constrained(summary),
     ]
+
+
+def _size(summary: Summary) -> list[str]:
+    """Return the size of the chosen network in a sentence, with the work of a step if it was counted."""
+    cost = None if summary.chosen is None else summary.chosen.row.cost
+    return [] if cost is None else [f"Size: {size(cost)}."]
+
+
+def size(cost: Cost) -> str:
+    """Return the numbers of a cost in words."""
+    parts = [
+        f"{words.count(cost.parameters)} parameters ({words.count(cost.layer_parameters)} in the layers, "
+        f"{words.count(cost.recurrent_parameters)} recurrent)",
+        f"a state of {words.count(cost.state_floats)} numbers",
+    ]
+    if cost.flops is not None and cost.bytes is not None:
+        parts.append(
+            f"{words.amount(cost.flops, 'FLOP')} and {words.amount(cost.bytes, 'B')} a training step"
+        )
+    return ", ".join(parts)
 
 
 def _constrained(summary: Summary) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.report.samples import sample_of
 from orchestrator.report.statistics import CONFIDENCE, Comparison, MeanEstimate, compared, estimated
 from orchestrator.report.summary import Summary
+from trainables.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class SweepResult:
         fresh: whether the seeds were drawn after the choice of the hyperparameters.
         missing: number of finished confirmations without a result.
         estimate: the mean over seeds with its interval, or None without a result.
+        cost: size of the chosen network, and the work of a training step if it was counted; None if unknown.
         examples: number of test examples, or None if their scores are not recorded.
         comparable: whether the result can be compared with published ones.
         why_not: why it cannot be; '' if it can.
@@ -58,6 +60,7 @@ class SweepResult:
     fresh: bool
     missing: int
     estimate: MeanEstimate | None
+    cost: Cost | None
     examples: int | None
     spent: Spent
     data_source: str
@@ -153,6 +156,7 @@ def _result(summary: Summary) -> SweepResult:
         fresh=summary.seeds.fresh,
         missing=summary.seeds.missing,
         estimate=None if sample is None else estimated(sample, CONFIDENCE),
+        cost=None if summary.chosen is None else summary.chosen.row.cost,
         examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
         spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
         data_source=summary.data_source,

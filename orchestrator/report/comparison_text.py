@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.compare import SideBySide, Spent, SweepResult, TaskComparison
-from orchestrator.report.markdown import bullets, table
+from orchestrator.report.markdown import SIZE_HEADER, bullets, size_cells, table
 from orchestrator.report.published import FIGURES, Figure, figures
 from orchestrator.report.statistics import CONFIDENCE, POWER, Difference
 
@@ -50,7 +50,7 @@ def _results(compared: SideBySide) -> ComparisonTable:
     header = ("sweep", "layer", "task", "validation", "test", f"{confidence} interval", "noise", "by seed")
     return ComparisonTable(
         "Sweeps",
-        (*header, "trials spent", "time", "state", "how"),
+        (*header, *SIZE_HEADER, "trials spent", "time", "state", "how"),
         [_line(result) for result in compared.results],
         [*_remarks(compared)],
     )
@@ -67,10 +67,11 @@ def _line(result: SweepResult) -> list[str]:
         "–" if estimate is None else words.interval(estimate.low, estimate.high),
         "–" if estimate is None or not estimate.sources else noise(estimate.sources),
         ", ".join(map(words.number, result.values.values())) or "–",
+        *size_cells(result.cost),
         _trials(result.spent),
         words.duration(result.spent.seconds),
         result.state.lower(),
-        "as published" if result.comparable else result.why_not,
+        "published data, no profile" if result.comparable else result.why_not,
     ]
 
 

@@ -23,7 +23,9 @@ from orchestrator.report.figures import curves, landscape
 from orchestrator.report.figures.axes import Axis, axes, valued
 from orchestrator.report.history import History
 from orchestrator.report.importance import Importance
+from orchestrator.report.markdown import SIZE_HEADER, size_cells
 from orchestrator.report.summary import LeaderboardRow, Summary
+from trainables.cost import Cost
 
 _CONTOURED = 3
 """Number of the most important hyperparameters whose pairs are drawn."""
@@ -171,7 +173,7 @@ def _lead(summary: Summary) -> Lead:
 
 
 def _leaderboard(summary: Summary) -> ReportSection:
-    header = ("#", "trial", summary.metric, summary.test_metric, "steps", "state", "time")
+    header = ("#", "trial", summary.metric, summary.test_metric, "steps", "state", "time", *SIZE_HEADER)
     key = summary.chosen.row.key if summary.chosen else None
     rows = tuple(
         TableRow(_cells(summary, row), "chosen" if row.key == key else row.state.lower())
@@ -190,11 +192,17 @@ def _cells(summary: Summary, row: LeaderboardRow) -> tuple[Cell, ...]:
         Cell(f"{row.step}/{row.total_steps}", row.step),
         Cell(row.state.lower(), row.state.lower()),
         Cell(words.duration(row.seconds), row.seconds),
+        *map(Cell, size_cells(row.cost), _sizes(row.cost)),
         *(
             Cell(words.setting(row.params.get(name, "–")), row.params.get(name))
             for name in summary.parameters
         ),
     )
+
+
+def _sizes(cost: Cost | None) -> tuple[float | None, ...]:
+    """Return the numbers that `size_cells` shows."""
+    return (None,) * len(SIZE_HEADER) if cost is None else (cost.parameters, cost.state_floats, cost.flops)
 
 
 def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -10,10 +10,12 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 from orchestrator.report import words
 from orchestrator.report.answer import answer, notes
 from orchestrator.report.summary import LeaderboardRow, Summary
+from trainables.cost import Cost
 
 _SPECIAL = re.compile(r"([\\`<|]|(?<=\])\()")
 """The characters that start code, HTML or a table cell, and the bracket that makes a link."""
@@ -36,7 +38,8 @@ def markdown(summary: Summary, rows: int = 20) -> str:
 
 def leaderboard(summary: Summary, rows: Sequence[LeaderboardRow]) -> str:
     """Return lines of the leaderboard as a table."""
-    header = ["#", "trial", summary.metric, summary.test_metric, "steps", "state", *summary.parameters]
+    header = ["#", "trial", summary.metric, summary.test_metric, "steps", "state", *SIZE_HEADER]
+    header += summary.parameters
     return table(header, [_cells(summary, row) for row in rows])
 
 
@@ -45,9 +48,10 @@ def leaderboard_csv(summary: Summary) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     fixed = ["rank", "key", "state", summary.metric, summary.test_metric, "best_step", "step"]
-    writer.writerow([*fixed, *summary.parameters])
+    writer.writerow([*fixed, *COSTS, *summary.parameters])
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, row.test, row.best_step, row.step]
+        values += [getattr(row.cost, name, None) for name in COSTS]
         writer.writerow([*values, *(row.params.get(name) for name in summary.parameters)])
     return out.getvalue()
 
@@ -57,7 +61,20 @@ def _cells(summary: Summary, row: LeaderboardRow) -> list[str]:
     steps = f"{row.step}/{row.total_steps}"
     settings = [words.setting(row.params.get(name, "–")) for name in summary.parameters]
     state = row.state.lower()
-    return [rank, str(row.number), words.number(row.value), words.number(row.test), steps, state, *settings]
+    scores = [words.number(row.value), words.number(row.test)]
+    return [rank, str(row.number), *scores, steps, state, *size_cells(row.cost), *settings]
+
+
+SIZE_HEADER = ("parameters", "state floats", "FLOP a step")
+
+COSTS = tuple(field.name for field in fields(Cost))
+
+
+def size_cells(cost: Cost | None) -> list[str]:
+    """Return the cells below `SIZE_HEADER`."""
+    if cost is None:
+        return [words.count(None)] * len(SIZE_HEADER)
+    return [words.count(cost.parameters), words.count(cost.state_floats), words.amount(cost.flops)]
 
 
 def _failures(summary: Summary) -> list[str]:

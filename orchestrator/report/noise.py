@@ -7,8 +7,8 @@ another network, and another test set holds other examples. Their variances are 
 - examples: the variance over examples of their mean scores over seeds. Samples of the same examples are
   paired: the differences of their scores vary less than the scores.
 
-What a seed and an example cause together is in both variances, so their sum is too large rather than too
-small.
+What a seed and an example cause together, such as that one network errs on one example, is in both variances.
+It is subtracted from the second one, so that it counts once.
 
 A half-width is the root of the sum of (quantile of Student's t * standard error)^2 over both sources, because
 three seeds estimate their variance badly and a thousand examples estimate theirs well. One quantile for both,
@@ -81,16 +81,14 @@ class Measured:
         mean: as measured.
         centre: of its interval; pseudo-examples move it away from the mean.
         seeds: variance over seeds of each sample; None if a sample has a single seed.
-        examples: variance over examples; None if the scores of a sample are not recorded.
-        joint: of each sample, the part of `examples` that its number of seeds divides, times that number;
-            empty if a source is not known.
+        examples: variance over examples, without what is in `seeds`; None if the scores of a sample are not
+            recorded.
     """
 
     mean: float
     centre: float
     seeds: tuple[Variance, ...] | None
     examples: Variance | None
-    joint: tuple[float, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -155,7 +153,7 @@ def mean_of(sample: Sample) -> Measured:
     if sample.scores is None:
         return Measured(sample.mean, sample.mean, seeds, None)
     centre, examples = _over_examples(sample.scores.mean(axis=0), _ALONE if sample.share else _NOTHING)
-    return Measured(sample.mean, centre, seeds, examples)
+    return Measured(sample.mean, centre, seeds, _without(examples, _joint(sample.scores)))
 
 
 def difference_of(first: Sample, second: Sample) -> Measured:
@@ -165,14 +163,14 @@ def difference_of(first: Sample, second: Sample) -> Measured:
     seeds = (_over_seeds(first), _over_seeds(second)) if several else None
     if first.scores is None or second.scores is None:
         return Measured(mean, mean, seeds, None)
-    joint = (_joint(first.scores), _joint(second.scores)) if several else ()
+    joint = _joint(first.scores) + _joint(second.scores) if several else 0.0
     one, other = first.scores.mean(axis=0), second.scores.mean(axis=0)
     if first.is_paired_with(second):
         centre, examples = _over_examples(one - other, _PAIRED if first.share else _NOTHING)
-        return Measured(mean, centre, seeds, examples, joint)
+        return Measured(mean, centre, seeds, _without(examples, joint))
     added = _BESIDE if first.share else _NOTHING
     (above, of_one), (below, of_other) = _over_examples(one, added), _over_examples(other, added)
-    return Measured(mean, above - below, seeds, welch((of_one, of_other)), joint)
+    return Measured(mean, above - below, seeds, _without(welch((of_one, of_other)), joint))
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,16 @@ def _over_examples(scores: np.ndarray, added: _Pseudo) -> tuple[float, Variance]
 
 
 def _joint(scores: np.ndarray) -> float:
-    """Return S times the variance of the mean that seed and example cause together, of scores (S, n)."""
+    """Return the variance of the mean of scores (S, n) that seed and example cause together; 0 for one seed.
+
+    It is the residual mean square of a table without repetitions, divided by its size.
+    """
     seeds, count = scores.shape
+    if seeds == 1:
+        return 0.0
     rest = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
-    return float(np.sum(rest**2)) / ((seeds - 1) * max(count - 1, 1)) / count
+    return float(np.sum(rest**2)) / ((seeds - 1) * max(count - 1, 1)) / (seeds * count)
+
+
+def _without(examples: Variance, joint: float) -> Variance:
+    return Variance(max(0.0, examples.value - joint), examples.degrees)

@@ -232,16 +232,14 @@ def power(measured: Measured, seeds: int, tail: float) -> float:
     """
     assert measured.seeds, "the variance over seeds is known"
     assert measured.examples, "the variance over examples is known"
-    counts = [each.degrees + 1 for each in measured.seeds]
-    per_seed = [each.value * count for each, count in zip(measured.seeds, counts, strict=True)]
+    per_seed = [each.value * (each.degrees + 1) for each in measured.seeds]
     over_seeds = welch([Variance(value / seeds, seeds - 1) for value in per_seed])
-    present = sum(joint / count for joint, count in zip(measured.joint, counts, strict=True))
-    examples = max(0.0, measured.examples.value - present) + sum(measured.joint) / seeds
+    examples = measured.examples
     # The estimated variance over seeds is a multiple of chi-squared; that over examples hardly varies.
     factors = chdtri(over_seeds.degrees, _QUANTILES) / over_seeds.degrees
     squares = stdtrit(over_seeds.degrees, tail) ** 2 * over_seeds.value * factors
-    half = np.sqrt(squares + stdtrit(measured.examples.degrees, tail) ** 2 * examples)
-    error = math.sqrt(over_seeds.value + examples)
+    half = np.sqrt(squares + stdtrit(examples.degrees, tail) ** 2 * examples.value)
+    error = math.sqrt(over_seeds.value + examples.value)
     if error == 0.0:
         return float(measured.mean != 0.0)
     return float(np.mean(ndtr((abs(measured.mean) - half) / error)))

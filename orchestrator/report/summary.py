@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.ledger.records import AttemptRecord, ReportRecord, TrialRecord
+from orchestrator.assignment import SIZE
+from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
 from orchestrator.report.seeds import SeedResults, evaluation_on_test, seed_results
+from trainables.cost import SIZES, Cost
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class LeaderboardRow:
         test: the test metric, or None if the trial was not evaluated on the test split.
         violation: by how much the trial breaks the constraints of the sweep; 0 for a feasible trial.
         seconds: time of all attempts together.
+        cost: size of the network, and the work of a training step if it was counted; None before the first
+            report, and for trials of versions that did not report it.
     """
 
     rank: int | None
@@ -39,6 +43,7 @@ class LeaderboardRow:
     total_steps: int
     attempts: int
     seconds: float
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -263,7 +268,19 @@ def _row(history: History, trial: TrialRecord, rank: int | None = None) -> Leade
         total_steps=trial.total_steps,
         attempts=trial.attempts,
         seconds=spending(history, trial.key).total,
+        cost=_cost(history, trial),
     )
+
+
+def _cost(history: History, trial: TrialRecord) -> Cost | None:
+    """Return the sizes that a trial reported, with the work of a step if its static choice was counted."""
+    first = next(iter(history.reports.get(trial.key, ())), None)
+    reported = {} if first is None else first.metrics
+    sizes = {name: reported[SIZE + name] for name in SIZES if SIZE + name in reported}
+    entries = history.sweep.facts.get(STEP_WORK, ())
+    counted: Mapping[str, Any] = next((entry for entry in entries if trial.key in entry["trials"]), {})
+    document = {**counted, **sizes}
+    return Cost.from_document(document) if document.keys() >= set(SIZES) else None
 
 
 def _test(history: History, trial: TrialRecord) -> dict[str, float]:

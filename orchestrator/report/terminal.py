@@ -83,6 +83,7 @@ def _leaderboard(summary: Summary, width: int) -> list[Text]:
         _column(summary.test_metric, [words.number(row.test) for row in shown]),
         _column("steps", [f"{row.step}/{row.total_steps}" for row in shown]),
         _column("state", [row.state.lower() for row in shown]),
+        _column("parameters", [words.count(row.cost.parameters if row.cost else None) for row in shown]),
     ]
     for name in summary.parameters:
         column = _column(name, [words.setting(row.params.get(name, "–")) for row in shown])

@@ -28,6 +28,22 @@ def setting(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def count(value: float | None) -> str:
+    """Format a whole number with separators, or as a dash if there is none."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """Format a large number with three significant digits and a prefix, such as `83.7 MB`."""
+    if value is None:
+        return "–"
+    scaled, prefixes = float(value), iter(("", "k", "M", "G", "T", "P"))
+    prefix = next(prefixes)
+    while scaled >= 999.5 and prefix != "P":
+        scaled, prefix = scaled / 1000, next(prefixes)
+    return f"{scaled:.3g} {prefix}{unit}".rstrip()
+
+
 def duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours, whichever suits it."""
     if seconds < 90:

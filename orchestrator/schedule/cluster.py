@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,12 @@ from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment
 from orchestrator.schedule.resources import no_answer
+from orchestrator.training import costs as counting
 from orchestrator.training import evaluation, process
 from orchestrator.training.engine_cache import best_slots
+from trainables.cost import Cost
+from trainables.data.task import Signature
+from trainables.trial import TrialSettings
 
 
 @contextmanager
@@ -141,6 +145,26 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
         answer: dict[str, Any] = ray.get(
             task.remote(environment.of_workers(gpu), evaluation.evaluate, *request)
         )
+    except RayTaskError as error:
+        raise error.cause from error
+    return answer
+
+
+def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+    """Count, in a Ray task on a CPU, what the static choice of each trial takes and the work of a step.
+
+    Args:
+        settings: of the trials.
+        signature: of their task.
+        compilations: folder of JAX's persistent compilation cache.
+
+    Raises:
+        Exception: what the task raised, without Ray's wrapping.
+    """
+    task = ray.remote(num_cpus=0)(_in_environment)
+    arguments = environment.of_workers(0), counting.work, settings, signature, compilations
+    try:
+        answer: list[Cost] = ray.get(task.remote(*arguments))
     except RayTaskError as error:
         raise error.cause from error
     return answer

@@ -358,13 +358,13 @@ def _commit(
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     at = writer.next_report_at()
     # The event has the report's time, so that the same one can be made from the report.
-    points = [events.points(ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at))]
+    report = ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at)
     return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=points if outcome.metrics else [],
+        events=[events.points(report), *events.sizes(report)] if outcome.metrics else [],
         node=outcome.node,
         stored=(lambda folder: store.url_of(folder.name, url)) if url else None,
         at=at,

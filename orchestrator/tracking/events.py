@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import redacted, secrets_of_environment
 from orchestrator.ledger.records import (
@@ -132,12 +133,18 @@ def points(row: ReportRecord | EvaluationRecord) -> Event:
     return metrics(row.trial_key, row.step, row.metrics, milliseconds(row.at))
 
 
+def sizes(row: ReportRecord) -> list[Event]:
+    """Set the sizes of a report, if it has any, as tags of its trial's run, such as `size/parameters`."""
+    values = {name: f"{value:.0f}" for name, value in row.metrics.items() if name.startswith(SIZE)}
+    return [tags(row.trial_key, values, milliseconds(row.at))] if values else []
+
+
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report that MLflow draws; its durations stay in the ledger only.
+    """Return the metrics of a report that MLflow draws: durations stay in the ledger, and sizes are tags.
 
     MLflow's pages get slower with every curve of a run.
     """
-    return {name: value for name, value in values.items() if not name.startswith("seconds/")}
+    return {name: value for name, value in values.items() if not name.startswith(("seconds/", SIZE))}
 
 
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import redacted
 from orchestrator.ledger.keys import attempt_number
 from orchestrator.storage import store
@@ -100,11 +100,19 @@ class Attempt:
     def _evaluated(self, report: TrainReport) -> Outcome:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
-        metrics = _metrics(report, scores, time.perf_counter() - started)
+        metrics = {**_metrics(report, scores, time.perf_counter() - started), **self._sizes()}
         saved = self._save(report.curve(scores))
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
         return Outcome(self._step, done=done, metrics=metrics, checkpoint=saved)
+
+    def _sizes(self) -> dict[str, float]:
+        """Return parameters and state of the network for the first report of the trial, else nothing."""
+        training = self._settings.training
+        if self._step > min(training.interval, training.steps):
+            return {}
+        sizes = self._engine.cost.document()
+        return {f"{SIZE}{name}": float(value) for name, value in sizes.items()}
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
         """Save a checkpoint; `metrics` hold no times, so that the same state has the same digest."""

@@ -179,6 +179,18 @@ def test_the_contract_can_fail(task: type[Task], must: str, tmp_path: Path) -> N
     assert any(must in violation for violation in violations(task(), {}, tmp_path))
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_the_signature_of_encoded_data_is_known_without_loading_it(name: str, tmp_path: Path) -> None:
+    """Nothing is written, and nothing is known before the data is encoded."""
+    if name in MADE:
+        MADE[name](tmp_path)
+    task, options = TASKS[name], SMALL.get(name, {})
+    before = sorted(tmp_path.iterdir())
+    assert task.signature(options, tmp_path) is None
+    assert sorted(tmp_path.iterdir()) == before
+    assert task.load(options, tmp_path).signature == task.signature(options, tmp_path)
+
+
 class Loud(Parity):
     """A task whose `check` writes a file, and whose `load` opens the test split too early."""
 

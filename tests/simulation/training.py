@@ -24,6 +24,7 @@ from orchestrator.training import evaluation
 from orchestrator.training.attempt import Attempt, failure_outcome
 from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
+from trainables.cost import Cost
 from trainables.engine import TrainReport
 from trainables.trial import TrialSettings
 
@@ -98,6 +99,7 @@ class CountingEngine:
 
     data = SimpleNamespace(signature=_Signature(), characters=None)
     device = "cpu"
+    cost = Cost(parameters=100, layer_parameters=60, recurrent_parameters=40, state_floats=8)
 
     def __init__(self, kernel: Kernel, work: Work, trial_key: str, seconds: float) -> None:
         self._kernel, self._work, self._key, self._seconds = kernel, work, trial_key, seconds

@@ -75,11 +75,16 @@ class Cache:
         build: Callable[[Writer], Mapping[str, Any]],
         report: Callable[[str, int, int], None],
     ) -> None:
-        text = json.dumps({**key, "format": _FORMAT}, sort_keys=True)
-        self._folder = root / f"{task}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        self._folder = _entry(root, task, key)
         self._build = build
         self._report = report
-        self._manifest = self._read() or self._make()
+        self._manifest = _read(self._folder) or self._make()
+
+    @staticmethod
+    def built_facts(root: Path, task: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the facts of an entry that was built before, or None; nothing is built or written."""
+        manifest = _read(_entry(root, task, key))
+        return None if manifest is None else dict(manifest["facts"])
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -104,18 +109,10 @@ class Cache:
         # The size first: it reveals a truncated file without reading gigabytes.
         return path.is_file() and path.stat().st_size == expected["bytes"] and _measured(path) == expected
 
-    def _read(self) -> dict[str, Any] | None:
-        """Return the manifest, or None if it is missing or damaged."""
-        try:
-            manifest = json.loads((self._folder / _MANIFEST).read_text())
-            return manifest if manifest["digest"] == _manifest_digest(manifest) else None
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-            return None
-
     def _make(self, *, damaged: bool = False) -> dict[str, Any]:
         """Build the entry, or take the one that another process has just built."""
         with self._locked():
-            manifest = self._read()
+            manifest = _read(self._folder)
             if manifest is not None and not (damaged and not self._all_sound(manifest)):
                 return manifest
             return self._built()
@@ -160,6 +157,20 @@ class Cache:
             raise Refusal(str(self._folder.parent), must, str(error), remedy) from error
         with held:
             yield
+
+
+def _entry(root: Path, task: str, key: Mapping[str, Any]) -> Path:
+    text = json.dumps({**key, "format": _FORMAT}, sort_keys=True)
+    return root / f"{task}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _read(entry: Path) -> dict[str, Any] | None:
+    """Return the manifest of an entry, or None if it is missing or damaged."""
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text())
+        return manifest if manifest["digest"] == _manifest_digest(manifest) else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

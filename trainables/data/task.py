@@ -39,6 +39,9 @@ PAD, UNKNOWN, END = 0, 1, 2
 SPECIALS = 3
 """Number of reserved tokens; the first token of a task's own."""
 
+_CACHE = ".cache"
+"""Folder of the encoded arrays, in the data folder."""
+
 LARGEST = 2**32 - 1
 """The largest integer that an option may have: every seed, and more examples than any data set has."""
 
@@ -325,6 +328,18 @@ class Task(ABC):
         self.validate(complete)
         return self.find(complete, folder)
 
+    def signature(self, options: Mapping[str, Any], folder: Path) -> Signature | None:
+        """Return the signature of the arrays if they were encoded earlier, else None; nothing is written.
+
+        Raises:
+            Refusal: an option is unknown or out of bounds.
+            BadData: a file is missing, or is not in the format that its name promises.
+        """
+        complete = completed(self.name, self.options, options)
+        source = self.check(complete, folder)
+        facts = Cache.built_facts(folder / _CACHE, self.name, self._key(complete, source))
+        return Signature.from_document(facts["signature"]) if facts else None
+
     def load(self, options: Mapping[str, Any], folder: Path, progress: Progress | None = None) -> TaskData:
         """Return the data, encoded into `folder/.cache` by the first call and memory-mapped afterwards.
 
@@ -345,12 +360,16 @@ class Task(ABC):
                 remedy = "Ask for fewer or shorter examples."
                 raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 
-        key = {
-            "options": complete,
+        key = self._key(complete, source)
+        return _data(Cache(folder / _CACHE, self.name, key, build, report), source)
+
+    def _key(self, complete: Mapping[str, Any], source: Source) -> dict[str, Any]:
+        """Return everything that the encoded arrays depend on."""
+        return {
+            "options": dict(complete),
             "version": self.version,
             "source": [source.kind, source.identity, fingerprint(source.files)],
         }
-        return _data(Cache(folder / ".cache", self.name, key, build, report), source)
 
 
 def completed(task: str, declared: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import jax
 import numpy as np
 from jax import numpy as jnp
 
+from trainables.cost import Cost
 from trainables.data.task import Signature, Split, TaskData
 from trainables.engine.program import Compiler, Examples, Program, blocks, on_device
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
@@ -128,6 +130,11 @@ class Engine:
     def compiled(self) -> float:
         """Return the seconds spent compiling in all."""
         return self._compiler.seconds
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Return parameters and state of the network, from shapes alone."""
+        return self._program.cost()
 
     def admit(self, slot: int, settings: TrialSettings) -> None:
         """Start a trial in a slot, from its seed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from orchestrator.driver.admission import Claim, Observer, Run
 from orchestrator.driver.departure import Departure
 from orchestrator.errors import NoStore
 from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.records import SweepRecord
+from orchestrator.ledger.records import STEP_WORK, SweepRecord
 from orchestrator.ledger.scores import pack
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.machines.hardware import Hardware
@@ -24,6 +24,11 @@ from orchestrator.schedule.cluster import EvaluationRequest
 from orchestrator.session import outages
 from orchestrator.storage import store
 from tests.orchestrator.session.sessions import Sessions, launch, train
+from trainables.cost import Cost
+from trainables.data.task import Signature
+from trainables.trial import TrialSettings
+
+SIGNATURE = Signature("class", classes=2, vocabulary=5, features=1, length=8)
 
 
 class Lines(Observer):
@@ -159,6 +164,40 @@ def test_an_error_that_is_no_outage_ends_the_test_evaluation(
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
     with pytest.raises(ZeroDivisionError):
         execution.evaluate_test(searched.claim)
+
+
+def test_the_work_of_a_step_is_counted_once_and_recorded(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later driver keeps the record without counting again."""
+    counts: list[int] = []
+    cost = Cost(10, 6, 4, 2, flops=1e6, bytes=2e6)
+
+    def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+        counts.append(len(settings))
+        return [cost] * len(settings)
+
+    monkeypatch.setattr(execution.cluster, "work", work)
+    before = searched.record
+    for _ in range(2):
+        execution.count_work(searched.claim, SIGNATURE)
+    (trial,) = searched.claim.ledger.trials(searched.claim.sweep.id)
+    expected = [{**cost.document(), "trials": [trial.key]}]
+    assert counts == [1]
+    assert searched.record.facts == {**before.facts, STEP_WORK: expected}
+    assert searched.record.document == before.document
+
+
+def test_a_failure_to_count_the_work_is_only_reported(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(execution.cluster, "work", work)
+    execution.count_work(searched.claim, SIGNATURE)
+    assert searched.lines.lines == ["The work of a training step is not counted: no memory"]
+    assert STEP_WORK not in searched.record.facts
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "`stop` on"])

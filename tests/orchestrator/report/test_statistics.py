@@ -122,8 +122,9 @@ def test_the_recommended_seeds_give_the_promised_power(by_seed: float) -> None:
         pair = [normal(rng, "a", gap, needed, examples, by_seed=by_seed)]
         pair.append(normal(rng, "b", 0.0, needed, examples, by_seed=by_seed))
         found += compared(pair).winner == "a"
-    assert found / RUNS == pytest.approx(power(measured, needed, 0.025), abs=0.05)
-    assert found / RUNS >= 0.75
+    # Welch's degrees of freedom vary from case to case, which costs a little with three seeds.
+    assert found / RUNS == pytest.approx(power(measured, needed, 0.025), abs=0.08)
+    assert found / RUNS >= 0.8 - TOLERANCE
 
 
 def test_more_seeds_do_not_help_against_the_noise_of_examples() -> None:

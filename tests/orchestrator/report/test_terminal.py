@@ -28,11 +28,11 @@ def test_plain_text_is_complete() -> None:
     lines = text.splitlines()
     header = next(line for line in lines if "val/accuracy" in line)
     assert header.split() == [
-        *("#", "trial", "val/accuracy", "test/accuracy", "steps", "state"),
+        *("#", "trial", "val/accuracy", "test/accuracy", "steps", "state", "parameters"),
         *("learning_rate", "gamma_init.min", "theta_init.max"),
     ]
     first = lines[lines.index(header) + 1].split()
-    assert first == ["1", "7", "0.6469", "0.6359", "200/200", "complete", "0.008", "0.172", "1"]
+    assert first == ["1", "7", "0.6469", "0.6359", "200/200", "complete", "–", "0.008", "0.172", "1"]
     assert "val/accuracy 0.6469 (always the most frequent class: 0.5020)" in text
     assert "test/accuracy 0.6359 (always the most frequent class: 0.5040)" in text
     assert "Data: embedded English passages." in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from orchestrator.tracking import events
 from tests import sweeps
@@ -27,6 +28,16 @@ def test_facts_that_are_not_declared_are_not_logged() -> None:
     event = events.sweep_started(sweeps.sweep_record(facts=facts), sweeps.SPECIFICATION)
     assert "canary" not in json.dumps(event.payload)
     assert event.payload["tags"]["command"] == "sweep x --ledger postgresql://db/x"
+
+
+def test_sizes_are_tags_and_no_curves() -> None:
+    report = sweeps.reports(sweeps.trial(0))[0]
+    sized = replace(report, metrics={"val/loss": 0.5, "size/parameters": 14650.0})
+    (event,) = events.sizes(sized)
+    assert (event.kind, event.run) == ("tags", report.trial_key)
+    assert event.payload == {"tags": {"size/parameters": "14650"}}
+    assert events.points(sized).payload["values"] == {"val/loss": 0.5}
+    assert events.sizes(report) == []
 
 
 def test_trial_started_logs_the_hyperparameters() -> None:

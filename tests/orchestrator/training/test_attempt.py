@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.training.attempt import OwnEngine, failure_outcome
 from orchestrator.training.evaluation import evaluate
 from tests.attempts import assignment
 from trainables import checkpoint
+from trainables.cost import Cost
 from trainables.engine import Engine
 from trainables.errors import DamagedCheckpoint
 
@@ -75,6 +76,19 @@ def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assig
     second = saved(advance(engine, assign("a", 2)))
     assert Path(first.path).name == f"step-000000010-1-{first.digest[:12]}"
     assert Path(second.path).name == f"step-000000010-2-{second.digest[:12]}"
+
+
+def test_the_first_report_of_a_trial_has_the_sizes_of_its_network(engine: OwnEngine, assign: Assign) -> None:
+    """Of the trial and not of the attempt: a resumed curve is the same as one in a piece."""
+    first = advance(engine, assign("a", 1))
+    sizes = {name: value for name, value in first.metrics.items() if name.startswith(SIZE)}
+    assert Cost.from_document({name.removeprefix(SIZE): value for name, value in sizes.items()}) == Cost(
+        parameters=367, layer_parameters=174, recurrent_parameters=102, state_floats=8
+    )
+    assert not any(name.startswith(SIZE) for name in engine.advance(assign("a", 1)).metrics)
+    engine.release()
+    resumed = advance(engine, assign("a", 2, resume=saved(first)))
+    assert not any(name.startswith(SIZE) for name in resumed.metrics)
 
 
 def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -> None:

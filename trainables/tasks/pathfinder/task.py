@@ -146,7 +146,7 @@ class Pathfinder(Task):
 
 
 class Pathfinder16(Pathfinder):
-    """Pathfinder's rule on images that a small model learns in minutes: short lines, no distractors."""
+    """Pathfinder's rule on small images: short lines, no distractors."""
 
     name = "pathfinder16"
     title = "Pathfinder on 16 x 16 pixels (L = 256), 2 classes"

@@ -1,0 +1,48 @@
+"""The sizes of networks, counted by a process of its own, because a driver does not import JAX."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from orchestrator.errors import BadInput
+from orchestrator.training.process import worker_environment
+from trainables.cost import Cost
+from trainables.data.task import Signature
+from trainables.trial import TrialSettings
+
+_MODULE = "orchestrator.training.costs"
+
+
+def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
+    """Return what the static choice of each trial takes. Nothing is written.
+
+    Args:
+        settings: of the trials.
+        signature: of their task.
+        work: whether to count the work of a training step too, which compiles each of them.
+
+    Raises:
+        BadInput: a network cannot be built.
+    """
+    document = {
+        "settings": [asdict(one) for one in settings],
+        "signature": asdict(signature),
+        "compiled": work,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", _MODULE],
+        input=json.dumps(document),
+        env={**os.environ, **worker_environment(0)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
+    return [Cost.from_document(cost) for cost in json.loads(done.stdout)]
