@@ -31,6 +31,7 @@ def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     check(load(file, profile=None, gpus=0), traced=True)
 
 
+@pytest.mark.slow
 @of_files
 def test_a_training_step_of_every_arm_is_taken(file: Path) -> None:
     """At the size of the profile `laptop`, or at full size if the file has no such profile."""
