@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 from jax import numpy as jnp
 
 from tests.trainables.layers import reference
-from tests.trainables.layers.cases import apart, build, exact, sequence
-from tests.trainables.toy import UNOPTIMISED
+from tests.trainables.layers.cases import apart, exact, sequence
+from tests.trainables.layers.rotations import built, compiled, expected_norms, trained
 from trainables.errors import Refusal
 from trainables.layers.layer import Layer
 from trainables.layers.lru import LRU
 from trainables.layers.rotrnn import RotRNN
 
 L = 1500
-
-_compiled = partial(jax.jit, compiler_options=UNOPTIMISED)
-
-
-def _build(**options: Any) -> Layer:
-    """Build a small RotRNN in one program; `build` alone would compile every operation by itself."""
-    graph = nnx.graphdef(nnx.eval_shape(lambda: build("rotrnn", **options)))
-    arrays = _compiled(lambda: nnx.state(build("rotrnn", **options)))()
-    return nnx.merge(graph, arrays)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +27,9 @@ def _build(**options: Any) -> Layer:
 )
 def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, float]) -> None:
     """Outputs and norms equal a dense float64 recurrence to 1e-5 over 1,500 steps, odd heads too."""
-    layer = _build(d_state=d_state, heads=heads, gamma_init=gamma_init)
+    layer = built(d_state=d_state, heads=heads, gamma_init=gamma_init)
     u = sequence(L)
-    outputs, states = _compiled(layer.run)(u)
+    outputs, states = compiled(layer.run)(u)
     expected, expected_states = reference.rotrnn(exact(layer), np.asarray(u, np.float64))
     assert apart(outputs, expected) < 1e-5
     assert states.shape == (L, d_state)
@@ -50,17 +39,17 @@ def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, flo
 
 def test_bidirectional() -> None:
     """The reverse pass is the dense recurrence on the reversed true steps, with its own readout."""
-    layer = _build(bidirectional=True)
+    layer = built(bidirectional=True)
     u, true = sequence(60), 40
     p, seen = exact(layer), np.asarray(u, np.float64)[:true]
     forward, _ = reference.rotrnn(p, seen)
     backward, _ = reference.rotrnn({**p, "C": p["C_backward"], "D": 0 * p["D"]}, seen[::-1])
-    assert apart(_compiled(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
+    assert apart(compiled(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
 
 
 def test_initialisation() -> None:
     """Every parameter has the distribution of appendix B.3, and the names and shapes of the paper."""
-    layer = _build(d_model=48, d_state=1200, heads=200, gamma_init=(0.1, 0.9), theta_init=(0.0, 2.0))
+    layer = built(d_model=48, d_state=1200, heads=200, gamma_init=(0.1, 0.9), theta_init=(0.0, 2.0))
     p = exact(layer)
     assert {name: value.shape for name, value in p.items()} == {
         "theta": (200, 3),
@@ -84,41 +73,18 @@ def test_initialisation() -> None:
     assert 0.7 < np.std(p["D"]) < 1.3
 
 
-def _expected_norms(layer: Any, steps: int) -> np.ndarray:
-    """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
-    heads, _, width = layer.B.shape
-    impulses = jnp.zeros((width, steps, width)).at[:, 0].set(jnp.eye(width))
-    states = np.asarray(_compiled(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
-    pairs = states.reshape(width, steps, 2, heads, -1)
-    return np.cumsum(np.sum(pairs**2, axis=(0, 2, 4)), axis=0)
-
-
-def _trained(layer: Any, steps: int) -> Any:
-    """Return the layer after some large steps of Adam towards random targets."""
-    u, target = sequence(64, seed=3), sequence(64, seed=4)
-    optimiser = nnx.Optimizer(layer, optax.adam(0.1), wrt=nnx.Param)
-
-    @nnx.jit
-    def update(layer: Any, optimiser: Any) -> None:
-        optimiser.update(layer, nnx.grad(lambda layer: jnp.mean((layer(u) - target) ** 2))(layer))
-
-    for _ in range(steps):
-        update(layer, optimiser)
-    return layer
-
-
 @pytest.mark.parametrize("steps", [0, 5])
 def test_expected_norm(steps: int) -> None:
     """From zero E||x_t||^2 = 1 - gamma^(2t) in every head, and 1 stays 1; through training too.
 
     Source: RotRNN, lemma 3 with c = 1 and alpha = 1.
     """
-    before = _build(gamma_init=(0.3, 0.9))
-    layer = _trained(nnx.clone(before), steps)
+    before = built(gamma_init=(0.3, 0.9))
+    layer = trained(nnx.clone(before), steps)
     assert (steps == 0) == np.array_equal(before.gamma_log[...], layer.gamma_log[...])
     gamma = np.exp(-np.exp(exact(layer)["gamma_log"]))
     time = np.arange(1, 31)[:, None]
-    from_zero = _expected_norms(layer, 30)
+    from_zero = expected_norms(layer, 30)
     np.testing.assert_allclose(from_zero, 1 - gamma ** (2 * time), rtol=1e-5)
     # What a start of norm 1 still has after t steps is gamma^(2t), for rotations keep norms.
     np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-5)
@@ -126,9 +92,9 @@ def test_expected_norm(steps: int) -> None:
 
 def test_measured_norm() -> None:
     """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
-    layer = _build(heads=4, gamma_init=(0.5, 0.6))
+    layer = built(heads=4, gamma_init=(0.5, 0.6))
     batch = jax.random.normal(jax.random.key(5), (400, 40, 4))
-    states = _compiled(jax.vmap(lambda u: layer.run(u)[1]))(batch)
+    states = compiled(jax.vmap(lambda u: layer.run(u)[1]))(batch)
     assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
 
 
@@ -137,7 +103,7 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
 
     Source: RotRNN, section 4.1.
     """
-    rotrnn = _build(d_state=12, heads=6, theta_init=(0.1, 3.0))
+    rotrnn = built(d_state=12, heads=6, theta_init=(0.1, 3.0))
     p = exact(rotrnn)
     gamma = np.exp(-np.exp(p["gamma_log"]))
     weights, readout = [], []
@@ -158,23 +124,23 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
     lru.C_re[...], lru.C_im[...] = jnp.float32(back.real), jnp.float32(back.imag)
     lru.D[...] = rotrnn.D[...]
     u = sequence(200)
-    assert apart(_compiled(lru)(u), _compiled(rotrnn)(u)) < 1e-5
+    assert apart(compiled(lru)(u), compiled(rotrnn)(u)) < 1e-5
 
 
 def test_bfloat16_activations() -> None:
     """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
-    narrow, wide = _build(activations="bfloat16"), _build()
+    narrow, wide = built(activations="bfloat16"), built()
     u = sequence(500)
-    outputs, states = _compiled(narrow.run)(u)
+    outputs, states = compiled(narrow.run)(u)
     assert outputs.dtype == jnp.float32
     assert states.dtype == jnp.bfloat16
-    expected = _compiled(wide)(u)
+    expected = compiled(wide)(u)
     difference = np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
     assert 1e-4 < difference < 1e-2
 
     def graded(layer: Layer) -> dict[str, Any]:
         graph, arrays = nnx.split(layer)
-        gradients = _compiled(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
+        gradients = compiled(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
         return nnx.to_pure_dict(gradients)
 
     rough, fine = graded(narrow), graded(wide)
