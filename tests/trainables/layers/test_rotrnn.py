@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +13,6 @@ from jax import numpy as jnp
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import apart, build, exact, sequence
-from tests.trainables.toy import UNOPTIMISED
 from trainables.errors import Refusal
 from trainables.layers.layer import Layer
 from trainables.layers.lru import LRU
@@ -22,13 +20,11 @@ from trainables.layers.rotrnn import RotRNN
 
 L = 1500
 
-_compiled = partial(jax.jit, compiler_options=UNOPTIMISED)
-
 
 def _build(**options: Any) -> Layer:
     """Build a small RotRNN in one program; `build` alone would compile every operation by itself."""
     graph = nnx.graphdef(nnx.eval_shape(lambda: build("rotrnn", **options)))
-    arrays = _compiled(lambda: nnx.state(build("rotrnn", **options)))()
+    arrays = jax.jit(lambda: nnx.state(build("rotrnn", **options)))()
     return nnx.merge(graph, arrays)
 
 
@@ -40,7 +36,7 @@ def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, flo
     """Outputs and norms equal a dense float64 recurrence to 1e-5 over 1,500 steps, odd heads too."""
     layer = _build(d_state=d_state, heads=heads, gamma_init=gamma_init)
     u = sequence(L)
-    outputs, states = _compiled(layer.run)(u)
+    outputs, states = jax.jit(layer.run)(u)
     expected, expected_states = reference.rotrnn(exact(layer), np.asarray(u, np.float64))
     assert apart(outputs, expected) < 1e-5
     assert states.shape == (L, d_state)
@@ -55,7 +51,7 @@ def test_bidirectional() -> None:
     p, seen = exact(layer), np.asarray(u, np.float64)[:true]
     forward, _ = reference.rotrnn(p, seen)
     backward, _ = reference.rotrnn({**p, "C": p["C_backward"], "D": 0 * p["D"]}, seen[::-1])
-    assert apart(_compiled(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
+    assert apart(jax.jit(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
 
 
 def test_initialisation() -> None:
@@ -88,7 +84,7 @@ def _expected_norms(layer: Any, steps: int) -> np.ndarray:
     """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
     heads, _, width = layer.B.shape
     impulses = jnp.zeros((width, steps, width)).at[:, 0].set(jnp.eye(width))
-    states = np.asarray(_compiled(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
+    states = np.asarray(jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
     pairs = states.reshape(width, steps, 2, heads, -1)
     return np.cumsum(np.sum(pairs**2, axis=(0, 2, 4)), axis=0)
 
@@ -128,7 +124,7 @@ def test_measured_norm() -> None:
     """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
     layer = _build(heads=4, gamma_init=(0.5, 0.6))
     batch = jax.random.normal(jax.random.key(5), (400, 40, 4))
-    states = _compiled(jax.vmap(lambda u: layer.run(u)[1]))(batch)
+    states = jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(batch)
     assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
 
 
@@ -158,23 +154,23 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
     lru.C_re[...], lru.C_im[...] = jnp.float32(back.real), jnp.float32(back.imag)
     lru.D[...] = rotrnn.D[...]
     u = sequence(200)
-    assert apart(_compiled(lru)(u), _compiled(rotrnn)(u)) < 1e-5
+    assert apart(jax.jit(lru)(u), jax.jit(rotrnn)(u)) < 1e-5
 
 
 def test_bfloat16_activations() -> None:
     """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
     narrow, wide = _build(activations="bfloat16"), _build()
     u = sequence(500)
-    outputs, states = _compiled(narrow.run)(u)
+    outputs, states = jax.jit(narrow.run)(u)
     assert outputs.dtype == jnp.float32
     assert states.dtype == jnp.bfloat16
-    expected = _compiled(wide)(u)
+    expected = jax.jit(wide)(u)
     difference = np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
     assert 1e-4 < difference < 1e-2
 
     def graded(layer: Layer) -> dict[str, Any]:
         graph, arrays = nnx.split(layer)
-        gradients = _compiled(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
+        gradients = jax.jit(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
         return nnx.to_pure_dict(gradients)
 
     rough, fine = graded(narrow), graded(wide)
