@@ -11,6 +11,9 @@ EXTRAS := $(if $(CUDA),cuda$(CUDA)) $(if $(JOBS),jobs)
 LOCKED := requirements/locked.txt $(EXTRAS:%=requirements/locked-%.txt)
 STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 
+# Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-faults check results docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
@@ -40,7 +43,8 @@ down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
 test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not optimised" tests
+	@$(BIN)/python -m pytest -n 2 -m optimised tests/trainables
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests

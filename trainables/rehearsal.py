@@ -2,7 +2,7 @@
 
 Reads a JSON list of documents of `TrialSettings`, and prints one line of JSON for each: the loss of the step,
 or the reason why the settings cannot be trained. The examples, one batch, are drawn by the signature of the
-task. With `--trace` the step is traced and neither compiled nor run, and the loss is null.
+task.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from trainables.data.task import Signature, Split, TaskData, completed
 from trainables.engine import Engine
-from trainables.engine.program import Examples, Program
 from trainables.errors import Refusal
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
@@ -31,7 +29,7 @@ def rehearsed(settings: TrialSettings) -> float:
         Refusal: the settings cannot be trained, or the loss is not finite.
     """
     batch = settings.training.batch_size * settings.training.accumulate
-    engine = Engine(settings, _drawn(_signature(settings), batch))
+    engine = Engine(settings, drawn(signature_of(settings), batch))
     engine.admit(0, settings)
     report = engine.advance({0: 1})[0]
     if not math.isfinite(report.loss):
@@ -39,20 +37,12 @@ def rehearsed(settings: TrialSettings) -> float:
     return report.loss
 
 
-def trace(settings: TrialSettings) -> None:
-    """Trace one training step: every shape of it is checked, and nothing is compiled.
+def signature_of(settings: TrialSettings) -> Signature:
+    """Return the signature of the data of a task, without reading them.
 
     Raises:
-        Refusal: the settings cannot be trained.
+        Refusal: the task does not know it.
     """
-    batch = settings.training.batch_size * settings.training.accumulate
-    data = _drawn(_signature(settings), batch)
-    program = Program(settings, data.signature, True, batch)
-    examples = Examples(data.train.inputs, data.train.lengths, data.train.targets)  # type: ignore[arg-type]
-    jax.eval_shape(program.advance, program.shapes(), np.int32(1), examples)
-
-
-def _signature(settings: TrialSettings) -> Signature:
     task = TASKS[settings.task]
     signature = task.outline(completed(settings.task, task.options, settings.task_options))
     if signature is None:
@@ -61,7 +51,7 @@ def _signature(settings: TrialSettings) -> Signature:
     return signature
 
 
-def _drawn(signature: Signature, count: int) -> TaskData:
+def drawn(signature: Signature, count: int) -> TaskData:
     """Return random examples; of tokens, the last one is shorter than L."""
     rng = np.random.default_rng(0)
     towers = (2,) if signature.towers == 2 else ()
@@ -80,24 +70,14 @@ def _drawn(signature: Signature, count: int) -> TaskData:
     return TaskData(signature, split, split, lambda: split, "drawn", False, "", "", chance, 0.0)
 
 
-def answer(document: Mapping[str, Any], *, traced: bool = False) -> dict[str, Any]:
-    """Return the loss of one step of the settings that a document holds, or why there is none.
-
-    Args:
-        document: of the settings.
-        traced: whether to trace the step instead of taking it; the loss is then None.
-    """
+def answer(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the loss of one step of the settings that a document holds, or why there is none."""
     try:
-        settings = TrialSettings.from_document(document)
-        if not traced:
-            return {"loss": rehearsed(settings)}
-        trace(settings)
-        return {"loss": None}
+        return {"loss": rehearsed(TrialSettings.from_document(document))}
     except Refusal as refusal:
         return {"refused": str(refusal)}
 
 
 if __name__ == "__main__":
     for settings in json.load(sys.stdin):
-        line = answer(settings, traced="--trace" in sys.argv)
-        print(json.dumps(line), flush=True)  # noqa: T201 - the answer of this process
+        print(json.dumps(answer(settings)), flush=True)  # noqa: T201 - the answer of this process

@@ -33,7 +33,7 @@ def settings_of(sweep: SweepConfig) -> TrialSettings:
     return replace(settings, model=replace(settings.model, depth=1), training=training)
 
 
-def dry_run(experiment: Experiment, compilations: Path, *, traced: bool = False) -> Iterator[str]:
+def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     """Take one training step of every static choice in a process of its own; yield a line for each.
 
     Of an experiment that measures a function, the function is looked up and not called.
@@ -41,7 +41,6 @@ def dry_run(experiment: Experiment, compilations: Path, *, traced: bool = False)
     Args:
         experiment: validated.
         compilations: folder of JAX's persistent compilation cache.
-        traced: whether to trace the steps, which checks every shape in a second each, instead of taking them.
 
     Raises:
         BadInput: an arm cannot be trained, or the function does not exist.
@@ -57,24 +56,21 @@ def dry_run(experiment: Experiment, compilations: Path, *, traced: bool = False)
         settings = settings_of(arm.sweep)
         groups.setdefault(settings.static(), []).append(arm.name)
         chosen.setdefault(settings.static(), settings)
-    for key, answer in zip(groups, _answers(list(chosen.values()), compilations, traced), strict=True):
+    for key, answer in zip(groups, _answers(list(chosen.values()), compilations), strict=True):
         names = ", ".join(groups[key])
         if "loss" not in answer:
             must = "must be trainable for one step"
             raise BadInput(f"{experiment.name}: {names}", must, str(answer["refused"]), "Change the arm.")
-        loss = answer["loss"]
-        yield f"{names}: " + (
-            "traced" if loss is None else f"loss {loss:.4g} after one step on drawn examples"
-        )
+        yield f"{names}: loss {answer['loss']:.4g} after one step on drawn examples"
 
 
-def _answers(settings: list[TrialSettings], compilations: Path, traced: bool) -> Iterator[dict[str, Any]]:
+def _answers(settings: list[TrialSettings], compilations: Path) -> Iterator[dict[str, Any]]:
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(compilations),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainables.rehearsal", *(["--trace"] if traced else [])],
+        [sys.executable, "-m", "trainables.rehearsal"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

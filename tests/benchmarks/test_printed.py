@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ from jax import numpy as jnp
 
 from benchmarks.printed import PrintedRotRNN
 from tests.trainables.layers.cases import apart, sequence
-from tests.trainables.toy import UNOPTIMISED
 from trainables.layers.rotrnn import RotRNN
 
 
@@ -23,7 +21,7 @@ def test_equals_the_layer() -> None:
     for layer in (RotRNN, PrintedRotRNN):
         graph, parameters = nnx.split(layer(4, 16, heads=2, rngs=nnx.Rngs(0)))
 
-        @partial(jax.jit, compiler_options=UNOPTIMISED)
+        @jax.jit
         def graded(parameters: Any, graph: Any = graph) -> Any:
             def loss(parameters: Any) -> tuple[Array, tuple[Array, Array]]:
                 outputs, states = nnx.merge(graph, parameters).run(u)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,14 @@ from tests.simulation.known import is_known
 from tests.simulation.simulation import shrunk, simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
-CHUNKS, SEEDS = 12, 50
+CHUNKS, SEEDS = 40, 50
 """Tests that run short sweeps, and seeds of each; several tests, so that several processors share them."""
 
-LONG_SEEDS = 12
-"""Seeds whose long sweeps run too."""
+FAST_CHUNKS = 6
+"""The tests that `make test` runs."""
+
+LONG_SEEDS, FAST_LONG_SEEDS = 24, 6
+"""Seeds whose long sweeps run too, and those of `make test`."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """A killed process leaves its files open, as a real one does; the garbage collector closes them."""
@@ -28,13 +32,17 @@ def _close_the_files_of_killed_processes() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+def _slow_from(fast: int, count: int) -> list[Any]:
+    return [pytest.param(i, marks=pytest.mark.slow if i >= fast else ()) for i in range(count)]
+
+
+@pytest.mark.parametrize("chunk", _slow_from(FAST_CHUNKS, CHUNKS))
 def test_every_invariant_holds_under_faults(chunk: int) -> None:
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         _require_invariants(seed, "short")
 
 
-@pytest.mark.parametrize("seed", range(LONG_SEEDS))
+@pytest.mark.parametrize("seed", _slow_from(FAST_LONG_SEEDS, LONG_SEEDS))
 def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
     _require_invariants(seed, "long")
 

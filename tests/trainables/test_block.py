@@ -12,7 +12,7 @@ from flax import nnx
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from tests.trainables.toy import UNOPTIMISED, toy_trial
+from tests.trainables.toy import toy_trial
 from trainables.data.task import Signature
 from trainables.model import MIXERS, Block, Model, Padding
 from trainables.norm import EPSILON, LAYER_EPSILON
@@ -74,7 +74,7 @@ def test_a_block_of_every_kind(mixing: str, norm: str, position: str) -> None:
     if position == "after":
         expected = _normalised(norm, expected)
     unpadded = Padding(None, None, jnp.float32(BATCH * LENGTH))
-    answer = jax.jit(lambda x: block(x, unpadded, None, None)[0], compiler_options=UNOPTIMISED)
+    answer = jax.jit(lambda x: block(x, unpadded, None, None)[0])
     np.testing.assert_allclose(answer(jnp.float32(x)), expected, rtol=1e-5, atol=1e-5)
     dense = MIXERS[mixing].dense  # type: ignore[index]
     assert sum(leaf.size for leaf in jax.tree.leaves(p)) == D + 2 * D + dense * (D * D + D)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any, get_args
 
 import jax
@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 from jax import numpy as jnp
 
-from tests.trainables.toy import CLASSES, LENGTH, UNOPTIMISED, VOCABULARY, split, toy_trial
+from tests.trainables.toy import CLASSES, LENGTH, VOCABULARY, split, toy_trial
 from trainables.data.task import Scale, Signature
 from trainables.model import POOLINGS, Model, Training
 from trainables.settings import Pooling
@@ -30,7 +30,7 @@ def _model(signature: Signature = TOKENS, **network: Any) -> Model:
 def _parts(signature: Signature) -> tuple[Any, Any, Any]:
     graph = nnx.split(nnx.eval_shape(lambda: _model(signature)), nnx.Param, nnx.BatchStat)[0]
 
-    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.jit
     def drawn() -> list[Any]:
         states = nnx.split(_model(signature), nnx.Param, nnx.BatchStat)[1:]
         return [nnx.to_pure_dict(state) for state in states]
@@ -46,7 +46,7 @@ def _answer(signature: Signature, params: Any, inputs: jax.Array, lengths: Any, 
     return logits, norms, nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
 
 
-_compiled = jax.jit(_answer, static_argnums=0, compiler_options=UNOPTIMISED)
+_compiled = jax.jit(_answer, static_argnums=0)
 
 
 def _ask(inputs: jax.Array, lengths: Any, training: Any = None, signature: Signature = TOKENS) -> Any:
@@ -106,7 +106,7 @@ def test_gradients_do_not_see_padding() -> None:
     _, lengths = _batch()
     params = _parts(TOKENS)[1]
 
-    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.jit
     @jax.grad
     def gradient(params: Any, inputs: jax.Array) -> jax.Array:
         return jnp.sum(_answer(TOKENS, params, inputs, lengths, _training())[0] ** 2)
@@ -120,7 +120,7 @@ def test_hidden_norms_are_of_true_steps() -> None:
     inputs, lengths = _batch()
     mask = jnp.arange(LENGTH) < lengths[:, None]
 
-    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.jit
     def states() -> jax.Array:
         model = _model()
         block = model.blocks[0]
@@ -174,7 +174,7 @@ def test_numbers_are_scaled_and_steps_are_answered() -> None:
 
 def test_blocks_start_apart() -> None:
     """Blocks that are initialised together differ."""
-    draw = jax.jit(lambda: nnx.to_pure_dict(nnx.state(_model(depth=2))), compiler_options=UNOPTIMISED)
+    draw = jax.jit(lambda: nnx.to_pure_dict(nnx.state(_model(depth=2))))
     first, second = draw()["blocks"].values()
     for path in (("layer", "C"), ("mix", "kernel")):
         assert np.max(np.abs(first[path[0]][path[1]] - second[path[0]][path[1]])) > 0.1

@@ -28,10 +28,6 @@ def test_a_step_of_every_task(task: str) -> None:
     assert rehearsed(settings(task)) > 0
 
 
-def test_a_traced_step_checks_shapes_alone() -> None:
-    assert answer(asdict(settings("copy")), traced=True) == {"loss": None}
-
-
 def test_a_process_answers_for_each_settings() -> None:
     good, bad = settings("copy"), settings("copy")
     documents = [asdict(good), {**asdict(bad), "task_options": {"dely": 3}}]

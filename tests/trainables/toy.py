@@ -12,9 +12,6 @@ from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 LENGTH, VOCABULARY, CLASSES = 24, 6, 3
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0}
-"""Options of XLA for what a test runs a few times: it compiles several times as fast."""
-
 
 def split(examples: int, seed: int) -> Split:
     """Return sequences of tokens 4 and 5 whose class is the one token of 1, 2, 3 that they hold."""

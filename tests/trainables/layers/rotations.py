@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,15 +11,12 @@ from flax import nnx
 from jax import numpy as jnp
 
 from tests.trainables.layers.cases import build, sequence
-from tests.trainables.toy import UNOPTIMISED
-
-compiled = partial(jax.jit, compiler_options=UNOPTIMISED)
 
 
 def built(**options: Any) -> Any:
     """Build a small RotRNN in one program; `build` alone would compile every operation by itself."""
     graph = nnx.graphdef(nnx.eval_shape(lambda: build("rotrnn", **options)))
-    arrays = compiled(lambda: nnx.state(build("rotrnn", **options)))()
+    arrays = jax.jit(lambda: nnx.state(build("rotrnn", **options)))()
     return nnx.merge(graph, arrays)
 
 
@@ -28,7 +24,7 @@ def expected_norms(layer: Any, steps: int) -> np.ndarray:
     """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
     heads, _, width = layer.B.shape
     impulses = jnp.zeros((width, steps, width)).at[:, 0].set(jnp.eye(width))
-    states = np.asarray(compiled(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
+    states = np.asarray(jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
     pairs = states.reshape(width, steps, 2, heads, -1)
     return np.cumsum(np.sum(pairs**2, axis=(0, 2, 4)), axis=0)
 

@@ -6,7 +6,7 @@ import inspect
 import itertools
 import subprocess
 import sys
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -26,7 +26,6 @@ from tests.trainables.layers.cases import (
     built,
     sequence,
 )
-from tests.trainables.toy import UNOPTIMISED
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.layers.recurrence import pallas
@@ -42,7 +41,7 @@ WITH_ALGORITHMS = [
 @cache
 def _run(name: str, bidirectional: bool) -> Any:
     """Return the compiled (u, length) -> (outputs, states) of a shared layer, padding and all."""
-    return jax.jit(built(name, bidirectional).run, compiler_options=UNOPTIMISED)
+    return jax.jit(built(name, bidirectional).run)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +90,7 @@ def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     loud, loud_states = run(u.at[TRUE:].set(1e3), TRUE)
     np.testing.assert_array_equal(loud[:TRUE], outputs[:TRUE])
     np.testing.assert_array_equal(loud_states[:TRUE], states[:TRUE])
-    short = jax.jit(built(name, bidirectional), compiler_options=UNOPTIMISED)(u[:TRUE])
+    short = jax.jit(built(name, bidirectional))(u[:TRUE])
     assert apart(short, outputs[:TRUE]) < 3e-6
 
 
@@ -132,7 +131,7 @@ def test_stepping(name: str) -> None:
     """One token at a time from a carried state equals the whole sequence."""
     layer, u = built(name), sequence(L)
 
-    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.jit
     def stepped(u: Array) -> Array:
         return jax.lax.scan(layer.step, layer.initial_state(), u)[1]
 
@@ -156,7 +155,7 @@ def _graded(name: str, algorithm: str) -> tuple[Array, dict[str, Array]]:
 
     graph, arrays = nnx.split(build(name, algorithm=algorithm))
     graded = jax.grad(lambda arrays: loss(nnx.merge(graph, arrays)), has_aux=True)
-    gradients, outputs = jax.jit(graded, compiler_options=UNOPTIMISED)(arrays)
+    gradients, outputs = jax.jit(graded)(arrays)
     return outputs, nnx.to_pure_dict(nnx.filter_state(gradients, nnx.Param))
 
 
@@ -206,8 +205,8 @@ def test_slots_equal_a_loop(name: str) -> None:
         layer = build(name, seed=jax.random.key(seed), **{key: (v[0], v[1]) for key, v in ranges.items()})
         return jax.vmap(layer)(u, lengths)
 
-    together = jax.jit(jax.vmap(trial), compiler_options=UNOPTIMISED)(jnp.arange(2), shrunk)
-    alone = jax.jit(trial, compiler_options=UNOPTIMISED)
+    together = jax.jit(jax.vmap(trial))(jnp.arange(2), shrunk)
+    alone = jax.jit(trial)
     for slot in range(2):
         expected = alone(jnp.int32(slot), {key: values[slot] for key, values in shrunk.items()})
         assert apart(together[slot], expected) < 1e-5

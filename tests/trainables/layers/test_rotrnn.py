@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import apart, exact, sequence
-from tests.trainables.layers.rotations import built, compiled, expected_norms, trained
+from tests.trainables.layers.rotations import built, expected_norms, trained
 from trainables.errors import Refusal
 from trainables.layers.layer import Layer
 from trainables.layers.lru import LRU
@@ -29,7 +29,7 @@ def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, flo
     """Outputs and norms equal a dense float64 recurrence to 1e-5 over 1,500 steps, odd heads too."""
     layer = built(d_state=d_state, heads=heads, gamma_init=gamma_init)
     u = sequence(L)
-    outputs, states = compiled(layer.run)(u)
+    outputs, states = jax.jit(layer.run)(u)
     expected, expected_states = reference.rotrnn(exact(layer), np.asarray(u, np.float64))
     assert apart(outputs, expected) < 1e-5
     assert states.shape == (L, d_state)
@@ -44,7 +44,7 @@ def test_bidirectional() -> None:
     p, seen = exact(layer), np.asarray(u, np.float64)[:true]
     forward, _ = reference.rotrnn(p, seen)
     backward, _ = reference.rotrnn({**p, "C": p["C_backward"], "D": 0 * p["D"]}, seen[::-1])
-    assert apart(compiled(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
+    assert apart(jax.jit(layer)(u, true)[:true], forward + backward[::-1]) < 1e-5
 
 
 def test_initialisation() -> None:
@@ -94,7 +94,7 @@ def test_measured_norm() -> None:
     """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
     layer = built(heads=4, gamma_init=(0.5, 0.6))
     batch = jax.random.normal(jax.random.key(5), (400, 40, 4))
-    states = compiled(jax.vmap(lambda u: layer.run(u)[1]))(batch)
+    states = jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(batch)
     assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
 
 
@@ -124,23 +124,23 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
     lru.C_re[...], lru.C_im[...] = jnp.float32(back.real), jnp.float32(back.imag)
     lru.D[...] = rotrnn.D[...]
     u = sequence(200)
-    assert apart(compiled(lru)(u), compiled(rotrnn)(u)) < 1e-5
+    assert apart(jax.jit(lru)(u), jax.jit(rotrnn)(u)) < 1e-5
 
 
 def test_bfloat16_activations() -> None:
     """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
     narrow, wide = built(activations="bfloat16"), built()
     u = sequence(500)
-    outputs, states = compiled(narrow.run)(u)
+    outputs, states = jax.jit(narrow.run)(u)
     assert outputs.dtype == jnp.float32
     assert states.dtype == jnp.bfloat16
-    expected = compiled(wide)(u)
+    expected = jax.jit(wide)(u)
     difference = np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
     assert 1e-4 < difference < 1e-2
 
     def graded(layer: Layer) -> dict[str, Any]:
         graph, arrays = nnx.split(layer)
-        gradients = compiled(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
+        gradients = jax.jit(jax.grad(lambda arrays: jnp.sum(nnx.merge(graph, arrays)(u) ** 2)))(arrays)
         return nnx.to_pure_dict(gradients)
 
     rough, fine = graded(narrow), graded(wide)

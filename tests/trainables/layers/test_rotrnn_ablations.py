@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from flax import nnx
@@ -11,7 +12,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers import reference
 from tests.trainables.layers.cases import N, apart, exact, sequence
-from tests.trainables.layers.rotations import built, compiled, expected_norms, trained
+from tests.trainables.layers.rotations import built, expected_norms, trained
 
 GAMMA = (0.3, 0.9)
 ABLATIONS: tuple[dict[str, Any], ...] = (
@@ -39,7 +40,7 @@ def test_dense_recurrence(options: dict[str, Any]) -> None:
     if "scale_log" in exact(layer):
         layer.scale_log[...] = sequence(*layer.scale_log.shape)  # Otherwise equal within a head.
     u = sequence(300)
-    outputs, states = compiled(layer.run)(u)
+    outputs, states = jax.jit(layer.run)(u)
     p = exact(layer)
     expected, hidden = reference.rotrnn(p, np.asarray(u, np.float64), options.get("normalisation", "input"))
     assert apart(outputs, expected) < 1e-5
@@ -91,7 +92,7 @@ def test_a_learned_factor_starts_at_the_papers_and_leaves_it() -> None:
     """
     learned, layer = built(gamma_init=GAMMA, normalisation="learned"), built(gamma_init=GAMMA)
     u = sequence(100)
-    assert apart(compiled(learned)(u), compiled(layer)(u)) < 1e-5
+    assert apart(jax.jit(learned)(u), jax.jit(layer)(u)) < 1e-5
     steps = 200  # gamma^(2 * 200) has vanished, so that the norms are those of the limit.
     for normalised, moves in ((learned, True), (layer, False)):
         norms = expected_norms(trained(normalised, 5), steps)[-1]
@@ -109,7 +110,7 @@ def test_the_identity_for_p_loses_no_function() -> None:
         plain.B[...] = plain.B[...].at[h].set(jnp.float32(basis.T @ given))
         plain.C[...] = plain.C[...].at[:, columns].set(jnp.float32(p["C"][:, columns] @ basis))
     u = sequence(200)
-    assert apart(compiled(plain)(u), compiled(layer)(u)) < 1e-5
+    assert apart(jax.jit(plain)(u), jax.jit(layer)(u)) < 1e-5
 
 
 @pytest.mark.parametrize(("option", "name"), [("train_theta", "theta"), ("train_gamma", "gamma_log")])

@@ -13,7 +13,6 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from tests.trainables.layers.cases import apart
-from tests.trainables.toy import UNOPTIMISED
 from trainables.layers.recurrence import ALGORITHMS, planar, recurrence, varying_recurrence
 
 N = 6
@@ -139,9 +138,8 @@ def test_batches_and_slots(algorithm: str) -> None:
             (jnp.sum(jnp.sin(recurrence(decay, one, algorithm=algorithm))) for one in batch), jnp.float32(0)
         )
 
-    compiled = partial(jax.jit, compiler_options=UNOPTIMISED)
-    together = compiled(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))(decays, batches)
-    alone = compiled(jax.value_and_grad(loop, argnums=(0, 1)))
+    together = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))(decays, batches)
+    alone = jax.jit(jax.value_and_grad(loop, argnums=(0, 1)))
     for slot in range(3):
         expected = jax.tree.leaves(alone(decays[slot], batches[slot]))
         for one, other in zip(jax.tree.leaves(together), expected, strict=True):
