@@ -76,7 +76,7 @@ class RotRNN(DiagonalLayer):
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.
         """
-        size = _head_size(d_state, heads)
+        size = head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.gamma_log = nnx.Param(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
         self.theta = nnx.Param(between(rngs.params(), (heads, size // 2), theta_init))
@@ -93,8 +93,8 @@ class RotRNN(DiagonalLayer):
         return Folded(
             decay=self._decay(),
             into=self._into(basis),
-            out=_out(self.C[...], basis),
-            out_backward=_out(self.C_backward[...], basis) if self.bidirectional else None,
+            out=read_out(self.C[...], basis),
+            out_backward=read_out(self.C_backward[...], basis) if self.bidirectional else None,
         )
 
     def real(self, states: Array) -> Array:
@@ -122,10 +122,11 @@ class RotRNN(DiagonalLayer):
         power = -jnp.expm1(-2 * jnp.exp(self.gamma_log[...]))
         xi = jnp.sqrt(power / jnp.sum(weights**2, axis=(1, 2)))
         turned = jnp.einsum("hji,hjd->hid", basis, weights, precision=EXACT)
-        return _planes_of_pairs(xi[:, None, None] * turned)
+        return planes_of_pairs(xi[:, None, None] * turned)
 
 
-def _head_size(d_state: int, heads: int) -> int:
+def head_size(d_state: int, heads: int) -> int:
+    """Return the channels of a head, at least two, or raise Refusal."""
     if heads < 1 or d_state % heads or d_state // heads < 2:
         raise Refusal(
             "RotRNN: heads",
@@ -136,13 +137,13 @@ def _head_size(d_state: int, heads: int) -> int:
     return d_state // heads
 
 
-def _out(weights: Array, basis: Array) -> Array:
+def read_out(weights: Array, basis: Array) -> Array:
     """Return the columns of C P, (2 * channels, D), for C (D, N)."""
     apart = weights.reshape(-1, *basis.shape[:2])
-    return _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
+    return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
 
 
-def _planes_of_pairs(rows: Array) -> Array:
+def planes_of_pairs(rows: Array) -> Array:
     """Reorder channels (H, Dh, D) to first and second of each pair, (2 * H * ceil(Dh/2), D)."""
     heads, size, width = rows.shape
     even = jnp.pad(rows, ((0, 0), (0, size % 2), (0, 0))).reshape(heads, -1, 2, width)
