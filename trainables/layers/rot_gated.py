@@ -22,7 +22,7 @@ from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import polar
 from trainables.layers.recurrence.planar import real_part
 from trainables.layers.rotation import EXACT, rotation
-from trainables.layers.rotrnn import head_size, planes_of_pairs, read_out
+from trainables.layers.rotrnn import head_size, planes_of_pairs
 from trainables.settings import ANGLES, GATED_ALGORITHM, LayerSettings, Need, Option, Range, divisible
 
 RATES = (-30.0, 4.5)
@@ -123,8 +123,8 @@ class RotGated(GatedLayer):
         return Turning(
             angles=angles.reshape(-1, width),
             into=planes_of_pairs(turned),
-            out=read_out(self.C[...], basis),
-            out_backward=read_out(self.C_backward[...], basis) if self.bidirectional else None,
+            out=_out(self.C[...], basis),
+            out_backward=_out(self.C_backward[...], basis) if self.bidirectional else None,
         )
 
     def gates(self, coefficients: Turning, u: Array) -> tuple[Array, Array]:
@@ -163,3 +163,9 @@ class RotGated(GatedLayer):
     @property
     def _odd(self) -> int:
         return self.M.shape[1] % 2
+
+
+def _out(weights: Array, basis: Array) -> Array:
+    """Return the columns of C P, (2 * H * K, D), for C (D, N)."""
+    apart = weights.reshape(-1, *basis.shape[:2])
+    return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
