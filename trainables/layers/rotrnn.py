@@ -127,7 +127,7 @@ class RotRNN(DiagonalLayer):
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.
         """
-        size = _head_size(d_state, heads)
+        size = head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.normalisation = normalisation
         self.gamma_log = _kind(train_gamma)(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
@@ -180,21 +180,22 @@ class RotRNN(DiagonalLayer):
         scale = factor[:, None]
         if self.normalisation == "learned":
             scale = jnp.repeat(jnp.exp(self.scale_log[...]), 2, axis=1)[:, : turned.shape[1]]
-        return _planes_of_pairs(scale[:, :, None] * turned)
+        return planes_of_pairs(scale[:, :, None] * turned)
 
     def _out(self, weights: Array, basis: Array | None) -> Array:
         """Return the columns of C P, (2 * channels, D), for C (D, N)."""
         apart = weights.reshape(-1, *self.B.shape[:2])
         if basis is None:
-            return _planes_of_pairs(apart.transpose(1, 2, 0))
-        return _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
+            return planes_of_pairs(apart.transpose(1, 2, 0))
+        return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
 
 
 def _kind(is_trained: bool) -> type[nnx.Variable[Array]]:
     return nnx.Param if is_trained else Fixed
 
 
-def _head_size(d_state: int, heads: int) -> int:
+def head_size(d_state: int, heads: int) -> int:
+    """Return the channels of a head, at least two, or raise Refusal."""
     if heads < 1 or d_state % heads or d_state // heads < 2:
         raise Refusal(
             "RotRNN: heads",
@@ -205,7 +206,7 @@ def _head_size(d_state: int, heads: int) -> int:
     return d_state // heads
 
 
-def _planes_of_pairs(rows: Array) -> Array:
+def planes_of_pairs(rows: Array) -> Array:
     """Reorder channels (H, Dh, D) to first and second of each pair, (2 * H * ceil(Dh/2), D)."""
     heads, size, width = rows.shape
     even = jnp.pad(rows, ((0, 0), (0, size % 2), (0, 0))).reshape(heads, -1, 2, width)
