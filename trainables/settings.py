@@ -18,6 +18,7 @@ __all__ = [
     "DENSE_ALGORITHM",
     "DISCRETISATION",
     "EVEN",
+    "GATED_ALGORITHM",
     "STEPS",
     "TWO_PI",
     "LayerSettings",
@@ -144,6 +145,11 @@ ALGORITHM = Option(
 DENSE_ALGORITHM = Option(
     "auto",
     "Algorithm of the recurrence; auto is the fastest one.",
+    choices=("auto", "sequential", "associative"),
+)
+GATED_ALGORITHM = Option(
+    "auto",
+    "Algorithm of the recurrence inside chunks of time; auto is the fastest one by device.",
     choices=("auto", "sequential", "associative"),
 )
 ACTIVATIONS = Option(

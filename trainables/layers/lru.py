@@ -7,9 +7,9 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Bounds, DiagonalLayer, Folded, between, complex_normal, normal, ring
-from trainables.layers.recurrence import linear_recurrence, polar
+from trainables.layers.recurrence import linear_recurrence, planar, polar
 from trainables.layers.recurrence.planar import rows
-from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Option, Range
+from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -19,8 +19,9 @@ class LRU(DiagonalLayer):
 
     Parameters: nu_log, theta_log (N,) with lambda = exp(-exp(nu_log) + i exp(theta_log)), gamma_log (N,) with
     gamma = exp(gamma_log), B_re, B_im (N, D), C_re, C_im (D, N), D (D,); C_backward_re, C_backward_im if
-    bidirectional. Not stable: nu, theta (N,) with lambda = exp(-nu + i theta). Not normalised: no gamma_log.
-    Dense: A (N, N) real, B_re, C_re and D alone.
+    bidirectional. Not stable: nu, theta (N,) with lambda = exp(-nu + i theta). Cartesian: Lambda_re and
+    Lambda_im (N,), the parts of lambda. Not normalised: no gamma_log. Dense: A (N, N) real, B_re, C_re and D
+    alone.
 
     Source: LRU, sections 3.1-3.4, tables 1-3 and 5.
     """
@@ -29,6 +30,9 @@ class LRU(DiagonalLayer):
         summary="LRU: N complex channels on a ring, with a learned normaliser (LRU, section 3).",
         options={
             "stable": Option(True, "Keep moduli below 1 by a second exponential."),
+            "cartesian": Option(
+                False, "Learn real and imaginary part of each eigenvalue, not modulus and phase (table 2)."
+            ),
             "normalise": Option(True, "Scale each channel's input by a learned gamma."),
             "dense": Option(False, "A dense real transition instead (table 1)."),
             "algorithm": ALGORITHM,
@@ -38,8 +42,17 @@ class LRU(DiagonalLayer):
             "r_init": Range((0.0, 0.99), (0.0, 1.0), False, "Moduli of the eigenvalues, uniform by area."),
             "theta_init": ANGLES,
         },
+        needs=(
+            Need(
+                ("cartesian", "stable"),
+                lambda cartesian, stable: not (cartesian and stable),
+                "stable must be false with cartesian",
+            ),
+        ),
     )
-    recurrent = frozenset({"nu_log", "theta_log", "nu", "theta", "gamma_log", "A", "B_re", "B_im"})
+    recurrent = frozenset(
+        {"nu_log", "theta_log", "nu", "theta", "Lambda_re", "Lambda_im", "gamma_log", "A", "B_re", "B_im"}
+    )
 
     def __init__(
         self,
@@ -50,6 +63,7 @@ class LRU(DiagonalLayer):
         r_init: Bounds = settings.default("r_init"),
         theta_init: Bounds = settings.default("theta_init"),
         stable: bool = settings.default("stable"),
+        cartesian: bool = settings.default("cartesian"),
         normalise: bool = settings.default("normalise"),
         dense: bool = settings.default("dense"),
         bidirectional: bool = False,
@@ -65,14 +79,17 @@ class LRU(DiagonalLayer):
             r_init: range of the moduli (r_min, r_max), within [0, 1]; may be traced.
             theta_init: range of the phases, in radians a step; may be traced.
             stable: keep moduli below 1 by a second exponential.
+            cartesian: learn real and imaginary part of each eigenvalue, not modulus and phase; without
+                `stable`, because nothing then keeps moduli below 1.
             normalise: scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
-            dense: a dense real transition instead, of table 1; without the two options above.
+            dense: a dense real transition instead, of table 1; without the three options above.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
             algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
             activations: type of the recurrence's inputs and states.
         """
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
-        self.stable, self.normalise, self.dense = stable, normalise and not dense, dense
+        self.stable, self.cartesian = stable, cartesian
+        self.normalise, self.dense = normalise and not dense, dense
         if dense:
             self._draw_dense(d_model, d_state, rngs)
         else:
@@ -91,7 +108,10 @@ class LRU(DiagonalLayer):
     ) -> None:
         nu = ring(rngs.params(), (d_state,), r_init)
         theta = between(rngs.params(), (d_state,), theta_init)
-        if self.stable:
+        if self.cartesian:
+            real, imaginary = polar(jnp.exp(-nu), theta)
+            self.Lambda_re, self.Lambda_im = nnx.Param(real), nnx.Param(imaginary)
+        elif self.stable:
             self.nu_log, self.theta_log = nnx.Param(jnp.log(nu)), nnx.Param(jnp.log(theta))
         else:
             self.nu, self.theta = nnx.Param(nu), nnx.Param(theta)
@@ -140,6 +160,8 @@ class LRU(DiagonalLayer):
         return super().advance(coefficients, state, inputs)
 
     def _decay(self) -> Array:
+        if self.cartesian:
+            return planar(self.Lambda_re[...], self.Lambda_im[...])
         if self.stable:
             return polar(jnp.exp(-jnp.exp(self.nu_log[...])), jnp.exp(self.theta_log[...]))
         return polar(jnp.exp(-self.nu[...]), self.theta[...])

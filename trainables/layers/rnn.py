@@ -145,8 +145,8 @@ class LSTM(Layer):
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
         """
         self.bidirectional = bidirectional
-        self.W = nnx.Param(_gates(rngs.params(), d_state, d_model))
-        self.U = nnx.Param(_gates(rngs.params(), d_state, d_state))
+        self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 4))
+        self.U = nnx.Param(_gates(rngs.params(), d_state, d_state, 4))
         self.b = nnx.Param(jnp.zeros((4, d_state)).at[1].set(1).ravel())
         self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
         if bidirectional:
@@ -175,6 +175,64 @@ class LSTM(Layer):
         return (hidden, cell), hidden
 
 
+class GRU(Layer):
+    """A gated recurrent unit, y_t = C h_t + D u_t.
+
+        r, z = sigmoid(W u_t + U h_{t-1} + b)            reset and update gate
+        n = tanh(W u_t + U (r * h_{t-1}) + b)            candidate
+        h_t = (1 - z) * n + z * h_{t-1}
+
+    Parameters: W (3, N, D), U (3, N, N), b (3, N) for the reset gate, the update gate and the candidate, in
+    this order; C (D, N), D (D,); C_backward (D, N) if bidirectional.
+
+    Source: Cho et al., 2014, with the roles of z and 1 - z as in Chung et al., 2014, exchanged.
+    """
+
+    settings = LayerSettings(summary="A gated recurrent unit with N units.")
+    recurrent = frozenset({"W", "U", "b"})
+
+    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+        """Draw W and C by Glorot's rule and orthogonal matrices U; the bias is 0.
+
+        Args:
+            d_model: width D.
+            d_state: number of units N.
+            rngs: the source of randomness; its keys may be traced.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+        """
+        self.bidirectional = bidirectional
+        self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 3).reshape(3, d_state, d_model))
+        orthogonal = nnx.initializers.orthogonal()
+        keys = jax.random.split(rngs.params(), 3)
+        self.U = nnx.Param(jax.vmap(lambda key: orthogonal(key, (d_state, d_state)))(keys))
+        self.b = nnx.Param(jnp.zeros((3, d_state)))
+        self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        if bidirectional:
+            self.C_backward = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def inputs(self, coefficients: None, u: Array) -> Array:
+        """Return W u + b, (L, 3, N)."""
+        of_u = u @ self.W[...].reshape(-1, u.shape[-1]).T
+        return of_u.reshape(len(u), *self.b.shape) + self.b[...]
+
+    def states(self, coefficients: None, inputs: Array) -> Array:
+        """Return the states h (L, N)."""
+        return jax.lax.scan(partial(self.advance, None), self.initial_state(), inputs)[1]
+
+    def initial_state(self) -> Array:
+        """Return the zero state (N,)."""
+        return jnp.zeros(self.U.shape[-1])
+
+    def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
+        weights = self.U[...]
+        reset, update = jax.nn.sigmoid(inputs[:2] + weights[:2] @ state)
+        candidate = jnp.tanh(inputs[2] + weights[2] @ (reset * state))
+        state = (1 - update) * candidate + update * state
+        return state, state
+
+
 def stable(transition: Array) -> Array:
     """Return A (N, N), shrunk if the norm of its 1,024th power exceeds 1."""
 
@@ -189,6 +247,6 @@ def stable(transition: Array) -> Array:
     return transition * jnp.exp(-jnp.maximum(growth, 0))
 
 
-def _gates(key: Array, rows: int, columns: int) -> Array:
-    """Draw four Glorot matrices, each (rows, columns), below one another."""
-    return jnp.concatenate([GLOROT(k, (rows, columns)) for k in jax.random.split(key, 4)])
+def _gates(key: Array, rows: int, columns: int, count: int) -> Array:
+    """Draw Glorot matrices, each (rows, columns), below one another."""
+    return jnp.concatenate([GLOROT(k, (rows, columns)) for k in jax.random.split(key, count)])

@@ -4,19 +4,50 @@ A head h of size Dh runs x_t = gamma A x_{t-1} + xi B u_t with A = P Theta P^T, 
 Theta a block-diagonal rotation and xi such that E||x_t||^2 stays 1. P is constant over a sequence. In the
 coordinates P^T x the input matrix is therefore P^T xi B, the output matrix is C P, and Theta acts on pairs of
 channels: a complex recurrence with decay gamma exp(i theta). P is orthogonal, so no norm changes.
+
+Options take single parts away: the normaliser xi, P, and the training of theta and of gamma. Layers of one
+seed then differ in that part alone, because all others are drawn as before.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.layer import Bounds, DiagonalLayer, Folded, between, normal, ring
+from trainables.layers.layer import Bounds, DiagonalLayer, Fixed, Folded, between, normal, ring
 from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
 from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range, divisible
+
+Factors = tuple[Array | float, Array | float]
+
+
+def _on_inputs(rate: Array, power: Array) -> Factors:
+    # 1 - gamma^2 from the rate: near gamma = 1 the difference would have no digits left.
+    return 1.0, jnp.sqrt(-jnp.expm1(-2 * rate) / power)
+
+
+def _on_states(rate: Array, power: Array) -> Factors:
+    alpha = 1 / jnp.sqrt(jnp.exp(-2 * rate) + power)
+    return alpha, alpha
+
+
+def _unchanged(rate: Array, power: Array) -> Factors:
+    return 1.0, 1.0
+
+
+NORMALISERS: Mapping[str, Callable[[Array, Array], Factors]] = MappingProxyType(
+    {"input": _on_inputs, "state": _on_states, "learned": _unchanged, "none": _unchanged}
+)
+"""By name: (-log(gamma) (H,), Tr B^T B (H,)) -> factors of gamma and of B in each head.
+
+Source: RotRNN, equation 11 (input) and lemma 3 (state), with c = 1.
+"""
 
 
 class RotRNN(DiagonalLayer):
@@ -24,7 +55,8 @@ class RotRNN(DiagonalLayer):
 
     Parameters: theta (H, Dh//2) in radians a step, gamma_log (H,) with gamma = exp(-exp(gamma_log)),
     M (H, Dh, Dh), B (H, Dh, D), C (D, N), C_backward (D, N) if bidirectional, D (D,); Dh = N / H. In a head
-    of odd size the last channel of Theta is not rotated.
+    of odd size the last channel of Theta is not rotated. With a learned normaliser also scale_log (H, pairs),
+    with the factor exp(scale_log) of the input of each pair of channels. No M if P is the identity.
 
     Source: RotRNN, section 3, equations 6-13, and appendix B.
     """
@@ -33,6 +65,17 @@ class RotRNN(DiagonalLayer):
         summary="RotRNN: H heads of rotations with one decay each (RotRNN, section 3).",
         options={
             "heads": Option(32, "Number of heads H; d_state must be divisible by it.", at_least=1),
+            "normalisation": Option(
+                "input",
+                "What keeps states at norm 1: a factor of the input (eq. 11), of the whole state (lemma 3), a"
+                " learned factor of the input that starts from the first, or none.",
+                choices=("input", "state", "learned", "none"),
+            ),
+            "basis": Option(
+                "learned", "The orthogonal P: learned, or the identity.", choices=("learned", "identity")
+            ),
+            "train_theta": Option(True, "Train the angles; if not, they stay as drawn."),
+            "train_gamma": Option(True, "Train the decays; if not, they stay as drawn."),
             "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
         },
@@ -45,7 +88,7 @@ class RotRNN(DiagonalLayer):
             Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
         ),
     )
-    recurrent = frozenset({"theta", "gamma_log", "M", "B"})
+    recurrent = frozenset({"theta", "gamma_log", "M", "B", "scale_log"})
 
     def __init__(
         self,
@@ -56,6 +99,10 @@ class RotRNN(DiagonalLayer):
         heads: int = settings.default("heads"),
         gamma_init: Bounds = settings.default("gamma_init"),
         theta_init: Bounds = settings.default("theta_init"),
+        normalisation: str = settings.default("normalisation"),
+        basis: str = settings.default("basis"),
+        train_theta: bool = settings.default("train_theta"),
+        train_gamma: bool = settings.default("train_gamma"),
         bidirectional: bool = False,
         algorithm: str = settings.default("algorithm"),
         activations: str = settings.default("activations"),
@@ -69,6 +116,10 @@ class RotRNN(DiagonalLayer):
             heads: number of heads H, a divisor of N with Dh >= 2.
             gamma_init: range of the decays, within (0, 1); may be traced.
             theta_init: range of the angles, in radians a step; may be traced.
+            normalisation: a name of `NORMALISERS`; "learned" starts as "input" does.
+            basis: "learned" for P = expm(M - M^T), or "identity".
+            train_theta: whether the angles are trained.
+            train_gamma: whether the decays are trained.
             bidirectional: whether to read the sequence backwards too, with P, Theta and B shared.
             algorithm: of the recurrence: a name of `recurrence.ALGORITHMS`, or "auto".
             activations: type of the recurrence's inputs and states.
@@ -76,12 +127,17 @@ class RotRNN(DiagonalLayer):
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.
         """
-        size = _head_size(d_state, heads)
+        size = head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
-        self.gamma_log = nnx.Param(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
-        self.theta = nnx.Param(between(rngs.params(), (heads, size // 2), theta_init))
-        self.M = nnx.Param(normal(rngs.params(), (heads, size, size)))
+        self.normalisation = normalisation
+        self.gamma_log = _kind(train_gamma)(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
+        self.theta = _kind(train_theta)(between(rngs.params(), (heads, size // 2), theta_init))
+        key = rngs.params()
+        self.M = nnx.Param(normal(key, (heads, size, size))) if basis == "learned" else None
         self.B = nnx.Param(normal(rngs.params(), (heads, size, d_model), 1 / d_model))
+        if normalisation == "learned":
+            xi = _on_inputs(jnp.exp(self.gamma_log[...]), self._power())[1]
+            self.scale_log = nnx.Param(jnp.repeat(jnp.log(xi)[:, None], (size + 1) // 2, axis=1))
         self.C = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
         if bidirectional:
             self.C_backward = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
@@ -89,43 +145,57 @@ class RotRNN(DiagonalLayer):
 
     def coefficients(self) -> Folded:
         """Return the recurrence in the coordinates of P; odd heads have one channel that is always real."""
-        basis = rotation(self.M[...])
+        basis = None if self.M is None else rotation(self.M[...])
+        rate = jnp.exp(self.gamma_log[...])
+        of_gamma, of_inputs = NORMALISERS[self.normalisation](rate, self._power())
         return Folded(
-            decay=self._decay(),
-            into=self._into(basis),
-            out=_out(self.C[...], basis),
-            out_backward=_out(self.C_backward[...], basis) if self.bidirectional else None,
+            decay=self._decay(of_gamma * jnp.exp(-rate)),
+            into=self._into(basis, jnp.broadcast_to(of_inputs, rate.shape)),
+            out=self._out(self.C[...], basis),
+            out_backward=self._out(self.C_backward[...], basis) if self.bidirectional else None,
         )
 
     def real(self, states: Array) -> Array:
         """Return the N real channels (L, N): the first of every pair, then the second of every pair."""
-        heads, size = self.M.shape[:2]
+        heads, size = self.B.shape[:2]
         if size % 2 == 0:
             return super().real(states)
         rotated = states[:, 1].reshape(len(states), heads, -1)[:, :, :-1]
         return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
 
-    def _decay(self) -> Array:
+    def _power(self) -> Array:
+        """Return Tr B^T B of each head, (H,)."""
+        return jnp.sum(self.B[...] ** 2, axis=(1, 2))
+
+    def _decay(self, gamma: Array) -> Array:
         """Return gamma exp(i theta), planes (2, channels); the angle of an odd head's last channel is 0."""
-        theta = jnp.pad(self.theta[...], ((0, 0), (0, self.M.shape[1] % 2)))
-        gamma = jnp.exp(-jnp.exp(self.gamma_log[...]))
+        theta = jnp.pad(self.theta[...], ((0, 0), (0, self.B.shape[1] % 2)))
         return polar(gamma[:, None], theta).swapaxes(0, 1).reshape(2, -1)
 
-    def _into(self, basis: Array) -> Array:
-        """Return P^T xi B, (2 * channels, D).
+    def _into(self, basis: Array | None, factor: Array) -> Array:
+        """Return P^T B, (2 * channels, D), scaled by the factor (H,) of each head, or by the learned ones."""
+        turned = self.B[...]
+        if basis is not None:
+            turned = jnp.einsum("hji,hjd->hid", basis, turned, precision=EXACT)
+        scale = factor[:, None]
+        if self.normalisation == "learned":
+            scale = jnp.repeat(jnp.exp(self.scale_log[...]), 2, axis=1)[:, : turned.shape[1]]
+        return planes_of_pairs(scale[:, :, None] * turned)
 
-        1 - gamma^2 is computed from gamma_log: near gamma = 1 the difference would have no digits left.
-
-        Source: equation 11, with c = 1.
-        """
-        weights = self.B[...]
-        power = -jnp.expm1(-2 * jnp.exp(self.gamma_log[...]))
-        xi = jnp.sqrt(power / jnp.sum(weights**2, axis=(1, 2)))
-        turned = jnp.einsum("hji,hjd->hid", basis, weights, precision=EXACT)
-        return _planes_of_pairs(xi[:, None, None] * turned)
+    def _out(self, weights: Array, basis: Array | None) -> Array:
+        """Return the columns of C P, (2 * channels, D), for C (D, N)."""
+        apart = weights.reshape(-1, *self.B.shape[:2])
+        if basis is None:
+            return planes_of_pairs(apart.transpose(1, 2, 0))
+        return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
 
 
-def _head_size(d_state: int, heads: int) -> int:
+def _kind(is_trained: bool) -> type[nnx.Variable[Array]]:
+    return nnx.Param if is_trained else Fixed
+
+
+def head_size(d_state: int, heads: int) -> int:
+    """Return the channels of a head, at least two, or raise Refusal."""
     if heads < 1 or d_state % heads or d_state // heads < 2:
         raise Refusal(
             "RotRNN: heads",
@@ -136,13 +206,7 @@ def _head_size(d_state: int, heads: int) -> int:
     return d_state // heads
 
 
-def _out(weights: Array, basis: Array) -> Array:
-    """Return the columns of C P, (2 * channels, D), for C (D, N)."""
-    apart = weights.reshape(-1, *basis.shape[:2])
-    return _planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
-
-
-def _planes_of_pairs(rows: Array) -> Array:
+def planes_of_pairs(rows: Array) -> Array:
     """Reorder channels (H, Dh, D) to first and second of each pair, (2 * H * ceil(Dh/2), D)."""
     heads, size, width = rows.shape
     even = jnp.pad(rows, ((0, 0), (0, size % 2), (0, 0))).reshape(heads, -1, 2, width)

@@ -15,7 +15,12 @@ from trainables.layers import LAYERS
 from trainables.layers.layer import Layer
 
 D, N = 4, 16
-OPTIONS: dict[str, dict[str, Any]] = {"rotrnn": {"heads": 4}, "s5": {"blocks": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rotrnn": {"heads": 4},
+    "s5": {"blocks": 2},
+    "rot_gated": {"heads": 4},
+    "rg_lru": {"heads": 4},
+}
 NAMES = tuple(LAYERS)
 
 Floats = NDArray[np.float64]

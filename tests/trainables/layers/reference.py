@@ -24,21 +24,25 @@ def run(transition: Series, weights: Series, u: Floats) -> Series:
     return np.array(states)
 
 
-def rotrnn(p: Arrays, u: Floats) -> tuple[Floats, Floats]:
-    """Return outputs and states; source: RotRNN, equations 11-13 and lemma 2."""
+def rotrnn(p: Arrays, u: Floats, normalisation: str = "input") -> tuple[Floats, Floats]:
+    """Return outputs and states; source: RotRNN, equations 6 (state) and 11-13, and lemma 2."""
     heads, size, _ = p["B"].shape
     transition = np.zeros((heads * size,) * 2)
     weights = []
     for h in range(heads):
         rows = slice(h * size, (h + 1) * size)
-        basis = scipy.linalg.expm(p["M"][h] - p["M"][h].T)
+        basis = scipy.linalg.expm(p["M"][h] - p["M"][h].T) if "M" in p else np.eye(size)
         turn = np.eye(size)
         for i, angle in enumerate(p["theta"][h]):
             cos, sin = np.cos(angle), np.sin(angle)
             turn[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cos, -sin], [sin, cos]]
-        gamma = np.exp(-np.exp(p["gamma_log"][h]))
-        transition[rows, rows] = gamma * basis @ turn @ basis.T
-        weights.append(np.sqrt((1 - gamma**2) / np.trace(p["B"][h].T @ p["B"][h])) * p["B"][h])
+        gamma, power = np.exp(-np.exp(p["gamma_log"][h])), np.trace(p["B"][h].T @ p["B"][h])
+        alpha = 1 / np.sqrt(gamma**2 + power) if normalisation == "state" else 1
+        scale = np.full(size, np.sqrt((1 - gamma**2) / power) if normalisation == "input" else alpha)
+        if normalisation == "learned":
+            scale = np.repeat(np.exp(p["scale_log"][h]), 2)[:size]
+        transition[rows, rows] = alpha * gamma * basis @ turn @ basis.T
+        weights.append(basis @ np.diag(scale) @ basis.T @ p["B"][h])
     states = run(transition, np.concatenate(weights), u)
     return states @ p["C"].T + u * p["D"], states
 

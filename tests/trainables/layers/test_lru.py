@@ -95,3 +95,30 @@ def test_ablations() -> None:
     }
     renamed = {**p, "B": p["B_re"], "C": p["C_re"]}
     assert apart(dense(u), reference.dense(renamed, exact_u, "linear")[0]) < 1e-5
+
+
+def test_cartesian_eigenvalues() -> None:
+    """Real and imaginary parts of the same draws: the same layer at first, in other parameters (table 2)."""
+    u = sequence(50)
+    cartesian, exponential = build("lru", cartesian=True, stable=False), build("lru", stable=False)
+    p = exact(cartesian)
+    assert set(exact(exponential)) - set(p) == {"nu", "theta"}
+    assert set(p) - set(exact(exponential)) == {"Lambda_re", "Lambda_im"}
+    eigenvalues = p["Lambda_re"] + 1j * p["Lambda_im"]
+    phases = np.angle(eigenvalues) % (2 * np.pi)
+    polar = {"nu_log": np.log(-np.log(np.abs(eigenvalues))), "theta_log": np.log(phases)}
+    assert apart(cartesian(u), reference.lru({**p, **polar}, np.asarray(u, np.float64))[0]) < 1e-5
+    assert apart(cartesian(u), exponential(u)) < 1e-5
+
+
+def test_a_disk_has_the_eigenvalues_of_a_glorot_matrix() -> None:
+    """Uniform on the unit disk by area, as those of a large Glorot matrix; source: LRU, theorem 1."""
+    p = exact(build("lru", d_state=2000, cartesian=True, stable=False, r_init=(0, 1), normalise=False))
+    drawn = p["Lambda_re"] + 1j * p["Lambda_im"]
+    glorot = np.linalg.eigvals(exact(build("lru", d_state=500, dense=True))["A"])
+    assert np.abs(drawn).max() <= 1
+    for radius in (0.3, 0.6, 0.9):
+        assert np.mean(np.abs(drawn) < radius) == pytest.approx(radius**2, abs=0.03)
+        assert np.mean(np.abs(glorot) < radius) == pytest.approx(radius**2, abs=0.03)
+    for part in (drawn.real, drawn.imag, glorot.real, glorot.imag):
+        assert np.mean(part) == pytest.approx(0, abs=0.03)

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 from jax import numpy as jnp
 
 from tests.trainables.layers import reference
-from tests.trainables.layers.cases import apart, build, exact, sequence
+from tests.trainables.layers.cases import apart, exact, sequence
+from tests.trainables.layers.rotations import built, expected_norms, trained
 from trainables.errors import Refusal
 from trainables.layers.layer import Layer
 from trainables.layers.lru import LRU
@@ -21,20 +21,13 @@ from trainables.layers.rotrnn import RotRNN
 L = 1500
 
 
-def _build(**options: Any) -> Layer:
-    """Build a small RotRNN in one program; `build` alone would compile every operation by itself."""
-    graph = nnx.graphdef(nnx.eval_shape(lambda: build("rotrnn", **options)))
-    arrays = jax.jit(lambda: nnx.state(build("rotrnn", **options)))()
-    return nnx.merge(graph, arrays)
-
-
 @pytest.mark.parametrize(
     ("d_state", "heads", "gamma_init"),
     [(64, 8, (0.5, 0.999)), (25, 5, (0.5, 0.999)), (24, 4, (0.1, 0.9999)), (16, 8, (0.999, 0.9999))],
 )
 def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, float]) -> None:
     """Outputs and norms equal a dense float64 recurrence to 1e-5 over 1,500 steps, odd heads too."""
-    layer = _build(d_state=d_state, heads=heads, gamma_init=gamma_init)
+    layer = built(d_state=d_state, heads=heads, gamma_init=gamma_init)
     u = sequence(L)
     outputs, states = jax.jit(layer.run)(u)
     expected, expected_states = reference.rotrnn(exact(layer), np.asarray(u, np.float64))
@@ -46,7 +39,7 @@ def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, flo
 
 def test_bidirectional() -> None:
     """The reverse pass is the dense recurrence on the reversed true steps, with its own readout."""
-    layer = _build(bidirectional=True)
+    layer = built(bidirectional=True)
     u, true = sequence(60), 40
     p, seen = exact(layer), np.asarray(u, np.float64)[:true]
     forward, _ = reference.rotrnn(p, seen)
@@ -56,7 +49,7 @@ def test_bidirectional() -> None:
 
 def test_initialisation() -> None:
     """Every parameter has the distribution of appendix B.3, and the names and shapes of the paper."""
-    layer = _build(d_model=48, d_state=1200, heads=200, gamma_init=(0.1, 0.9), theta_init=(0.0, 2.0))
+    layer = built(d_model=48, d_state=1200, heads=200, gamma_init=(0.1, 0.9), theta_init=(0.0, 2.0))
     p = exact(layer)
     assert {name: value.shape for name, value in p.items()} == {
         "theta": (200, 3),
@@ -80,41 +73,18 @@ def test_initialisation() -> None:
     assert 0.7 < np.std(p["D"]) < 1.3
 
 
-def _expected_norms(layer: Any, steps: int) -> np.ndarray:
-    """Return E||x_t||^2 of every head from zero, (steps, H): unit responses are summed, not sampled."""
-    heads, _, width = layer.B.shape
-    impulses = jnp.zeros((width, steps, width)).at[:, 0].set(jnp.eye(width))
-    states = np.asarray(jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(impulses), np.float64)
-    pairs = states.reshape(width, steps, 2, heads, -1)
-    return np.cumsum(np.sum(pairs**2, axis=(0, 2, 4)), axis=0)
-
-
-def _trained(layer: Any, steps: int) -> Any:
-    """Return the layer after some large steps of Adam towards random targets."""
-    u, target = sequence(64, seed=3), sequence(64, seed=4)
-    optimiser = nnx.Optimizer(layer, optax.adam(0.1), wrt=nnx.Param)
-
-    @nnx.jit
-    def update(layer: Any, optimiser: Any) -> None:
-        optimiser.update(layer, nnx.grad(lambda layer: jnp.mean((layer(u) - target) ** 2))(layer))
-
-    for _ in range(steps):
-        update(layer, optimiser)
-    return layer
-
-
 @pytest.mark.parametrize("steps", [0, 5])
 def test_expected_norm(steps: int) -> None:
     """From zero E||x_t||^2 = 1 - gamma^(2t) in every head, and 1 stays 1; through training too.
 
     Source: RotRNN, lemma 3 with c = 1 and alpha = 1.
     """
-    before = _build(gamma_init=(0.3, 0.9))
-    layer = _trained(nnx.clone(before), steps)
+    before = built(gamma_init=(0.3, 0.9))
+    layer = trained(nnx.clone(before), steps)
     assert (steps == 0) == np.array_equal(before.gamma_log[...], layer.gamma_log[...])
     gamma = np.exp(-np.exp(exact(layer)["gamma_log"]))
     time = np.arange(1, 31)[:, None]
-    from_zero = _expected_norms(layer, 30)
+    from_zero = expected_norms(layer, 30)
     np.testing.assert_allclose(from_zero, 1 - gamma ** (2 * time), rtol=1e-5)
     # What a start of norm 1 still has after t steps is gamma^(2t), for rotations keep norms.
     np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-5)
@@ -122,7 +92,7 @@ def test_expected_norm(steps: int) -> None:
 
 def test_measured_norm() -> None:
     """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
-    layer = _build(heads=4, gamma_init=(0.5, 0.6))
+    layer = built(heads=4, gamma_init=(0.5, 0.6))
     batch = jax.random.normal(jax.random.key(5), (400, 40, 4))
     states = jax.jit(jax.vmap(lambda u: layer.run(u)[1]))(batch)
     assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
@@ -133,7 +103,7 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
 
     Source: RotRNN, section 4.1.
     """
-    rotrnn = _build(d_state=12, heads=6, theta_init=(0.1, 3.0))
+    rotrnn = built(d_state=12, heads=6, theta_init=(0.1, 3.0))
     p = exact(rotrnn)
     gamma = np.exp(-np.exp(p["gamma_log"]))
     weights, readout = [], []
@@ -159,7 +129,7 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
 
 def test_bfloat16_activations() -> None:
     """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
-    narrow, wide = _build(activations="bfloat16"), _build()
+    narrow, wide = built(activations="bfloat16"), built()
     u = sequence(500)
     outputs, states = jax.jit(narrow.run)(u)
     assert outputs.dtype == jnp.float32

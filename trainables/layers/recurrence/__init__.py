@@ -1,7 +1,7 @@
 """Recurrences over time, with reverse passes written by hand.
 
     recurrence            x_t = a * x_{t-1} + b_t     diagonal, complex, the same at every step
-    varying_recurrence    x_t = a_t * x_{t-1} + b_t   diagonal, complex
+    varying_recurrence    x_t = a_t * x_{t-1} + b_t   elementwise, real or complex
     linear_recurrence     x_t = A x_{t-1} + b_t       dense
     nonlinear_recurrence  x_t = rho(A x_{t-1} + b_t)  dense, for the RNNs in the comparison
 
@@ -12,14 +12,16 @@ is the adjoint recurrence run against time, and keeps nothing but the states.
 from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
 from trainables.layers.recurrence.invariant import ALGORITHMS, recurrence
 from trainables.layers.recurrence.planar import conjugate, planar, polar, times
-from trainables.layers.recurrence.varying import varying_recurrence
+from trainables.layers.recurrence.varying import in_chunks, pace, varying_recurrence
 
 __all__ = [
     "ALGORITHMS",
     "NONLINEARITIES",
     "conjugate",
+    "in_chunks",
     "linear_recurrence",
     "nonlinear_recurrence",
+    "pace",
     "planar",
     "polar",
     "recurrence",

@@ -1,8 +1,17 @@
-"""The time-varying recurrence x_t = decay_t * x_{t-1} + inputs_t, diagonal and complex."""
+"""The time-varying recurrence x_t = decay_t * x_{t-1} + inputs_t, elementwise, in chunks of time.
+
+A layer computes decays and inputs of such a recurrence from what it reads, so a sequence has three arrays of
+the size of its states. `in_chunks` computes them for a few steps at a time, and again in the reverse pass:
+what is kept of a sequence is what the layer reads and one state a chunk.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import jax
 from jax import Array
@@ -12,87 +21,124 @@ from trainables.layers.recurrence.planar import conjugate, times
 
 
 def varying_recurrence(
-    decays: Array, inputs: Array, *, reverse: bool = False, algorithm: str = "auto"
+    decays: Array, inputs: Array, initial: Array, *, planes: bool = False, algorithm: str = "sequential"
 ) -> Array:
-    """Return every state of x_t = decays_t * x_{t-1} + inputs_t from zero.
+    """Return every state of x_t = decays_t * x_{t-1} + inputs_t.
 
     Args:
-        decays: planes (L, 2, N).
-        inputs: planes (L, 2, N).
-        reverse: whether time runs from L - 1 down to 0.
-        algorithm: "sequential", "associative", "chunked", or "auto".
+        decays: (L, ...), or planes (L, 2, N).
+        inputs: of the same shape.
+        initial: the state before the first step, of the shape of one row.
+        planes: whether numbers are complex, as planes.
+        algorithm: a name of `SOLVERS`.
 
     Returns:
-        The states, planes (L, 2, N).
+        The states, of the shape of `inputs`.
     """
-    if reverse:
-        return _states(algorithm, decays[::-1], inputs[::-1])[::-1]
-    return _states(algorithm, decays, inputs)
+    return _states(algorithm, planes, decays, inputs, initial)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _states(algorithm: str, decays: Array, inputs: Array) -> Array:
-    return _SOLVERS[algorithm](decays, inputs)
+@dataclass(frozen=True)
+class Pace:
+    """How a layer runs a varying recurrence.
+
+    Attributes:
+        algorithm: of the steps of a chunk, a name of `SOLVERS`.
+        size: steps in a chunk.
+    """
+
+    algorithm: str
+    size: int
 
 
-def _forward(algorithm: str, decays: Array, inputs: Array) -> tuple[Array, tuple[Array, Array]]:
-    states = _SOLVERS[algorithm](decays, inputs)
-    return states, (decays, states)
+PACES: Mapping[str, Pace] = MappingProxyType(
+    {"sequential": Pace("sequential", 64), "associative": Pace("associative", 1024)}
+)
+"""By the name of a layer's option; chunks of 64 steps stay in a processor's cache."""
 
 
-def _backward(algorithm: str, kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+def pace(algorithm: str) -> Pace:
+    """Return the pace of a layer's option `algorithm`; "auto" is sequential on a CPU, else associative.
+
+    Source: docs/benchmarks/gated.md (CPU). Not measured on other devices, where a step of a loop is a launch.
+    """
+    if algorithm != "auto":
+        return PACES[algorithm]
+    return PACES["sequential" if jax.default_backend() == "cpu" else "associative"]
+
+
+def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int) -> Any:
+    """Return what `body` answers to each chunk of rows, joined; only states between chunks are remembered.
+
+    Args:
+        body: (state, rows of a chunk) -> (next state, rows of answers); a row depends on no later one.
+        state: before the first row.
+        rows: a tree of arrays (L, ...).
+        size: rows in a chunk; zeros fill up the last one.
+    """
+    length = len(jax.tree.leaves(rows)[0])
+    size = min(size, length)
+
+    def cut(series: Array) -> Array:
+        padding = [(0, -length % size)] + [(0, 0)] * (series.ndim - 1)
+        return jnp.pad(series, padding).reshape(-1, size, *series.shape[1:])
+
+    again = jax.checkpoint(body, prevent_cse=False)
+    answers = jax.lax.scan(again, state, jax.tree.map(cut, rows))[1]
+    return jax.tree.map(lambda chunks: chunks.reshape(-1, *chunks.shape[2:])[:length], answers)
+
+
+Operands = tuple[Array, Array]
+Product = Callable[[Array, Array], Array]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _states(algorithm: str, planes: bool, decays: Array, inputs: Array, initial: Array) -> Array:
+    return SOLVERS[algorithm](times if planes else jnp.multiply, decays, inputs, initial)
+
+
+def _forward(
+    algorithm: str, planes: bool, decays: Array, inputs: Array, initial: Array
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    states = _states(algorithm, planes, decays, inputs, initial)
+    return states, (decays, states, initial)
+
+
+def _backward(
+    algorithm: str, planes: bool, kept: tuple[Array, Array, Array], cotangent: Array
+) -> tuple[Array, Array, Array]:
     """Run g_t = cotangent_t + conj(decay_{t+1}) * g_{t+1}, and pair g_t with x_{t-1}."""
-    decays, states = kept
-    nothing = jnp.zeros_like(states[:1])
-    later = jnp.concatenate([conjugate(decays[1:]), nothing])
-    gradient = _SOLVERS[algorithm](later[::-1], cotangent[::-1])[::-1]
-    before = jnp.concatenate([nothing, states[:-1]])
-    return times(conjugate(before), gradient), gradient
+    decays, states, initial = kept
+    if planes:
+        decays, states, initial = conjugate(decays), conjugate(states), conjugate(initial)
+    nothing = jnp.zeros_like(initial)
+    later = jnp.concatenate([decays[1:], nothing[None]])
+    gradient = _states(algorithm, planes, later[::-1], cotangent[::-1], nothing)[::-1]
+    before = jnp.concatenate([initial[None], states[:-1]])
+    product = times if planes else jnp.multiply
+    return product(before, gradient), gradient, product(decays[0], gradient[0])
 
 
 _states.defvjp(_forward, _backward)
 
 
-def _sequential(decays: Array, inputs: Array) -> Array:
-    def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        state = times(now[0], state) + now[1]
+def _sequential(product: Product, decays: Array, inputs: Array, initial: Array) -> Array:
+    def step(state: Array, now: Operands) -> tuple[Array, Array]:
+        state = product(now[0], state) + now[1]
         return state, state
 
-    return jax.lax.scan(step, jnp.zeros_like(inputs[0]), (decays, inputs))[1]
+    return jax.lax.scan(step, initial, (decays, inputs))[1]
 
 
-def _associative(decays: Array, inputs: Array) -> Array:
-    return jax.lax.associative_scan(_join, (decays, inputs))[1]
+def _associative(product: Product, decays: Array, inputs: Array, initial: Array) -> Array:
+    def join(first: Operands, second: Operands) -> Operands:
+        return product(second[0], first[0]), product(second[0], first[1]) + second[1]
+
+    started = inputs.at[0].add(product(decays[0], initial))
+    return jax.lax.associative_scan(join, (decays, started))[1]
 
 
-def _join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-    return times(first[0], second[0]), times(second[0], first[1]) + second[1]
-
-
-def _chunked(decays: Array, inputs: Array) -> Array:
-    """Scan all chunks in parallel, carry their last states from chunk to chunk, and add the incoming ones."""
-    length = len(inputs)
-    size = 1 << ((length - 1).bit_length() // 2)
-    padding = ((0, -length % size), (0, 0), (0, 0))
-    parts = [jnp.pad(part, padding).reshape(-1, size, *part.shape[1:]) for part in (decays, inputs)]
-    along, states = jax.lax.scan(
-        lambda carry, now: (_join(carry, now),) * 2,
-        (_ones(parts[0][:, 0]), jnp.zeros_like(parts[1][:, 0])),
-        (jnp.moveaxis(parts[0], 1, 0), jnp.moveaxis(parts[1], 1, 0)),
-    )[1]
-    leaving = _sequential(along[-1], states[-1])
-    entering = jnp.concatenate([jnp.zeros_like(leaving[:1]), leaving[:-1]])
-    whole = states + times(along, entering)
-    return jnp.moveaxis(whole, 0, 1).reshape(-1, *inputs.shape[1:])[:length]
-
-
-def _ones(like: Array) -> Array:
-    return jnp.zeros_like(like).at[..., 0, :].set(1)
-
-
-_SOLVERS = {
-    "auto": _sequential,
-    "sequential": _sequential,
-    "associative": _associative,
-    "chunked": _chunked,
-}
+SOLVERS: Mapping[str, Callable[[Product, Array, Array, Array], Array]] = MappingProxyType(
+    {"sequential": _sequential, "associative": _associative}
+)
+"""By name: (product of two numbers, decays, inputs, initial state) -> states."""

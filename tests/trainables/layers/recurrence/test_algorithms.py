@@ -13,7 +13,13 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from tests.trainables.layers.cases import apart
-from trainables.layers.recurrence import ALGORITHMS, planar, recurrence, varying_recurrence
+from trainables.layers.recurrence import (
+    ALGORITHMS,
+    in_chunks,
+    planar,
+    recurrence,
+    varying_recurrence,
+)
 
 N = 6
 Complex = NDArray[np.complex128]
@@ -92,25 +98,65 @@ def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     assert apart(_complex(of_decay), of_decays.sum(axis=0)) < tolerance
 
 
-@pytest.mark.parametrize("algorithm", ["sequential", "associative", "chunked"])
+@pytest.mark.parametrize("algorithm", ["sequential", "associative"])
 @pytest.mark.parametrize("length", [1, 100])
 def test_varying(algorithm: str, length: int) -> None:
-    """The same holds if the decay differs from step to step."""
-    _, inputs, cotangents = _problem(length)
-    decays = _problem(length + 1)[1][:length] * 0.5
+    """The same holds if the decay differs from step to step, from a state before the first step."""
+    _, inputs, cotangents = _problem(length + 1)
+    decays = _problem(length + 2)[1][: length + 1] * 0.5
 
     @jax.jit
     def results(decays: Array, inputs: Array, cotangents: Array) -> Any:
-        states, pull = jax.vjp(partial(varying_recurrence, algorithm=algorithm), decays, inputs)
-        turned = varying_recurrence(decays, inputs, algorithm=algorithm, reverse=True)
-        return states, pull(cotangents), turned, varying_recurrence(decays[::-1], inputs[::-1])
+        def states(decays: Array, inputs: Array, initial: Array) -> Array:
+            return varying_recurrence(decays, inputs, initial, planes=True, algorithm=algorithm)
 
-    states, (of_decays, of_inputs), turned, mirrored = results(decays, inputs, cotangents)
-    expected = _reference(_complex(decays), _complex(inputs), _complex(cotangents))
-    assert apart(_complex(states), expected[0]) < 1e-5
-    assert apart(_complex(of_decays), expected[1]) < 1e-5
-    assert apart(_complex(of_inputs), expected[2]) < 1e-5
-    assert apart(turned[::-1], mirrored) < 1e-5
+        answers, pull = jax.vjp(states, decays[1:], inputs[1:], inputs[0])
+        return answers, pull(cotangents[1:])
+
+    states, (of_decays, of_inputs, of_initial) = results(decays, inputs, cotangents)
+    # The state before is that of a step more, whose own output nothing reads.
+    unread = cotangents.at[0].set(0)
+    expected = _reference(_complex(decays), _complex(inputs), _complex(unread))
+    assert apart(_complex(states), expected[0][1:]) < 1e-5
+    assert apart(_complex(of_decays), expected[1][1:]) < 1e-5
+    assert apart(_complex(of_inputs), expected[2][1:]) < 1e-5
+    assert apart(_complex(of_initial), expected[2][0]) < 1e-5
+
+
+@pytest.mark.parametrize("algorithm", ["sequential", "associative"])
+def test_varying_real(algorithm: str) -> None:
+    """Real numbers are the complex ones without an imaginary part."""
+    draw = np.random.default_rng(0)
+    decays, inputs = jnp.asarray(draw.uniform(-1, 1, (2, 50, N)), jnp.float32)
+    real = varying_recurrence(decays, inputs, inputs[0], algorithm=algorithm)
+    whole = varying_recurrence(
+        *(jnp.pad(series[:, None], ((0, 0), (0, 1), (0, 0))) for series in (decays, inputs)),
+        planar(inputs[0], jnp.zeros(N)),
+        planes=True,
+        algorithm=algorithm,
+    )
+    assert apart(real, whole[:, 0]) < 1e-6
+
+
+def test_chunks_remember_states_between_them_alone() -> None:
+    """Answers and gradients are those of one chunk, at a length that is no multiple, with less memory."""
+    draw = np.random.default_rng(0)
+    rows, weights = (jnp.asarray(draw.standard_normal((4000, 1)), jnp.float32) for _ in range(2))
+    wide = jnp.asarray(draw.standard_normal(64), jnp.float32)
+
+    def loss(rows: Array, size: int) -> tuple[Array, Array]:
+        def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
+            states = varying_recurrence(jax.nn.sigmoid(rows * wide), jnp.sin(rows * wide), state)
+            return states[-1], jnp.cos(states) @ wide[:, None]
+
+        answers = in_chunks(chunk, jnp.zeros(64), rows, size)
+        return jnp.vdot(answers, weights), answers
+
+    graded = [jax.jit(jax.grad(partial(loss, size=size), has_aux=True)) for size in (64, 4000)]
+    for one, other in zip(*(function(rows) for function in graded), strict=True):
+        assert apart(one, other) < 1e-5
+    few, many = (function.lower(rows).compile().memory_analysis().temp_size_in_bytes for function in graded)
+    assert few < many / 3
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -1,0 +1,126 @@
+"""The gated layers against float64 loops, and what each of them promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from tests.trainables.layers import gated_reference
+from tests.trainables.layers.cases import apart, build, exact, sequence
+from tests.trainables.layers.graded import check
+from trainables.errors import Refusal
+from trainables.layers.rg_lru import joined
+
+CASES = [
+    ("gru", {}),
+    ("min_gru", {}),
+    ("rot_gated", {}),
+    pytest.param("rot_gated", {"d_state": 6, "heads": 2}, marks=pytest.mark.slow),
+    ("rg_lru", {}),
+    ("rg_lru", {"complex": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_loop(name: str, options: dict[str, Any]) -> None:
+    """Outputs, norms of states and gradients equal those of a float64 loop, over more than one chunk."""
+    check(name, getattr(gated_reference, name), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("gru", {"W": (3, 16, 4), "U": (3, 16, 16), "b": (3, 16), "C": (4, 16), "D": (4,)}),
+        ("min_gru", {"W_z": (16, 4), "W_h": (16, 4), "C": (4, 16), "D": (4,)}),
+        (
+            "rot_gated",
+            {
+                **{
+                    "theta": (4, 2),
+                    "gamma_log": (4,),
+                    "M": (4, 4, 4),
+                    "B": (4, 4, 4),
+                    "C": (4, 16),
+                    "D": (4,),
+                },
+                **{"W_theta": (4, 2, 4), "W_gamma": (4, 4), "b_gamma": (4,)},
+            },
+        ),
+        (
+            "rg_lru",
+            {
+                **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,)},
+                **{"Lambda": (16,), "C": (4, 16), "D": (4,)},
+            },
+        ),
+    ],
+)
+def test_parameters_can_be_set_from_outside(name: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert {path: value.shape for path, value in exact(build(name)).items()} == shapes
+
+
+def test_rot_gated_is_rotrnn_without_its_gates() -> None:
+    """With W_theta, W_gamma and b_gamma at zero it is RotRNN but for rounding; heads have 5 channels."""
+    sizes = {"d_state": 10, "heads": 2}
+    plain, gated = build("rotrnn", **sizes), build("rot_gated", **sizes)
+    for name in ("theta", "gamma_log", "M", "B", "C", "D"):
+        getattr(gated, name)[...] = getattr(plain, name)[...]
+    for name in ("W_theta", "W_gamma", "b_gamma"):
+        getattr(gated, name)[...] = jnp.zeros_like(getattr(gated, name)[...])
+    u = sequence(200)
+    (outputs, states), (expected, expected_states) = jax.jit(lambda u: (gated.run(u), plain.run(u)))(u)
+    assert apart(outputs, expected) < 1e-6
+    assert apart(states, expected_states) < 1e-6
+
+
+def test_rot_gated_keeps_the_norm() -> None:
+    """E ||x_t||^2 is one a head, with gates that vary: the share of the state that fades is what comes in."""
+    layer = build("rot_gated", d_model=8, d_state=32, heads=8)
+    layer.b_gamma[...] = jnp.linspace(-1, 1, 8)
+    layer.W_theta[...] = 2 * layer.W_theta[...]
+    u = jnp.asarray(np.random.default_rng(0).standard_normal((200, 300, 8)), jnp.float32)
+    states = jax.jit(jax.vmap(layer.run))(u)[1]
+    power = jnp.mean(jnp.sum(states[:, -1].reshape(200, 2, 8, 2) ** 2, axis=(1, 3)), axis=0)
+    np.testing.assert_allclose(power, 1, atol=0.12)
+
+
+def test_rot_gated_survives_any_input() -> None:
+    """Decays that under- or overflow are 0 or 1; nothing is nan, nor are gradients."""
+    layer = build("rot_gated")
+    layer.W_gamma[...] = jnp.ones_like(layer.W_gamma[...])
+    graded = jax.jit(jax.value_and_grad(lambda u: jnp.sum(layer(u) ** 2)))
+    for scale in (1e2, -1e2):
+        value, gradient = graded(jnp.full((20, 4), scale))
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_min_gru_keeps_states_positive() -> None:
+    assert float(jnp.min(build("min_gru").run(sequence(50))[1])) > 0
+
+
+def test_rg_lru_starts_with_slow_decays() -> None:
+    """exp(-softplus(Lambda)) lies on the ring of `r_init`; a half-open gate decays by its fourth power."""
+    slow = np.exp(-np.log1p(np.exp(exact(build("rg_lru", d_state=512, heads=8))["Lambda"])))
+    assert 0.9 < slow.min() < 0.905
+    assert 0.997 < slow.max() < 0.999
+
+
+@pytest.mark.parametrize(("heads", "size", "groups"), [(16, 8, 2), (3, 40, 3), (6, 20, 2), (1, 100, 1)])
+def test_blocks_are_joined(heads: int, size: int, groups: int) -> None:
+    """Joined blocks multiply as the blocks do, as few and as wide as 64 channels allow."""
+    draw = np.random.default_rng(0)
+    blocks, x = draw.standard_normal((heads, size, size)), draw.standard_normal((heads, size))
+    wide = np.asarray(joined(jnp.asarray(blocks, jnp.float32)))
+    assert len(wide) == groups
+    actual = np.einsum("gij,gj->gi", wide, x.reshape(groups, -1)).reshape(heads, size)
+    np.testing.assert_allclose(actual, np.einsum("hij,hj->hi", blocks, x), rtol=1e-4, atol=1e-4)
+
+
+def test_rg_lru_needs_equal_heads() -> None:
+    with pytest.raises(Refusal, match="multiple of heads"):
+        build("rg_lru", d_state=10, heads=4)

@@ -1,0 +1,63 @@
+"""Layers whose recurrence is elementwise, with decays that depend on the input."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.layers.layer import Layer
+from trainables.layers.recurrence import in_chunks, pace, times, varying_recurrence
+
+
+class GatedLayer(Layer):
+    """A layer with the recurrence x_t = a(u_t) * x_{t-1} + b(u_t).
+
+    It runs in chunks of time: a and b are computed from the rows of a chunk, and once more in the reverse
+    pass, so that what is kept of a sequence is what the layer reads.
+
+    Attributes:
+        planes: whether states are complex, as planes (2, N).
+        algorithm: "sequential", "associative", or "auto".
+    """
+
+    states_at_hand = False
+    planes: bool = False
+    algorithm: str
+
+    @abstractmethod
+    def gates(self, coefficients: Any, u: Array) -> tuple[Array, Array]:
+        """Return the decays a and the inputs b of each row of u (L, D), of the shape of the states."""
+
+    def states(self, coefficients: Any, inputs: Array) -> Array:
+        """Return the states (L, N), or planes (L, 2, N)."""
+
+        def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
+            states = self._from(coefficients, state, rows)
+            return states[-1], states
+
+        return in_chunks(chunk, self.initial_state(), inputs, pace(self.algorithm).size)
+
+    def respond(self, coefficients: Any, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
+        """Return the outputs (L, D) of one direction, read chunk by chunk, and the states."""
+
+        def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
+            states = self._from(coefficients, state, rows)
+            return states[-1], self.read(coefficients, states, backward=backward)
+
+        outputs = in_chunks(chunk, self.initial_state(), inputs, pace(self.algorithm).size)
+        return outputs, self.states(coefficients, inputs)
+
+    def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
+        """Return the next state, twice."""
+        decay, now = jax.tree.map(lambda row: row[0], self.gates(coefficients, inputs[None]))
+        state = (times if self.planes else jnp.multiply)(decay, state) + now
+        return state, state
+
+    def _from(self, coefficients: Any, state: Array, rows: Array) -> Array:
+        decays, inputs = self.gates(coefficients, rows)
+        algorithm = pace(self.algorithm).algorithm
+        return varying_recurrence(decays, inputs, state, planes=self.planes, algorithm=algorithm)

@@ -1,0 +1,178 @@
+"""RG-LRU: the real-gated linear recurrent unit of Griffin."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.errors import Refusal
+from trainables.layers.gated import GatedLayer
+from trainables.layers.layer import Bounds, between, normal, ring
+from trainables.layers.recurrence import planar
+from trainables.layers.recurrence.planar import real_part, rows
+from trainables.settings import GATED_ALGORITHM, LayerSettings, Option, Range, divisible
+
+SHARPNESS = 8.0
+"""How much faster an open gate forgets: c of the paper's a^(c r)."""
+
+SMALLEST = 1e-30
+"""Below it, 1 - a^2 has no gradient, which would be infinite at 0. The published code limits the slope of the
+square root to 1,000 for bfloat16."""
+
+WIDTH = 64
+"""Width of the dense blocks that the blocks of the gates are joined to."""
+
+
+class Gates(NamedTuple):
+    """What a sequence needs of the parameters.
+
+    Attributes:
+        blocks: both gates' weights, joined to G blocks of m channels, (2, G, m, m) with N = G * m.
+        speeds: -8 softplus(Lambda), (N,).
+        out: columns of C, (N, D), or rows of real and negated imaginary parts (2 N, D).
+        out_backward: those of the reverse direction, or None.
+    """
+
+    blocks: Array
+    speeds: Array
+    out: Array
+    out_backward: Array | None
+
+
+class RGLRU(GatedLayer):
+    """A diagonal recurrence with a recurrence gate r and an input gate i, y_t = C h_t + D u_t.
+
+        x_t = B u_t,  r_t = sigmoid(W_a x_t + b_a),  i_t = sigmoid(W_x x_t + b_x)
+        log a_t = -8 r_t softplus(Lambda),  h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)
+
+    Parameters: B (N, D), W_a, W_x (H, N/H, N/H), b_a, b_x (N,), Lambda (N,), C (D, N), D (D,); C_backward
+    (D, N) if bidirectional. The gates are dense in each of H blocks. Complex: N complex channels that turn by
+    r_t theta in each step, with theta (N,) and y_t = Re((C + i C_im) h_t) + D u_t, C_im (D, N).
+
+    The published code divides the first input of a sequence by sqrt(1 - a^2) and starts without it; here
+    h = 0 before the first step, as in every other layer.
+
+    Source: De et al., Griffin, 2024, section 2.4 and appendix A; google-deepmind/recurrentgemma (the initial
+    gates and Lambda); the complex form follows appendix B, with a gate on the angle.
+    """
+
+    settings = LayerSettings(
+        summary="RG-LRU: a diagonal recurrence with gates (Griffin, section 2.4).",
+        options={
+            "heads": Option(
+                16, "Number of blocks H of the gates; d_state must be divisible by it.", at_least=1
+            ),
+            "complex": Option(False, "Complex channels, whose angles the recurrence gate sets too."),
+            "algorithm": GATED_ALGORITHM,
+        },
+        ranges={
+            "r_init": Range(
+                (0.9, 0.999), (0.0, 1.0), True, "Initial exp(-softplus(Lambda)), uniform by area."
+            ),
+        },
+        needs=(divisible("d_state", "heads"),),
+    )
+    recurrent = frozenset({"B", "W_a", "W_x", "b_a", "b_x", "Lambda", "theta"})
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        heads: int = settings.default("heads"),
+        complex: bool = settings.default("complex"),
+        r_init: Bounds = settings.default("r_init"),
+        bidirectional: bool = False,
+        algorithm: str = settings.default("algorithm"),
+    ) -> None:
+        """Draw the parameters as the published code does.
+
+        Args:
+            d_model: width D.
+            d_state: channels N, real or complex.
+            rngs: the source of randomness; its keys may be traced.
+            heads: number of blocks H of the gates, a divisor of N.
+            complex: whether channels are complex, with angles up to 0.1 pi at first.
+            r_init: range of exp(-softplus(Lambda)), within (0, 1); a half-open gate decays by its fourth
+                power. May be traced.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            algorithm: of the recurrence: "sequential", "associative" or "auto".
+
+        Raises:
+            Refusal: N is not a multiple of H.
+        """
+        if heads < 1 or d_state % heads:
+            must, found = "d_state must be a multiple of heads", f"d_state={d_state}, heads={heads}"
+            raise Refusal("RGLRU: heads", must, found, f"Choose a divisor of {d_state}.")
+        self.bidirectional, self.algorithm, self.planes = bidirectional, algorithm, complex
+        size = d_state // heads
+        self.B = nnx.Param(normal(rngs.params(), (d_state, d_model), 1 / d_model))
+        self.W_a = nnx.Param(normal(rngs.params(), (heads, size, size), 1 / size))
+        self.W_x = nnx.Param(normal(rngs.params(), (heads, size, size), 1 / size))
+        self.b_a, self.b_x = nnx.Param(jnp.zeros(d_state)), nnx.Param(jnp.zeros(d_state))
+        self.Lambda = nnx.Param(jnp.log(jnp.expm1(ring(rngs.params(), (d_state,), r_init))))
+        shape, variance = (d_model, d_state), 1 / d_state
+        self.C = nnx.Param(normal(rngs.params(), shape, variance))
+        if bidirectional:
+            self.C_backward = nnx.Param(normal(rngs.params(), shape, variance))
+        if complex:
+            self.theta = nnx.Param(between(rngs.params(), (d_state,), (0.0, 0.1 * jnp.pi)))
+            self.C_im = nnx.Param(normal(rngs.params(), shape, variance))
+            if bidirectional:
+                self.C_backward_im = nnx.Param(normal(rngs.params(), shape, variance))
+        self.D = nnx.Param(normal(rngs.params(), (d_model,)))
+
+    def coefficients(self) -> Gates:
+        """Return the gates' weights in wide blocks, the slowest decays and the read-outs."""
+        backward = self._out("C_backward") if self.bidirectional else None
+        blocks = jnp.stack([joined(self.W_a[...]), joined(self.W_x[...])])
+        return Gates(blocks, -SHARPNESS * jax.nn.softplus(self.Lambda[...]), self._out("C"), backward)
+
+    def gates(self, coefficients: Gates, u: Array) -> tuple[Array, Array]:
+        """Return a and sqrt(1 - a^2) * (i * x), (L, N) or planes (L, 2, N)."""
+        x = u @ self.B[...].T
+        groups = x.reshape(len(u), *coefficients.blocks.shape[1:3])
+        both = jnp.einsum("kgij,lgj->klgi", coefficients.blocks, groups).reshape(2, len(u), -1)
+        forget, take = jax.nn.sigmoid(both + jnp.stack([self.b_a[...], self.b_x[...]])[:, None])
+        log_decay = coefficients.speeds * forget
+        power = jnp.maximum(-jnp.expm1(2 * log_decay), SMALLEST)
+        decay, inputs = jnp.exp(log_decay), jnp.sqrt(power) * (take * x)
+        if not self.planes:
+            return decay, inputs
+        angle = forget * self.theta[...]
+        turning = planar(decay * jnp.cos(angle), decay * jnp.sin(angle))
+        return turning, planar(inputs, jnp.zeros_like(inputs))
+
+    def read(self, coefficients: Gates, states: Array, *, backward: bool) -> Array:
+        """Return C h, or Re((C + i C_im) h), (L, D)."""
+        out = coefficients.out_backward if backward else coefficients.out
+        assert out is not None
+        return real_part(states, out) if self.planes else states @ out
+
+    def initial_state(self) -> Array:
+        """Return the zero state (N,), or planes (2, N)."""
+        return jnp.zeros((2, len(self.Lambda)) if self.planes else len(self.Lambda))
+
+    def _out(self, name: str) -> Array:
+        weights = getattr(self, name)[...].T
+        return rows(weights, -getattr(self, f"{name}_im")[...].T) if self.planes else weights
+
+
+def joined(blocks: Array) -> Array:
+    """Join square blocks (H, n, n) along the diagonals of as few as have at most `WIDTH` channels.
+
+    Products of many small matrices are slow on a processor.
+
+    Returns:
+        (H / k, k n, k n), for the largest divisor k of H with k n <= `WIDTH`, or 1.
+    """
+    heads, size, _ = blocks.shape
+    together = max(k for k in range(1, heads + 1) if heads % k == 0 and (k == 1 or k * size <= WIDTH))
+    apart = blocks.reshape(-1, together, size, size)
+    wide = jnp.einsum("gkij,kl->gkilj", apart, jnp.eye(together))
+    return wide.reshape(-1, together * size, together * size)
