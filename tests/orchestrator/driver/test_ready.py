@@ -34,7 +34,9 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def begin(arguments: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen[bytes]:
         started.append(arguments)
-        return subprocess.Popen(["true"])
+        process = subprocess.Popen(["true"])
+        process.wait()
+        return process
 
     monkeypatch.setattr(detached, "begin", begin)
     return started
@@ -42,7 +44,8 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def waiting() -> list[psutil.Process]:
     """Return the processes that wait for a sweep."""
-    return [process for process in psutil.Process().children() if MODULE in process.cmdline()]
+    running = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in running if MODULE in process.cmdline()]
 
 
 def settle(drivers: ReadyDriver) -> psutil.Process:
