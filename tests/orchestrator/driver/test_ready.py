@@ -106,9 +106,11 @@ def test_another_code_version_starts_its_own_process(
 
 
 def test_it_ends_with_its_service(drivers: ReadyDriver) -> None:
-    process = settle(drivers)
+    settle(drivers)
+    process = drivers._process
+    assert process is not None
     drivers._forget()  # closes the pipes, as the death of the service does
-    process.wait(30)
+    assert process.wait(30) == 0
 
 
 def test_it_ends_when_it_is_not_used_or_memory_is_short(
