@@ -22,8 +22,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rg_lru": {"heads": 4},
     "delta_net": {"heads": 2},
     "gated_delta_net": {"heads": 2},
-    # Without signs: in 2,000 reflections that forget nothing, rounding errors grow to 1.3e-5.
-    "delta_product": {"heads": 2, "signed": False},
+    # One head: two values of a head are nearly 0 at some step, and their norm magnifies rounding to 2e-5.
+    "delta_product": {"heads": 1},
 }
 NAMES = tuple(LAYERS)
 RELATED = frozenset({"gated_delta_net", "delta_product"})

@@ -36,7 +36,7 @@ DELTA: list[Any] = [
     ("delta_net", {"algorithm": "sequential"}, {}),
     ("delta_net", {"algorithm": "chunked", "signed": True}, {"signed": True}),
     ("gated_delta_net", {"algorithm": "chunked"}, {}),
-    ("delta_product", {"algorithm": "chunked", "householders": 3}, {"signed": True, "J": 3}),
+    ("delta_product", {"algorithm": "chunked", "householders": 3, "signed": True}, {"signed": True, "J": 3}),
 ]
 
 
