@@ -43,11 +43,11 @@ down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
 test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not optimised" tests
-	@$(BIN)/python -m pytest -n 2 -m optimised tests/trainables
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)
 	@$(BIN)/python -m pytest -m slow tests
+	@XLA_FLAGS= $(BIN)/python -m pytest tests/trainables/engine tests/trainables/test_replay.py
 
 test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0; SIZE=short)
 	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000) --size $(or $(SIZE),long)

@@ -19,12 +19,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-# Tests run most programs a few times, so XLA compiles them in half the time and leaves them slow. Tests whose
-# statement is about optimised programs carry the mark `optimised` and run without these flags. The workers of
-# real sweeps always set their own.
-QUICK_COMPILATION = (
+# Tests run most programs a few times, so XLA compiles them in half the time and leaves them slow. The workers
+# of real sweeps set their own flags; `XLA_FLAGS= pytest ...` runs the tests with optimised programs.
+os.environ.setdefault(
+    "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    "--xla_llvm_disable_expensive_passes=true"
+    "--xla_llvm_disable_expensive_passes=true",
 )
 
 # Most of the time of many tests is compilation. What one test compiled, the others read: all workers of
@@ -36,19 +36,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, COMPILATIONS, ignore_errors=True)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Choose how XLA compiles, before the first import of JAX: a process has one choice."""
-    if config.option.markexpr != "optimised":
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_COMPILATION}".strip()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that start processes and mostly wait for them: the others fill their pauses."""
-    if config.option.markexpr != "optimised":
-        skip = pytest.mark.skip(reason="needs a process that optimises: pytest -m optimised")
-        for item in items:
-            if item.get_closest_marker("optimised") is not None:
-                item.add_marker(skip)
     items.sort(key=lambda item: item.get_closest_marker("end_to_end") is None)
 
 

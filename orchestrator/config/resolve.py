@@ -282,7 +282,7 @@ def _validated(root: LocatedValue, name: str, profile: str | None, text: str) ->
             budget=file.budget,
             resources=file.resources,
             confirm=file.confirm,
-            published=objectives.read_published(file, space),
+            published=objectives.read_published(file, space, task_options),
             warm_start=tuple(file.warm_start),
             source_text=redacted(text),
         )

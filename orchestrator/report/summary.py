@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -113,6 +114,7 @@ class Summary:
         rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
         confirmations: rows of the retrainings of the chosen hyperparameters.
         seeds: the test results that stand for the sweep, by seed.
+        further: the test metric of further test splits, such as `test/accuracy_x2`, of the same trainings.
         published_source: paper and table, or None.
         published: published results by metric.
         matched: the sizes chosen by `model.match` in words, or None.
@@ -141,6 +143,7 @@ class Summary:
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
+    further: Mapping[str, tuple[float, ...]]
     published_source: str | None
     published: Mapping[str, float]
     matched: str | None
@@ -197,6 +200,7 @@ def summarise(history: History) -> Summary:
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
+        further=_further(history),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
         matched=chosen_sizes(document),
@@ -209,6 +213,21 @@ def summarise(history: History) -> Summary:
 def test_metric(metric: str) -> str:
     """Return the name of a validation metric on the test split."""
     return f"test/{metric.partition('/')[2]}"
+
+
+def _further(history: History) -> dict[str, tuple[float, ...]]:
+    """Return the metrics of further test splits by name, in the order of their numbers, a value a seed."""
+    leading = test_metric(history.metric)
+    names = {
+        name
+        for evaluations in history.evaluations.values()
+        for evaluation in evaluations
+        for name in evaluation.metrics
+        if name.startswith(f"{leading}_")
+    }
+    ordered = sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    results = {name: seed_results(history, name).results for name in ordered}
+    return {name: tuple(result.value for result in seeds) for name, seeds in results.items() if seeds}
 
 
 def cause_of(trial: TrialRecord) -> str:

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.experiment import results
 from tests.end_to_end.commands import Commands, finish, wait_for
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 EXPERIMENT = """
 title: Two layers on copy memory

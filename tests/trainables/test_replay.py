@@ -13,9 +13,6 @@ from trainables import replay
 from trainables.engine import Engine
 from trainables.stretches import Stretch, Stretches, continued, merged
 
-pytestmark = pytest.mark.optimised
-"""Bits are compared, so the programs are those of a real worker."""
-
 TRIAL = toy_trial(3, interval=20, steps=60)
 
 

@@ -254,7 +254,10 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
         single.restore(0, toy_trial(), wrong)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "rmsprop", "lion", "amsgrad"])
+@pytest.mark.parametrize(
+    "optimizer",
+    ["lion", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "rmsprop", "amsgrad"))],
+)
 def test_other_optimisers_resume_exactly(optimizer: str) -> None:
     """Whatever an optimiser remembers is part of a snapshot; a network need not have running statistics."""
     trial = toy_trial(model={"norm": "layer"}, optimizer=optimizer, clip=1.0, schedule="linear")

@@ -15,9 +15,6 @@ from trainables.engine import Engine
 from trainables.engine.engine import DETERMINISTIC
 from trainables.trial import TrialSettings
 
-pytestmark = pytest.mark.optimised
-"""Bits are compared, so the programs are those of a real worker."""
-
 STEPS, INTERVAL = 100, 20
 BITS = None if jax.default_backend() == "cpu" else "bits"
 """With `JAX_PLATFORMS=cuda` these tests show what `reproducible: bits` promises on a GPU."""
