@@ -15,6 +15,7 @@ __all__ = [
     "ACTIVATIONS",
     "ALGORITHM",
     "ANGLES",
+    "DELTA_ALGORITHM",
     "DENSE_ALGORITHM",
     "DENSE_PARAMETERS",
     "DISCRETISATION",
@@ -174,6 +175,11 @@ GATED_ALGORITHM = Option(
     "auto",
     "Algorithm of the recurrence inside chunks of time; auto is the fastest one by device.",
     choices=("auto", "sequential", "associative"),
+)
+DELTA_ALGORITHM = Option(
+    "auto",
+    "Algorithm of the delta rule; auto is the fastest one by device and size of a head.",
+    choices=("auto", "sequential", "chunked"),
 )
 ACTIVATIONS = Option(
     "float32",

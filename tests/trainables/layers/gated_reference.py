@@ -74,5 +74,48 @@ def rg_lru(p: Arrays, u: Floats) -> Answer:
     return (np.array(states) @ out.T).real + u * p["D"], np.array(states)
 
 
+def delta_net(p: Arrays, u: Floats, *, signed: bool = False, J: int = 1) -> Answer:
+    """Return outputs and matrices, for one or J steps of the delta rule a row; with a decay if there is one.
+
+    Source: Parallelizing linear transformers with the delta rule, section 2; DeltaProduct, equation 2.
+    """
+    heads, width = p["W_beta"].shape[-2], len(p["W_q"][0])
+    many = {
+        name: p[name].reshape(J, -1, p[name].shape[-1])
+        for name in ("W_k", "W_v", "conv_k", "conv_v", "W_beta")
+    }
+    queries = _conv(p["conv_q"], u @ p["W_q"].T)
+    keys, values = ([_conv(many[f"conv_{x}"][j], u @ many[f"W_{x}"][j].T) for j in range(J)] for x in "kv")
+    memory = np.zeros((heads, len(p["W_q"]) // heads, width // heads))
+    outputs, states = [], []
+    for t, now in enumerate(u):
+        if "A_log" in p:
+            rates = np.log1p(np.exp(p["W_alpha"] @ now + p["dt_bias"]))
+            memory = np.exp(-np.exp(p["A_log"]) * rates)[:, None, None] * memory
+        for j in range(J):
+            sizes = (1 + signed) * _sigmoid(many["W_beta"][j] @ now)
+            ks, vs = (series[j][t].reshape(heads, -1) for series in (keys, values))
+            for h in range(heads):
+                key = ks[h] / np.sqrt(ks[h] @ ks[h] + 1e-6)
+                turn = np.eye(len(key)) - sizes[h] * np.outer(key, key)
+                memory[h] = turn @ memory[h] + sizes[h] * np.outer(key, vs[h])
+        answers = []
+        for query, matrix in zip(queries[t].reshape(heads, -1), memory, strict=True):
+            answer = matrix.T @ (query / np.sqrt(query @ query + 1e-6))
+            answers.append(answer / np.sqrt(np.mean(answer**2) + 1e-5) * p["norm"])
+        gate = p["W_g"] @ now if "W_g" in p else None
+        outputs.append(np.concatenate(answers) * (1 if gate is None else gate * _sigmoid(gate)))
+        states.append(memory.copy())
+    return np.array(outputs) @ p["out_proj"].T, np.array(states)
+
+
+def _conv(weights: Floats, rows: Floats, bias: Any = 0) -> Any:
+    """Return SiLU of the causal convolution of each channel."""
+    padded = np.concatenate([np.zeros((weights.shape[1] - 1, rows.shape[1])), rows])
+    width = weights.shape[1]
+    out = np.array([np.sum(weights.T * padded[t : t + width], axis=0) for t in range(len(rows))]) + bias
+    return out * _sigmoid(out)
+
+
 def _sigmoid(a: Any) -> Any:
     return 1 / (1 + np.exp(-a))

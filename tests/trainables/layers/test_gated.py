@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,6 +32,20 @@ def test_loop(name: str, options: dict[str, Any]) -> None:
     check(name, getattr(gated_reference, name), **options)
 
 
+DELTA: list[Any] = [
+    ("delta_net", {"algorithm": "sequential"}, {}),
+    ("delta_net", {"algorithm": "chunked", "signed": True}, {"signed": True}),
+    ("gated_delta_net", {"algorithm": "chunked"}, {}),
+    ("delta_product", {"algorithm": "chunked", "householders": 3, "signed": True}, {"signed": True, "J": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "of_reference"), DELTA)
+def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, Any]) -> None:
+    """The same of the delta rule, whose loop multiplies by 1 - beta k k^T; chunks are exact."""
+    check(name, partial(gated_reference.delta_net, **of_reference), **options)
+
+
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
@@ -55,6 +70,13 @@ def test_loop(name: str, options: dict[str, Any]) -> None:
             {
                 **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,)},
                 **{"Lambda": (16,), "C": (4, 16), "D": (4,)},
+            },
+        ),
+        (
+            "delta_net",
+            {
+                **{"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "conv_q": (16, 4), "conv_k": (16, 4)},
+                **{"conv_v": (4, 4), "W_beta": (2, 4), "norm": (2,), "out_proj": (4, 4)},
             },
         ),
     ],
