@@ -4,8 +4,8 @@ Validation and test have the lengths of training. The further test splits x2, x4
 to 2 L, 4 L and 8 L steps, and score only what lies beyond half of that: x4 scores steps 2 L + 1 to 4 L, so
 that the lengths of training contribute nothing to it.
 
-Every sequence belongs to one split, by a hash of its symbols: a short one, of which there are few, is drawn
-several times in training, as in the published streams, and never in two splits.
+Every sequence belongs to one split: a short one, of which there are few, is drawn several times in training,
+as in the published streams, and never in two splits.
 """
 
 from __future__ import annotations
@@ -22,17 +22,9 @@ from trainables.data.protocol import entropy, majority
 from trainables.data.task import IGNORED, SPLITS, Encoding, Output, Progress, Signature, Source, Task
 from trainables.errors import Refusal
 from trainables.settings import Option, Pooling
-
-_SHARES = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
-"""Tenths of all sequences that belong to each split."""
+from trainables.tasks.division import Drawn, drawn
 
 _TIMES = (2, 4, 8)
-
-_MOST_ROWS = 20_000
-"""Rows that are drawn at once."""
-
-_FRUITLESS = 50
-"""Rounds of drawing without a new sequence after which a split is taken to have none."""
 
 OPTIONS: Mapping[str, Option] = {
     "length": Option(40, "L, the largest number of steps in training.", at_least=2),
@@ -143,53 +135,24 @@ class LengthTask(Task):
         lengths = out.array(f"{split}.lengths", (rows,), np.int32)
         by_step = options["answer"] == "steps"
         targets = out.array(f"{split}.targets", (rows, longest) if by_step else (rows,), np.int32)
-        share = len(_SHARES[split]) / 10 if split in _SHARES else 1.0
-        done, fruitless = 0, 0
-        while done < rows:
-            enough = min(_MOST_ROWS, 16 + round(1.5 * (rows - done) / share))
-            asked = rng.integers(longest if by_step else shortest, longest, enough, endpoint=True)
-            drawn, true, values = self.draw(options, rng, asked)
-            own = np.flatnonzero(_belongs(drawn, split))[: rows - done]
-            fruitless = 0 if own.size else fruitless + 1
-            self._check_progress(fruitless, split)
-            kept = slice(done, done + own.size)
-            inputs[kept, : drawn.shape[1]], lengths[kept] = drawn[own], true[own]
-            if by_step:
-                targets[kept] = IGNORED
-                targets[kept, : drawn.shape[1]] = values[own]
-                targets[kept, : _ignored(split, longest)] = IGNORED
-            else:
-                targets[kept] = values[own, true[own] - 1]
-            done += own.size
-        return targets
 
-    def _check_progress(self, fruitless: int, split: str) -> None:
-        if fruitless == _FRUITLESS:
-            must = "must allow enough sequences for three splits"
-            remedy = "Ask for longer sequences, or for more symbols."
-            raise Refusal(f"task {self.name}: options", must, f"none for {split}", remedy)
+        def draw(number: int) -> Drawn:
+            asked = rng.integers(longest if by_step else shortest, longest, number, endpoint=True)
+            tokens, true, values = self.draw(options, rng, asked)
+            wide = ((0, 0), (0, longest - tokens.shape[1]))
+            return np.pad(tokens, wide), true, np.pad(values, wide, constant_values=IGNORED)
+
+        own = split if split in SPLITS else None  # longer sequences are in no other split anyway
+        for kept, (tokens, true, values) in drawn(self.name, own, rows, draw):
+            inputs[kept], lengths[kept] = tokens, true
+            if by_step:
+                values[:, : _ignored(split, longest)] = IGNORED
+                targets[kept] = values
+            else:
+                targets[kept] = values[np.arange(len(true)), true - 1]
+        return targets
 
 
 def _ignored(split: str, longest: int) -> int:
     """Return how many first steps a split does not score: half of a longer sequence."""
     return longest // 2 if split not in SPLITS else 0
-
-
-def _belongs(tokens: np.ndarray, split: str) -> np.ndarray:
-    """Return (n,) booleans, true where the sequence (n, L) belongs to a split.
-
-    Sequences of further test splits are longer than all others, so that they need no division.
-    """
-    if split not in _SHARES:
-        return np.ones(len(tokens), bool)
-    return np.isin(_tenths(tokens), _SHARES[split])
-
-
-def _tenths(tokens: np.ndarray) -> np.ndarray:
-    """Return a number from 0 to 9 for each sequence (n, L), by a polynomial hash; padding changes nothing."""
-    mixed = np.zeros(len(tokens), np.uint64)
-    for column in tokens.T.astype(np.uint64):
-        mixed = np.where(column > 0, (mixed + column) * np.uint64(0x9E3779B97F4A7C15), mixed)
-        mixed ^= mixed >> np.uint64(29)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    return (mixed >> np.uint64(32)) % np.uint64(10)

@@ -175,7 +175,7 @@ def test_no_sequence_is_in_two_splits_and_short_ones_are_in_some(tmp_path: Path)
     ("name", "options", "match"),
     [
         ("parity", {"length": 5, "min_length": 6}, "at most the length"),
-        ("parity", {"length": 2, "min_length": 2}, "enough sequences"),
+        ("parity", {"length": 2, "min_length": 2}, "three splits"),
         ("modular", {"brackets": True, "answer": "steps"}, "has no value"),
         ("modular", {"min_length": 1}, "at least 2"),
         ("group_words", {"group": "A5", "swaps": True}, "without swaps"),
