@@ -39,6 +39,8 @@ ACCESS: Mapping[str, Level] = {
     "list_artifacts": "viewer",
     "read_artifact": "viewer",
     "list_queue": "viewer",
+    "watch_all": "viewer",
+    "watch_sweep": "viewer",
     "list_quotas": "viewer",
     "submit": "member",
     "stop": "owner",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -13,12 +14,13 @@ from orchestrator.api import queue, status
 from orchestrator.api.sweep import Sweep
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.keys import trial_key
+from orchestrator.ledger.records import TrialRecord
 from orchestrator.sharing.rows import UNIT
 from orchestrator.web import documents
 from orchestrator.web.access import SignedIn
 from orchestrator.web.guard import REPORT_POLICY
 from orchestrator.web.problems import NotFound
-from orchestrator.web.site import Here
+from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
 
@@ -101,13 +103,18 @@ def list_trials(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Document:
     """Return one page of the trials of a sweep."""
+    trials = trials_of(site, sweep_id)
+    return documents.trial_page(trials, sort, descending=descending, offset=offset, limit=limit)
 
-    def read() -> Any:
+
+def trials_of(site: Site, sweep_id: str) -> Sequence[TrialRecord]:
+    """Return the trials of a sweep as they were at most a second ago."""
+
+    def read() -> Sequence[TrialRecord]:
         with site.ledger() as ledger:
             return ledger.trials(sweep_id)
 
-    trials = site.snapshots.get(("trials", sweep_id), read)
-    return documents.trial_page(trials, sort, descending=descending, offset=offset, limit=limit)
+    return site.snapshots.get(("trials", sweep_id), read)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/curves")

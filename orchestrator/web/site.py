@@ -15,6 +15,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.users import User, users_by_digest
+from orchestrator.web.feeds import Feeds
 from orchestrator.web.limits import RateLimit
 from orchestrator.web.problems import NotFound
 from orchestrator.web.snapshots import Snapshots
@@ -38,6 +39,7 @@ class Site:
         snapshots: what was read of the ledger.
         submissions: allowance of each user.
         bad_tokens: allowance of each address.
+        feeds: what watchers receive.
     """
 
     workspace: Workspace
@@ -47,6 +49,8 @@ class Site:
     snapshots: Snapshots = field(default_factory=partial(Snapshots, time.monotonic))
     submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))
+
+    feeds: Feeds = field(default_factory=Feeds)
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:

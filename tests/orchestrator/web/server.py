@@ -54,6 +54,26 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Event:
+    """A server-sent event."""
+
+    id: str
+    kind: str
+    data: Any
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    for line in answer:
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name in {"id", "event", "data"}:
+            fields[name] = value
+        elif not name and fields:
+            yield Event(fields["id"], fields["event"], json.loads(fields["data"]))
+            fields = {}
+
+
+@dataclass(frozen=True)
 class Client:
     """Sends requests to a server.
 
@@ -88,7 +108,23 @@ class Client:
             connection.request(method, path, content, {**own, **(headers or {})})
             answer = connection.getresponse()
             named = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, named, answer.read())
+            is_stream = named.get("content-type", "").startswith("text/event-stream")
+            return Answer(answer.status, named, b"" if is_stream else answer.read())
+        finally:
+            connection.close()
+
+    @contextmanager
+    def events(self, path: str, user: str, last_id: str | None = None) -> Iterator[Iterator[Event]]:
+        """Open a stream of events, and close it at the end of a `with` block."""
+        headers = {"Authorization": f"Bearer {self.tokens[user]}"}
+        if last_id is not None:
+            headers["Last-Event-ID"] = last_id
+        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=60)
+        connection.request("GET", f"/api/v1{path}", headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        try:
+            yield _events(answer)
         finally:
             connection.close()
 
