@@ -57,6 +57,7 @@ class Feed:
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT_EVENTS)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
         self.watchers = 0
 
     async def watch(
@@ -73,7 +74,7 @@ class Feed:
             self._task = asyncio.create_task(self._poll())
         try:
             seen = self._number_of(last_id)
-            while True:
+            while not self._is_closed:
                 changed = self._changed
                 if self._number:
                     messages, seen = self._after(seen), self._number
@@ -90,6 +91,11 @@ class Feed:
             if not self.watchers:
                 self._task.cancel()
                 self._task = None
+
+    def close(self) -> None:
+        """End the streams of all watchers."""
+        self._is_closed = True
+        self._changed.set()
 
     def _number_of(self, last_id: str | None) -> int | None:
         feed, _, number = (last_id or "").partition("-")
@@ -133,9 +139,11 @@ class Feeds:
 
     def __init__(self) -> None:
         self._feeds: OrderedDict[Hashable, Feed] = OrderedDict()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, key: Hashable, read: Read) -> Feed:
         """Return the feed of a key, and make it first if there is none."""
+        self._loop = asyncio.get_running_loop()
         if key not in self._feeds:
             self._feeds[key] = Feed(read)
         self._feeds.move_to_end(key)
@@ -143,3 +151,9 @@ class Feeds:
         for known in idle[: max(0, len(self._feeds) - MOST_FEEDS)]:
             del self._feeds[known]
         return self._feeds[key]
+
+    def close(self) -> None:
+        """End all streams, which would go on for ever; called from another thread than the event loop's."""
+        if self._loop is not None:
+            for feed in list(self._feeds.values()):
+                self._loop.call_soon_threadsafe(feed.close)

@@ -21,7 +21,7 @@ from orchestrator.web.site import Site
 LOOPBACK = "127.0.0.1"
 
 GRACE_SECONDS = 3
-"""How long open requests may go on when the server ends; event streams would go on for ever."""
+"""How long open requests may go on when the server ends."""
 
 MOST_CONNECTIONS = 2_000
 """Most connections at once; one more is answered with 503."""
@@ -105,6 +105,7 @@ def serving(workspace: Workspace, listening: Listening) -> Iterator[str]:
             yield _address(listening, listener)
         finally:
             server.should_exit = True
+            site.feeds.close()
             thread.join(GRACE_SECONDS + 2.0)
 
 
