@@ -19,8 +19,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-# Tests run most programs a few times, so XLA compiles them in half the time and leaves them slow. The workers of
-# real sweeps set their own flags; `XLA_FLAGS= pytest ...` runs the tests with optimised programs.
+# Tests run most programs a few times, so XLA compiles them in half the time and leaves them slow. The workers
+# of real sweeps set their own flags; `XLA_FLAGS= pytest ...` runs the tests with optimised programs.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
