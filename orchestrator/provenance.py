@@ -1,15 +1,23 @@
-"""Origin of a sweep: commit, versions and command line. It forks: call it before Ray or JAX start threads."""
+"""Origin of a sweep: commit, versions and command line; and which code this is.
+
+`git_commit` and `file_at` fork: call them before Ray or JAX start threads.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from orchestrator.errors import redacted
+
+_OWN_CODE = ("orchestrator", "trainables")
+"""The folders whose modules this project imports."""
 
 _PACKAGES = ("ray", "jax", "jaxlib", "flax", "optax", "optuna", "mlflow", "sqlalchemy", "numpy")
 
@@ -47,6 +55,22 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return installed
+
+
+def code_digest() -> str:
+    """Return the SHA-256 of the code on disk: of this project's modules, and of what is installed.
+
+    A process that is older than a change on disk runs other code than a process that starts now. Of an
+    installed package its name and version count, not its content.
+    """
+    project = Path(__file__).parents[1]
+    digest = hashlib.sha256(sys.version.encode())
+    for file in sorted(file for folder in _OWN_CODE for file in (project / folder).rglob("*.py")):
+        digest.update(f"{file.relative_to(project)}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    installed = Path(sysconfig.get_path("purelib")).glob("*.dist-info")
+    digest.update(" ".join(sorted(folder.name for folder in installed)).encode())
+    return digest.hexdigest()
 
 
 def command() -> str:

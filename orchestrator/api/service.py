@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,10 @@ def submit(
         return _unused(specification, used) if new else sweep.id
 
     with workspace.ledger(create=True) as ledger:
-        return submissions.submit(ledger, order, choose, again=True)
+        submitted = submissions.submit(ledger, order, choose, again=True)
+    with suppress(OSError):  # it only saves the wait for the next poll
+        discovery.knock(workspace.paths.service)
+    return submitted
 
 
 def _unused(specification: SweepConfig, used: Collection[str]) -> str:

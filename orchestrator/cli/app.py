@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "submit": "orchestrator.cli.service:submit",
         "release": "orchestrator.cli.service:release",
         "drive": "orchestrator.cli.service:drive",
+        "user": "orchestrator.cli.users:user_app",
     },
     "Look": {
         "list": "orchestrator.cli.look:list_sweeps",

@@ -253,6 +253,31 @@ SUBMISSION = Table(
 START_PAUSE = Table("start_pause", METADATA, Column("since", Float(53), primary_key=True))
 """Since when the service starts no drivers, because several sweeps have crashed at once; empty otherwise."""
 
+SERVICE_USER = Table(
+    "service_user",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("token_digest", Text, nullable=False, unique=True),
+    Column("created_at", Float(53), nullable=False),
+    Column("expires_at", Float(53)),
+    Column("revoked_at", Float(53)),
+)
+"""Users of the HTTP API: the fields of `orchestrator.ledger.users.User`, and a digest of the token."""
+
+AUDIT = Table(
+    "audit",
+    METADATA,
+    Column("seq", SEQUENCE, primary_key=True, autoincrement=True),
+    Column("at", Float(53), nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+"""Which user asked for which change: the fields of `orchestrator.ledger.audit.AuditEntry`."""
+
 IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))
 """The random id of this ledger, in one row: it keeps apart the files of ledgers that share a store."""
 

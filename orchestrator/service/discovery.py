@@ -32,6 +32,23 @@ def announced(file: Path, system: System = System()) -> Iterator[Holder]:
             file.unlink(missing_ok=True)
 
 
+def knock(file: Path) -> None:
+    """Let the service that a file names look at the ledger at once."""
+    _knocks(file).touch(mode=0o600)
+
+
+def knocked(file: Path) -> int:
+    """Return a number that changes with every knock, and 0 before the first."""
+    try:
+        return _knocks(file).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _knocks(file: Path) -> Path:
+    return file.with_suffix(".knock")
+
+
 def running(file: Path, system: System = System()) -> Holder | None:
     """Return the living service that a file names, or None.
 

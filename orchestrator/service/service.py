@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ import psutil
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.departure import Departure
+from orchestrator.driver.ready import ReadyDriver, warm_seconds
 from orchestrator.errors import Busy, Damaged, Exit, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
@@ -28,7 +30,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
-from orchestrator.service.discovery import announced
+from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.supervision import DRIVERS_AT_ONCE, Actions, Process, Situation, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
@@ -36,6 +38,9 @@ from orchestrator.upkeep.recovery import recover
 
 POLL_SECONDS = 1.0
 """Time between two polls of the ledger."""
+
+KNOCK_SECONDS = 0.05
+"""Time between two looks for a knock, after which the ledger is polled at once."""
 
 LEAVE_SECONDS = 1.0
 """Longest wait for the current poll to end when the service is asked to leave."""
@@ -94,9 +99,11 @@ def serve(
                 say(f"{fault} It has been rewritten.")
             service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
             services.append(service)
+            stack.callback(service.end_ready)
             while not over.is_set():
+                knocks = knocked(paths.service)
                 service.poll()
-                over.wait(POLL_SECONDS)
+                _wait(over, paths, knocks)
 
     def run() -> None:
         try:
@@ -116,6 +123,14 @@ def serve(
     for service in services:
         service.stop_drivers()
     return Exit.RESUMABLE
+
+
+def _wait(over: Event, paths: Paths, knocks: int) -> None:
+    """Return when it is time for the next poll: early at the end, or after a knock since `knocks`."""
+    looks = max(1, round(POLL_SECONDS / KNOCK_SECONDS))
+    for _ in range(looks):
+        if over.wait(POLL_SECONDS / looks) or knocked(paths.service) != knocks:
+            return
 
 
 def _rebuilding_a_damaged_ledger(supervise: Callable[[], None], paths: Paths, say: Say) -> None:
@@ -189,6 +204,7 @@ class Service:
         self._writer = SubmissionWriter(ledger, lease.token)
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
+        self._ready = ReadyDriver(paths.root, 0.0 if start else warm_seconds(), ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
 
@@ -216,6 +232,11 @@ class Service:
         self._pause(actions, paused_since)
         for submission in actions.starts:
             self._start(submission)
+        self._ready.tend(busy=bool(self._children))
+
+    def end_ready(self) -> None:
+        """End the process that waits for the next sweep."""
+        self._ready.end()
 
     def stop_drivers(self) -> None:
         """Send SIGTERM to the drivers of the last poll, and wait until they have saved and ended.
@@ -289,7 +310,7 @@ class Service:
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
         words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
-        return detached.begin(words, self._paths.driver_log(sweep_id), {OWNER: submission.owner})
+        return self._ready.begin(words, self._paths.driver_log(sweep_id), {OWNER: submission.owner})
 
     def _cause(self, sweep_id: str, code: int | None) -> str:
         """Return why a driver ended: a signal, or else the last line that it printed."""

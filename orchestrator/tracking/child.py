@@ -27,9 +27,12 @@ class DeliveryError(Exception):
 
 
 class Child:
-    """A running `deliver` process. It has a session of its own, so that Ctrl-C does not reach it."""
+    """A running `deliver` process. It has a session of its own, so that Ctrl-C does not reach it.
 
-    def __init__(self, destination: Mapping[str, Any]) -> None:
+    Importing MLflow takes the process seconds, and it needs its destination only afterwards.
+    """
+
+    def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child lives
         self._process = subprocess.Popen(
             _COMMAND,
@@ -44,6 +47,15 @@ class Child:
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._to, False)
         self._received = b""
+        self._unsent = b""
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
+    def direct(self, destination: Mapping[str, Any]) -> None:
+        """Send the destination, which must be done once and before the first `ask`; do not wait."""
         self._unsent = _line(destination)
 
     def ask(
@@ -101,6 +113,30 @@ class Child:
         self._errors.seek(max(0, size - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "without an error message"
+
+
+_spares: list[Child] = []
+
+
+def prepare() -> None:
+    """Start the process of the next `delivery_to`, which then does not wait for the import of MLflow."""
+    _spares.append(Child())
+
+
+def discard() -> None:
+    """End the processes that `prepare` has started and `delivery_to` has not used."""
+    while _spares:
+        _spares.pop().end(0.0)
+
+
+def delivery_to(destination: Mapping[str, Any]) -> Child:
+    """Return a running process that delivers to a destination: a prepared one if there is one that lives."""
+    child = _spares.pop() if _spares else Child()
+    if not child.lives:
+        child.end(0.0)
+        child = Child()
+    child.direct(destination)
+    return child
 
 
 def _line(document: Mapping[str, Any]) -> bytes:

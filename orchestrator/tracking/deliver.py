@@ -48,7 +48,8 @@ _SAMPLES_A_POINT = 3
 def main() -> None:
     """Serve one sweep until stdin ends."""
     answers = _own_stdout()
-    first = json.loads(sys.stdin.readline())
+    if (first := _read()) is None:
+        return  # started in advance, and not used
     until = Deadline(first.pop("until"), System())
     destination = Destination(**first)
     # A child that outlived an earlier driver finishes its batch first.

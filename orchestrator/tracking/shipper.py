@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from orchestrator.errors import Busy, redacted
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.tracking.child import Child
+from orchestrator.tracking.child import delivery_to
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Shipper:
         *,
         pace: Pace = Pace(),
         batch: int = 500,
-        begin: Callable[[Mapping[str, Any]], Delivery] = Child,
+        begin: Callable[[Mapping[str, Any]], Delivery] = delivery_to,
     ) -> None:
         self._lease, self._writer, self._ledger = lease, lease.writer, lease.writer.ledger
         self._sweep_id = lease.token.sweep_id

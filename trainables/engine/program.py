@@ -360,8 +360,8 @@ class Program:
         return chosen.lengths if self.padded else None
 
     def _sums(self, logits: Array, chosen: Examples, examples: Array) -> Sums:
-        output, length = self.signature.output, self.signature.length
-        weights = weights_of(output, examples, chosen.lengths, length)
+        output = self.signature.output
+        weights = weights_of(output, examples, chosen.lengths, chosen.targets)
         return LOSSES[output](logits, chosen.targets, weights)
 
 

@@ -1,0 +1,97 @@
+"""Users of the HTTP API of a service: add, list and revoke them, and read the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.api.workspace import Workspace
+from orchestrator.driver import preflight
+from orchestrator.errors import BadInput
+from orchestrator.ledger import audit
+from orchestrator.ledger import users as ledger_users
+from orchestrator.ledger.audit import AuditEntry
+from orchestrator.ledger.users import LIFETIME_SECONDS, ROLES, Role, User
+
+__all__ = ["DAYS", "ROLES", "AuditEntry", "Role", "User", "add", "audit_log", "revoke", "users"]
+
+DAYS = LIFETIME_SECONDS / 86_400.0
+"""Days that a token is valid by default."""
+
+COMMAND_LINE = "command line"
+"""The actor in the audit log of what was not asked for over HTTP."""
+
+
+def add(
+    name: str,
+    role: str = "member",
+    *,
+    days: float = DAYS,
+    actor: str = COMMAND_LINE,
+    root: str | Path | None = None,
+) -> tuple[User, str]:
+    """Add a user; return the user and the token, which cannot be read again.
+
+    Args:
+        name: lower-case letters, digits, `.`, `_` and `-`; the user's sweeps run in this name.
+        role: `viewer`, `member` or `admin`.
+        days: after which the token expires; infinite for a token that does not.
+        actor: who adds the user, for the audit log.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: the name, the role or the days are not valid, or the user has a valid token.
+    """
+    if not days > 0:
+        raise BadInput("--days", "must be greater than 0", f"{days:g}", "Write a number of days, or `inf`.")
+    workspace = Workspace.at(root)
+    preflight.check_paths(workspace.paths)
+    workspace.paths.create()
+    lifetime = days * 86_400.0 if days < float("inf") else None
+    with workspace.ledger(create=True) as ledger:
+        return ledger_users.add_user(ledger, name, role, actor, lifetime=lifetime)
+
+
+def revoke(name: str, *, actor: str = COMMAND_LINE, root: str | Path | None = None) -> User:
+    """Revoke the token of a user; return the user.
+
+    Args:
+        name: of the user.
+        actor: who revokes it, for the audit log.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger, or no such user.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        return ledger_users.revoke_user(ledger, name, actor)
+
+
+def users(*, root: str | Path | None = None) -> Sequence[User]:
+    """Return all users by name, those with revoked tokens included.
+
+    Args:
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        return ledger_users.users(ledger)
+
+
+def audit_log(
+    *, before: int | None = None, limit: int = audit.MOST_ENTRIES, root: str | Path | None = None
+) -> Sequence[AuditEntry]:
+    """Return which user asked for which change, the newest first.
+
+    Args:
+        before: only entries with a smaller `seq`; None for the newest.
+        limit: most entries to return.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        return audit.entries(ledger, before=before, limit=limit)

@@ -1,0 +1,90 @@
+"""The audit log: which user asked for which change of a sweep, an owner or another user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.tables import AUDIT
+
+MOST_ENTRIES = 1_000
+"""Most entries that are read at once."""
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One change that a user asked for.
+
+    Attributes:
+        seq: rises from one entry to the next.
+        at: when it was asked for, seconds since the epoch.
+        actor: name of the user, or `command line`.
+        action: what was asked for, such as `stop`.
+        target: what it concerns: the id of a sweep, or the name of an owner or a user.
+        detail: further values, without secrets.
+    """
+
+    seq: int
+    at: float
+    actor: str
+    action: str
+    target: str
+    detail: Mapping[str, Any]
+
+
+def record(ledger: Ledger, actor: str, action: str, target: str, **detail: Any) -> None:
+    """Write one entry, before the change that it describes is made.
+
+    Args:
+        ledger: of the sweeps.
+        actor: name of the user.
+        action: what the user asks for.
+        target: what it concerns.
+        **detail: plain JSON values, without secrets.
+    """
+
+    def write() -> None:
+        with ledger.writer() as connection, connection.begin():
+            append(connection, ledger.now(), actor, action, target, **detail)
+
+    ledger.retried(write)
+
+
+def append(connection: Connection, at: float, actor: str, action: str, target: str, **detail: Any) -> None:
+    """Write one entry in the transaction of the change that it describes.
+
+    Args:
+        connection: of the transaction.
+        at: time of the change, seconds since the epoch.
+        actor: name of the user.
+        action: what the user asks for.
+        target: what it concerns.
+        **detail: plain JSON values, without secrets.
+    """
+    row = {"at": at, "actor": actor, "action": action, "target": target, "detail": json.dumps(detail)}
+    connection.execute(insert(AUDIT).values(**row))
+
+
+def entries(ledger: Ledger, *, before: int | None = None, limit: int = MOST_ENTRIES) -> list[AuditEntry]:
+    """Return entries of the audit log, the newest first.
+
+    Args:
+        ledger: of the sweeps.
+        before: only entries with a smaller `seq`; None for the newest.
+        limit: most entries to return.
+    """
+    query = select(AUDIT).order_by(AUDIT.c.seq.desc()).limit(limit)
+    if before is not None:
+        query = query.where(AUDIT.c.seq < before)
+
+    def read() -> list[AuditEntry]:
+        with ledger.reader() as connection:
+            rows = [dict(row) for row in connection.execute(query).mappings()]
+        return [AuditEntry(**{**row, "detail": json.loads(row["detail"])}) for row in rows]
+
+    return ledger.retried(read)
