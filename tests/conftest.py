@@ -28,7 +28,7 @@ os.environ.setdefault(
     "--xla_llvm_disable_expensive_passes=true",
 )
 
-# With JAX, Ray and MLflow imported a collection looks at a million objects: a tenth of the time of many tests.
+# With JAX, Ray and MLflow imported a collection looks at a million objects: a tenth of a test's time.
 gc.set_threshold(100_000, 50, 100)
 
 # Most of the time of many tests is compilation. What one test compiled, the others read: all workers of
