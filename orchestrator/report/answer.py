@@ -126,6 +126,7 @@ def context(summary: Summary) -> list[str]:
     return [
         f"Data: {summary.data_source}.",
         *_size(summary),
+        *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
             for name, value in summary.published.items()

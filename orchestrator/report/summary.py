@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.assignment import SIZE
+from orchestrator.config.matching import chosen_sizes
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
@@ -116,6 +117,7 @@ class Summary:
         further: the test metric of further test splits, such as `test/accuracy_x2`, of the same trainings.
         published_source: paper and table, or None.
         published: published results by metric.
+        matched: the sizes chosen by `model.match` in words, or None.
         states: number of the search's trials by state.
         failures: number of failed trials by cause.
         spending: where the time went.
@@ -144,6 +146,7 @@ class Summary:
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
     published: Mapping[str, float]
+    matched: str | None
     states: Mapping[str, int]
     failures: Mapping[str, int]
     spending: TimeSpent
@@ -200,6 +203,7 @@ def summarise(history: History) -> Summary:
         further=_further(history),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
+        matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
         failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
         spending=spending(history),

@@ -34,6 +34,10 @@ class ChunkedLayer(Layer):
     def memory(self, state: Any) -> Array:
         """Return the part of a state whose norm is recorded."""
 
+    def start(self, length: int) -> Any:
+        """Return the state before the first of `length` rows."""
+        return self.initial_state()
+
     def states(self, coefficients: Any, inputs: Array) -> Array:
         """Return the norms of the states, (L, 1)."""
 
@@ -50,7 +54,7 @@ class ChunkedLayer(Layer):
             state, answers = self.chunk(coefficients, state, rows)
             return state, self.read(coefficients, answers, backward=backward)
 
-        outputs = in_chunks(step, self.initial_state(), inputs, self.chunk_size)
+        outputs = in_chunks(step, self.start(len(inputs)), inputs, self.chunk_size)
         return outputs, self.states(coefficients, inputs)
 
     def advance(self, coefficients: Any, state: Any, inputs: Array) -> tuple[Any, Array]:

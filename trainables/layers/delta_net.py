@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import between, log_between, normal
+from trainables.layers.layer import between, initial_step, normal
 from trainables.layers.recurrence.delta_rule import Steps, delta_rule
 from trainables.settings import DELTA_ALGORITHM, LayerSettings, Option, divisible
 
@@ -280,15 +280,6 @@ class DeltaProduct(DeltaNet):
             bidirectional=bidirectional,
             algorithm=algorithm,
         )
-
-
-def initial_step(key: Array, shape: tuple[int, ...]) -> Array:
-    """Draw biases whose softplus is log-uniform between 0.001 and 0.1.
-
-    Source: Mamba, section 3.6.
-    """
-    step = jnp.exp(log_between(key, shape, (0.001, 0.1)))
-    return step + jnp.log(-jnp.expm1(-step))
 
 
 def _heads(rows: Array, width: int, heads: int) -> Array:

@@ -110,10 +110,10 @@ def test_causality(name: str, bidirectional: bool) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters(name: str) -> None:
-    """Parameters are float32, and the recurrent ones exist, except in the control without recurrence."""
+    """Parameters are float32, and the recurrent ones exist, except where nothing recurs."""
     parameters = _parameters(name, False)
     assert all(value.dtype == jnp.float32 for value in parameters.values())
-    assert bool(built(name).recurrent & set(parameters)) == (name != "none")
+    assert bool(built(name).recurrent & set(parameters)) == (name not in {"none", "attention"})
     assert not built(name).recurrent & {"C", "C_re", "C_im", "D"}
 
 
