@@ -18,8 +18,8 @@ GLOROT = nnx.initializers.glorot_normal()
 class URNN(Layer):
     """h_t = modReLU(W h_{t-1} + V u_t) with a unitary W, y_t = C [Re h_t, Im h_t] + D u_t.
 
-    W = D3 R2 F^-1 D2 Pi R1 F D1, D_k = diag(exp(i theta_k)), R_k = 1 - 2 v v* / ||v||^2, F the unitary Fourier
-    transform, Pi a permutation drawn once, and modReLU(z) = z max(|z| + b, 0) / (|z| + 1e-5).
+    W = D3 R2 F^-1 D2 Pi R1 F D1, D_k = diag(exp(i theta_k)), R_k = 1 - 2 v v* / ||v||^2, F the unitary
+    Fourier transform, Pi a permutation drawn once, and modReLU(z) = z max(|z| + b, 0) / (|z| + 1e-5).
 
     Parameters, for N complex units: theta (3, N), v_re, v_im (2, N), b (N,), V_re, V_im (N, D), h0_re, h0_im
     (N,) the trained state before the first step, C (D, 2 N), D (D,).
