@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Fixed, Layer, between, normal
-from trainables.settings import LayerSettings, Need
+from trainables.settings import Count, LayerSettings, Need
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -31,6 +31,7 @@ class URNN(Layer):
     settings = LayerSettings(
         summary="uRNN: N complex units with a unitary transition and modReLU.",
         needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
+        parameters=Count(("d_model", "d_state"), lambda d, n: 10 * n + 4 * n * d + d),
     )
     recurrent = frozenset({"theta", "v_re", "v_im", "b", "V_re", "V_im", "h0_re", "h0_im"})
 
