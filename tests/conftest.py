@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,9 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
     "--xla_llvm_disable_expensive_passes=true",
 )
+
+# With JAX, Ray and MLflow imported a collection looks at a million objects: a tenth of a test's time.
+gc.set_threshold(100_000, 50, 100)
 
 # Most of the time of many tests is compilation. What one test compiled, the others read: all workers of
 # pytest-xdist, which inherit the variable, and all processes that they start.

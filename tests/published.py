@@ -26,6 +26,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "psmnist": {},
     "copy": {"delay": 30, "examples": 60, "held_out": 20},
     "adding": {"length": 20, "examples": 60, "held_out": 20},
+    "parity": {"length": 16, "examples": 60, "held_out": 20},
+    "modular": {"length": 12, "examples": 60, "held_out": 20},
+    "group_words": {"group": "S3", "length": 8, "examples": 60, "held_out": 20},
+    "mqar": {"vocabulary": 64, "length": 32, "examples": 60, "held_out": 20},
+    "selective_copy": {"length": 24, "tokens": 4, "examples": 60, "held_out": 20},
+    "induction": {"length": 16, "reach": 4, "examples": 60, "held_out": 20},
+    "char_lm": {"source": "pydoc", "length": 64, "characters": 20_000},
 }
 """Options with which each task is encoded in well under a second."""
 

@@ -54,16 +54,16 @@ def test_the_package_passes_the_contract_tests(bits: Path) -> None:
         bits,
         *("-m", "pytest", "-vv", "tests/contracts", "tests/trainables/layers/test_contract.py"),
         *("tests/orchestrator/config/test_declarations.py", "-k"),
-        "parity or (fading and not long_sequences) or inherit or threshold",
+        "more_ones or (fading and not long_sequences) or inherit or threshold",
     )
-    for name in ("parity", "fading", "inherit", "threshold"):
+    for name in ("more_ones", "fading", "inherit", "threshold"):
         assert len(re.findall(rf"\[[^]]*\b{name}\b[^]]*\] PASSED", out)) >= 4, name
 
 
 def test_the_file_of_the_page_is_valid(bits: Path, tmp_path: Path) -> None:
-    space = tmp_path / "parity.yaml"
+    space = tmp_path / "more_ones.yaml"
     space.write_text(re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[-1])
     out = run(bits, "-m", "orchestrator.sweep", "validate", str(space), "--data", str(tmp_path))
-    assert "random rows of 16 bits" in out
+    assert "random rows of 17 bits" in out
     assert "decay_init.min" in out
     assert "sampler: inherit; scheduler: threshold" in out

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import Refusal
+from trainables.layers import LAYERS
+from trainables.settings import Mixing
+
+if TYPE_CHECKING:
+    from trainables.data.task import Signature
+    from trainables.trial import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,40 @@ class Cost:
         """Return what `document` wrote; JSON or a metric may have made whole numbers real ones."""
         sizes = {name: int(document[name]) for name in SIZES}
         return Cost(**sizes, **{name: document[name] for name in ("flops", "bytes") if name in document})
+
+
+_MIXERS: Mapping[Mixing, int] = {"full_glu": 2, "half_glu1": 1, "half_glu2": 1, "gelu": 0}
+"""Dense layers of width D of a block, by `mixing`."""
+
+
+def parameters(model: ModelSettings, signature: Signature) -> int:
+    """Return the number of trained numbers of a network, from the formulas that its layer declares.
+
+    Raises:
+        Refusal: the layer declares no formula.
+    """
+    width = model.d_model
+    block = of_layer(model) + 2 * width + _MIXERS[model.mixing] * (width * width + width)
+    rows = signature.vocabulary or signature.features
+    encoder = (rows + 1) * width if model.encoder == "dense" else 0
+    towers = (4 * width + 1) * width if signature.towers == 2 else 0
+    return encoder + model.depth * block + towers + (width + 1) * signature.classes
+
+
+def of_layer(model: ModelSettings) -> int:
+    """Return the number of trained numbers of one sequence layer.
+
+    Raises:
+        Refusal: the layer declares no formula.
+    """
+    declared = LAYERS.settings(model.layer)
+    count = declared.parameters
+    if count is None:
+        must = f"the layer {model.layer} must declare how many parameters it has"
+        remedy = "Give its class `settings.parameters`, or the size itself."
+        raise Refusal("model.layer", must, "no formula", remedy)
+    options = {name: option.default for name, option in declared.options.items()} | dict(model.options)
+    return count.number(*(options[name] if name in options else getattr(model, name) for name in count.of))
 
 
 SIZES = ("parameters", "layer_parameters", "recurrent_parameters", "state_floats")

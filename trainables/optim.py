@@ -20,6 +20,7 @@ import optax
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.data.task import IGNORED
 from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Schedule
 
@@ -28,7 +29,7 @@ Moments: TypeAlias = optax.OptState
 
 
 class Sums(NamedTuple):
-    """Weighted sums over what is counted: sequences, or the unpadded steps of an output by step."""
+    """Weighted sums over what is counted: sequences, or the steps with a target of an output by step."""
 
     loss: Array
     metric: Array
@@ -74,18 +75,18 @@ LOSSES: Mapping[str, Callable[[Array, Array, Array], Sums]] = MappingProxyType(
 """The loss of each `Signature.output`."""
 
 
-def weights_of(output: str, examples: Array, lengths: Array, length: int) -> Array:
+def weights_of(output: str, examples: Array, lengths: Array, targets: Array) -> Array:
     """Return what each prediction counts: (B,), or (B, L) for an output by step.
 
     Args:
         output: `Signature.output`.
         examples: (B,), 1 for an example that counts and 0 for one that fills a batch.
         lengths: (B,) true lengths; used for an output by step.
-        length: L.
+        targets: (B,), or (B, L) for an output by step; a step whose target is `IGNORED` counts 0.
     """
     if output != "steps":
         return examples
-    return examples[:, None] * step_mask(lengths, length)
+    return examples[:, None] * (step_mask(lengths, targets.shape[-1]) & (targets != IGNORED))
 
 
 class Rates(NamedTuple):

@@ -15,12 +15,15 @@ __all__ = [
     "ACTIVATIONS",
     "ALGORITHM",
     "ANGLES",
+    "DELTA_ALGORITHM",
     "DENSE_ALGORITHM",
+    "DENSE_PARAMETERS",
     "DISCRETISATION",
     "EVEN",
     "GATED_ALGORITHM",
     "STEPS",
     "TWO_PI",
+    "Count",
     "LayerSettings",
     "Need",
     "Option",
@@ -110,6 +113,21 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Count:
+    """How many numbers of a layer are trained, as a function of its static choices.
+
+    Two counts are equal if they read the same choices.
+
+    Attributes:
+        of: the static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
+        number: called with their values, in the order of `of`; never falls when a size grows.
+    """
+
+    of: tuple[str, ...]
+    number: Callable[..., int] = field(compare=False)
+
+
+@dataclass(frozen=True)
 class LayerSettings:
     """What a layer accepts.
 
@@ -118,12 +136,14 @@ class LayerSettings:
         options: static options by name.
         ranges: initialisation ranges by name.
         needs: rules between sizes and options.
+        parameters: number of trained numbers; without it, `model.match` cannot choose the layer's size.
     """
 
     summary: str
     options: Mapping[str, Option] = field(default_factory=dict)
     ranges: Mapping[str, Range] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    parameters: Count | None = None
 
     def default(self, name: str) -> Any:
         """Return the default of an option or a range; the constructor of the layer uses it as its own."""
@@ -136,6 +156,10 @@ def divisible(number: str, divisor: str) -> Need:
 
 
 TWO_PI = 2 * math.pi
+
+DENSE_PARAMETERS = Count(
+    ("d_model", "d_state", "bidirectional"), lambda d, n, both: n * n + (2 + both) * n * d + d
+)
 
 ALGORITHM = Option(
     "auto",
@@ -151,6 +175,11 @@ GATED_ALGORITHM = Option(
     "auto",
     "Algorithm of the recurrence inside chunks of time; auto is the fastest one by device.",
     choices=("auto", "sequential", "associative"),
+)
+DELTA_ALGORITHM = Option(
+    "auto",
+    "Algorithm of the delta rule; auto is the fastest one by device and size of a head.",
+    choices=("auto", "sequential", "chunked"),
 )
 ACTIVATIONS = Option(
     "float32",

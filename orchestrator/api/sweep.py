@@ -20,6 +20,7 @@ from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_dict, from_document, networks
 from orchestrator.config import load as load_file
+from orchestrator.config.matching import chosen_sizes
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Observer, Run
@@ -67,12 +68,14 @@ class Plan:
         hardware: what trials can run on.
         at_once: number of trials that run at a time.
         estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
+        matched: the sizes chosen by `model.match` in words, or None.
     """
 
     source: Source
     hardware: Hardware
     at_once: int
     estimate: Estimate | None
+    matched: str | None
 
 
 @dataclass(frozen=True)
@@ -287,7 +290,8 @@ class Sweep:
         if self.workspace.has_ledger():
             with self.workspace.ledger() as ledger:
                 measured = preflight.estimate(self.specification, ledger)
-        return Plan(source, hardware, _at_once(self.specification, hardware), measured)
+        matched = chosen_sizes(self.specification.document())
+        return Plan(source, hardware, _at_once(self.specification, hardware), measured, matched)
 
     def networks(self, *, work: bool = False) -> list[Network]:
         """Return every network that the search can draw, with its size; nothing is written.

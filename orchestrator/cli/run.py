@@ -246,6 +246,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         f"sampler: {what.sampler.name}; scheduler: {what.scheduler.name}",
         f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
         f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}",
+        *([] if plan.matched is None else [f"match: {plan.matched}"]),
         "space:",
         *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from orchestrator.config import space
@@ -15,15 +16,20 @@ _FREE_OR_NOT_OF_A_LAYER = {"dropout", "layer"}
 
 def static_names(sweep: SweepConfig) -> frozenset[str]:
     """Return the searched names that change the network of a trial, and not only its initial numbers."""
-    return frozenset(name for name in sweep.search if name == "layer" or _is_static(name, sweep))
+    return names_of_networks(sweep.search, layers(sweep))
 
 
-def _is_static(name: str, sweep: SweepConfig) -> bool:
-    for layer in layers(sweep):
-        own = {*ModelSection.model_fields, *LAYERS.settings(layer).options} - _FREE_OR_NOT_OF_A_LAYER
-        if name.removeprefix(f"{layer}.") in own:
-            return True
-    return False
+def names_of_networks(search: Iterable[str], layers: Iterable[str]) -> frozenset[str]:
+    """Return those of some searched names that change the network of a trial with one of some layers."""
+    own = {
+        layer: {*ModelSection.model_fields, *LAYERS.settings(layer).options} - _FREE_OR_NOT_OF_A_LAYER
+        for layer in layers
+    }
+    return frozenset(
+        name
+        for name in search
+        if name == "layer" or any(name.removeprefix(f"{layer}.") in names for layer, names in own.items())
+    )
 
 
 def layers(sweep: SweepConfig) -> tuple[str, ...]:

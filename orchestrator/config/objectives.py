@@ -9,6 +9,7 @@ from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.sections import ObjectiveSection, SpaceFile
 from orchestrator.config.space import Distribution, active
 from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published
+from trainables.data.task import completed
 from trainables.tasks import TASKS
 
 _COSTS = ("train/loss", "tokens_per_second", "seconds/train", "seconds/evaluate")
@@ -88,7 +89,9 @@ def read_constraints(file: SpaceFile) -> tuple[Constraint, ...]:
     return tuple(constraints)
 
 
-def read_published(file: SpaceFile, space: Mapping[str, Distribution]) -> Published | None:
+def read_published(
+    file: SpaceFile, space: Mapping[str, Distribution], data: Mapping[str, Any]
+) -> Published | None:
     """Return the published values and results, or None if the file has none.
 
     Raises:
@@ -98,7 +101,7 @@ def read_published(file: SpaceFile, space: Mapping[str, Distribution]) -> Publis
         return None
     section = file.published
     values = _assignment(section.values, space) if section.values else {}
-    return Published(section.source, values, _results(section.extras, file.task))
+    return Published(section.source, values, _results(section.extras, file.task, data))
 
 
 def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> dict[str, Any]:
@@ -129,13 +132,16 @@ def _published_value(path: Path, distribution: Distribution, value: Any) -> Any:
     return int(value) if distribution.kind in {"int", "log_int"} else float(value)
 
 
-def tested_metrics(score: str) -> list[str]:
-    """Return the metrics of an evaluation on the test split; `score` is the metric of the task."""
-    return list(dict.fromkeys((f"test/{score}", "test/loss")))
+def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:
+    """Return the metrics of an evaluation on the test splits of a task with some options."""
+    declared = TASKS[task]
+    scores = dict.fromkeys((declared.metric, "loss"))
+    further = declared.further(completed(task, declared.options, data))
+    return [f"test/{score}{name}" for name in ("", *(f"_{name}" for name in further)) for score in scores]
 
 
-def _results(given: Mapping[str, Any], task: str) -> dict[str, float]:
-    known = tested_metrics(TASKS[task].metric)
+def _results(given: Mapping[str, Any], task: str, data: Mapping[str, Any]) -> dict[str, float]:
+    known = tested_metrics(task, data)
     for name, value in given.items():
         path = ("published", name)
         if name not in known:

@@ -250,10 +250,10 @@ def _replaced(
 
 
 def _is_mapping(path: tuple[str, ...]) -> bool:
-    """Return True for a section of the file, for `model.layers` and for a layer in it."""
+    """Return True for a section of the file, for `model.match`, `model.layers` and a layer in it."""
     if len(path) == 1:
         return path[0] in SpaceFile.model_fields
-    return path[:2] == ("model", "layers") and len(path) <= 3
+    return path == ("model", "match") or (path[:2] == ("model", "layers") and len(path) <= 3)
 
 
 def _validated(root: LocatedValue, name: str, profile: str | None, text: str) -> SweepConfig:
@@ -282,7 +282,7 @@ def _validated(root: LocatedValue, name: str, profile: str | None, text: str) ->
             budget=file.budget,
             resources=file.resources,
             confirm=file.confirm,
-            published=objectives.read_published(file, space),
+            published=objectives.read_published(file, space, task_options),
             warm_start=tuple(file.warm_start),
             source_text=redacted(text),
         )

@@ -13,6 +13,7 @@ from orchestrator.config.hyperparameters import (
     own_hyperparameters,
     searchable,
 )
+from orchestrator.config.matching import matched_sizes
 from orchestrator.config.sections import (
     OWN_FIELDS,
     ModelSection,
@@ -21,6 +22,7 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, combinations, size
+from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.optimizers import OPTIMIZERS
@@ -74,6 +76,8 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
     model = _with_layers(_with_extras(file.model, layers))
     if model.pooling is None:
         model = model.model_copy(update={"pooling": TASKS[file.task].pooling})
+    if model.match is not None:
+        model = matched_sizes(model, model.match, layers, _signature(file), space)
     for name, distribution in space.items():
         for layer in layers:
             if _drawn_with(name, "layer", layer, space):
@@ -84,6 +88,16 @@ def read_model(file: SpaceFile, space: Space) -> ModelSection:
         for need in LAYERS.settings(layer).needs:
             _check_need(view, need)
     return model
+
+
+def _signature(file: SpaceFile) -> Signature:
+    """Return the signature of the published data of the task."""
+    task = TASKS[file.task]
+    signature = task.outline(completed(file.task, task.options, file.data))
+    if signature is None:
+        must = f"must stand beside a task that declares the signature of its data, which {file.task} does not"
+        raise Violation(("model", "match"), must, "Give the sizes themselves.")
+    return signature
 
 
 def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
+from trainables.matching import Size
 from trainables.optimizers import OPTIMIZERS
 from trainables.settings import EncoderKind, Mixing, Norm, NormPosition, Pooling, Schedule
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
@@ -101,6 +102,17 @@ OWN_FIELDS = ("d_model", "d_state", "bidirectional")
 """Fields of the network that may differ by layer, beside the layer's own options and ranges."""
 
 
+class MatchSection(Section):
+    """The number of parameters that every network of the search has, to 1 %."""
+
+    parameters: Whole = setting("Trained numbers of the whole network.", 600_000, ge=1, le=10**12)
+    adjust: Size | None = setting(
+        "The only size that is adjusted; if left out, d_state, and d_model where d_state alone cannot do.",
+        "d_state",
+        None,
+    )
+
+
 class ModelSection(OpenSection):
     """The network. Further keys are options and initialisation ranges of the layer."""
 
@@ -141,6 +153,9 @@ class ModelSection(OpenSection):
         "What holds for one layer alone: its d_model, d_state, bidirectional, options and ranges.",
         {"lru": {"d_state": 128, "r_init": [0.9, 0.99]}},
         {},
+    )
+    match: MatchSection | None = setting(
+        "Number of parameters to which a size of each layer is adjusted.", {"parameters": 600_000}, None
     )
 
     def of(self, layer: str) -> ModelSection:

@@ -30,7 +30,7 @@ CHANGEABLE = frozenset({"budget", "resources"})
 
 _ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
-    "model": {"layers": {}, **{name: getattr(ModelSettings, name) for name in _ADDED}},
+    "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
     "training": {name: getattr(TrainingSettings, name) for name in ("optimizer", "schedule")},
 }
 """By section: what earlier versions did where their documents have no key for it."""
@@ -230,7 +230,7 @@ class SweepConfig:
         drawn = {name: known[name].cast(value) for name, value in params.items()}
         return TrialSettings(
             task=self.task,
-            model=_model_settings(self.model, drawn),
+            model=model_settings(self.model, drawn),
             training=_training_settings(self.training, drawn),
             seed=seed,
             task_options=dict(self.task_options),
@@ -256,7 +256,7 @@ class SweepConfig:
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
         """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
         for drawn in combinations(self.search, names):
-            yield _model_settings(self.model, drawn)
+            yield model_settings(self.model, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.
@@ -278,16 +278,20 @@ class SweepConfig:
         return dict(self.published.values) if self.published and self.published.values else None
 
 
-def _model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
+def model_settings(section: ModelSection, drawn: Mapping[str, Any]) -> ModelSettings:
     """Return the network of a trial.
 
     Drawn values come first, then what the file says for the layer alone, then what it says for all layers,
     then the defaults of the layer.
+
+    Args:
+        section: of the file, with its pooling.
+        drawn: values of searched hyperparameters by name.
     """
     layer = drawn.get("layer", section.layer)
     drawn = {name.removeprefix(f"{layer}."): value for name, value in drawn.items()}
     section = section.of(layer)
-    names = ModelSection.model_fields.keys() - {"layers"}
+    names = ModelSection.model_fields.keys() - {"layers", "match"}
     fields = {name: drawn.get(name, getattr(section, name)) for name in names}
     declared, extras = LAYERS.settings(layer), section.extras
     return ModelSettings(

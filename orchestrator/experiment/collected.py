@@ -97,7 +97,7 @@ def sample_of(experiment: Experiment, arm: ArmResult, history: History | None) -
         values=np.array(arm.values),
         scores=np.array(scores) if is_whole else None,
         data=arm.data_digest,
-        share=experiment.metric == "test/accuracy",
+        share=experiment.metric.startswith("test/accuracy"),
     )
 
 

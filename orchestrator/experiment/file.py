@@ -182,7 +182,7 @@ def _sweep(source: Source, arm: str) -> SweepConfig:
     name = f"{source.file.shares or source.path.stem}-{arm}"
     sweep = from_tree(tree, name=name, profile=source.profile)
     metric, score = source.file.compare.metric, TASKS[sweep.task].metric
-    known = [*tested_metrics(score), *reported_metrics(score), _NORMS]
+    known = [*tested_metrics(sweep.task, sweep.task_options), *reported_metrics(score), _NORMS]
     if metric not in known and not re.fullmatch(r"hidden_norm/layer_\d+", metric):
         must = f"must be a metric of {sweep.task}, the task of {arm}"
         raise Violation(("compare", "metric"), must, nearest(metric, known), f"`{metric}`")

@@ -5,6 +5,7 @@ Sentences are plain text, except for `answer`, which marks its figures with `**`
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from orchestrator.report import words
@@ -50,8 +51,25 @@ def notes(summary: Summary) -> list[str]:
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return what is known of the test result, of the published value and of the second best trial."""
-    return [*_confirmed(summary), *_ahead(summary)]
+    """Return what is known of the test results, of the published value and of the second best trial."""
+    return [*_confirmed(summary), *_further(summary), *_ahead(summary)]
+
+
+def _further(summary: Summary) -> list[str]:
+    """Return the results of further test splits in a sentence: of several seeds, median and best."""
+    parts = []
+    best = max if summary.maximize else min
+    for name, values in summary.further.items():
+        text = f"{name} {words.number(statistics.median(values))}"
+        parts.append(text if len(values) == 1 else f"{text} (best {words.number(best(values))})")
+    if not parts:
+        return []
+    over = (
+        f"Over {seeds(count)}, median"
+        if (count := len(next(iter(summary.further.values())))) > 1
+        else "Of one seed"
+    )
+    return [f"{over}: {', '.join(parts)}."]
 
 
 def _confirmed(summary: Summary) -> list[str]:
@@ -108,6 +126,7 @@ def context(summary: Summary) -> list[str]:
     return [
         f"Data: {summary.data_source}.",
         *_size(summary),
+        *([] if summary.matched is None else [f"Sizes chosen for {summary.matched}."]),
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
             for name, value in summary.published.items()

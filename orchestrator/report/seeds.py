@@ -19,7 +19,7 @@ class SeedResult:
         seed: of the trial.
         value: the test metric, finite.
         scores: of every test example, as `orchestrator.ledger.scores` packs them; None if not recorded, or if
-            the metric is the loss.
+            the metric is not the task's on the test split itself.
     """
 
     trial: str
@@ -45,6 +45,10 @@ class SeedResults:
     results: tuple[SeedResult, ...] = ()
     fresh: bool = False
     missing: int = 0
+
+
+_SCORED = ("test/accuracy", "test/mse", "test/bits")
+"""The metrics of which the score of every test example is recorded."""
 
 
 def seed_results(history: History, metric: str) -> SeedResults:
@@ -77,5 +81,4 @@ def _result(history: History, trial: TrialRecord, metric: str) -> SeedResult | N
     value = None if evaluation is None else evaluation.metrics.get(metric)
     if evaluation is None or value is None or not math.isfinite(value):
         return None
-    # The scores of the examples are those of the task's metric.
-    return SeedResult(trial.key, trial.seed, value, None if metric == "test/loss" else evaluation.scores)
+    return SeedResult(trial.key, trial.seed, value, evaluation.scores if metric in _SCORED else None)

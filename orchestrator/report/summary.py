@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.assignment import SIZE
+from orchestrator.config.matching import chosen_sizes
 from orchestrator.ledger.records import STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import Constraints, best_checkpoint, best_trial, ranked
 from orchestrator.report.history import History
@@ -112,8 +114,10 @@ class Summary:
         rows: trials of the search, best first; then the pruned, the unfinished, the failed ones.
         confirmations: rows of the retrainings of the chosen hyperparameters.
         seeds: the test results that stand for the sweep, by seed.
+        further: the test metric of further test splits, such as `test/accuracy_x2`, of the same trainings.
         published_source: paper and table, or None.
         published: published results by metric.
+        matched: the sizes chosen by `model.match` in words, or None.
         states: number of the search's trials by state.
         failures: number of failed trials by cause.
         spending: where the time went.
@@ -139,8 +143,10 @@ class Summary:
     rows: tuple[LeaderboardRow, ...]
     confirmations: tuple[LeaderboardRow, ...]
     seeds: SeedResults
+    further: Mapping[str, tuple[float, ...]]
     published_source: str | None
     published: Mapping[str, float]
+    matched: str | None
     states: Mapping[str, int]
     failures: Mapping[str, int]
     spending: TimeSpent
@@ -194,8 +200,10 @@ def summarise(history: History) -> Summary:
         rows=rows,
         confirmations=tuple(_row(history, trial) for trial in history.trials if trial.role != "search"),
         seeds=seed_results(history, test_metric(history.metric)),
+        further=_further(history),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
+        matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
         failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
         spending=spending(history),
@@ -205,6 +213,21 @@ def summarise(history: History) -> Summary:
 def test_metric(metric: str) -> str:
     """Return the name of a validation metric on the test split."""
     return f"test/{metric.partition('/')[2]}"
+
+
+def _further(history: History) -> dict[str, tuple[float, ...]]:
+    """Return the metrics of further test splits by name, in the order of their numbers, a value a seed."""
+    leading = test_metric(history.metric)
+    names = {
+        name
+        for evaluations in history.evaluations.values()
+        for evaluation in evaluations
+        for name in evaluation.metrics
+        if name.startswith(f"{leading}_")
+    }
+    ordered = sorted(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    results = {name: seed_results(history, name).results for name in ordered}
+    return {name: tuple(result.value for result in seeds) for name, seeds in results.items() if seeds}
 
 
 def cause_of(trial: TrialRecord) -> str:

@@ -43,7 +43,7 @@ class EngineCache:
             slots: K.
         """
         data = self.data(settings, folder)
-        key = (settings.static(), data.digest, slots)
+        key = (settings.static(), self._data_key, data.digest, slots)
         if self._engine is None or self._key != key:
             # The old engine's device memory must be free before the new one asks for its own.
             self._engine = None

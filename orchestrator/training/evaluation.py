@@ -19,7 +19,7 @@ def evaluate(
     """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
 
     Of validation, the examples are used that training used (`evaluate_examples` of the settings); of test,
-    all.
+    all. The metrics of a further test split, such as x2, are named `accuracy_x2` and `loss_x2`.
 
     Args:
         folder: of the checkpoint.
@@ -50,6 +50,9 @@ def evaluate(
         else:
             metrics, each = engine.evaluate_each(0, split)
             scores = pack(each)
+            for further in engine.data.further:
+                of_further = engine.evaluate(0, f"test_{further}")
+                metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
     finally:
         engine.evict(0)
     return {

@@ -23,7 +23,7 @@ from trainables import checkpoint
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
-TWO = [*SMALL, "--set", "budget.trials=2"]
+TWO = [*SMALL, "--set", "budget.trials=2", "--set", "scheduler=none"]
 TIMES = ("seconds/", "tokens_per_second")
 
 

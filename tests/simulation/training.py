@@ -97,7 +97,7 @@ class State:
 class CountingEngine:
     """An engine of one slot that trains by counting; a step takes `seconds` of simulated time."""
 
-    data = SimpleNamespace(signature=_Signature(), characters=None)
+    data = SimpleNamespace(signature=_Signature(), characters=None, further=())
     device = "cpu"
     cost = Cost(parameters=100, layer_parameters=60, recurrent_parameters=40, state_floats=8)
 

@@ -12,6 +12,7 @@ import optax
 import pytest
 from jax import numpy as jnp
 
+from trainables.data.task import IGNORED
 from trainables.optim import (
     SCHEDULES,
     Rates,
@@ -138,7 +139,7 @@ def test_rows_that_do_not_count_may_hold_anything() -> None:
 def test_an_output_by_step_counts_true_steps() -> None:
     """Of three examples of lengths 2, 3 and 1, the last one not counting, five steps count."""
     lengths = jnp.array([2, 3, 1])
-    weights = weights_of("steps", jnp.array([1.0, 1.0, 0.0]), lengths, 3)
+    weights = weights_of("steps", jnp.array([1.0, 1.0, 0.0]), lengths, jnp.zeros((3, 3), jnp.int32))
     np.testing.assert_array_equal(weights, [[1, 1, 0], [1, 1, 1], [0, 0, 0]])
     logits = jnp.asarray(RANDOM.normal(size=(3, 3, 4)), jnp.float32)
     targets = jnp.asarray(RANDOM.integers(0, 4, (3, 3)))
@@ -152,7 +153,22 @@ def test_other_outputs_count_examples() -> None:
     """A class or a value counts once for each example."""
     examples = jnp.array([1.0, 0.0])
     for output in ("class", "value"):
-        np.testing.assert_array_equal(weights_of(output, examples, jnp.array([2, 3]), 3), examples)
+        weights = weights_of(output, examples, jnp.array([2, 3]), jnp.zeros(2))
+        np.testing.assert_array_equal(weights, examples)
+
+
+def test_steps_without_a_target_do_not_count() -> None:
+    """Neither the loss, nor its gradient, nor the metric depends on the logits at ignored steps."""
+    targets = jnp.array([[IGNORED, 1, IGNORED, 2], [3, IGNORED, 0, 1]])
+    weights = weights_of("steps", jnp.ones(2), jnp.array([4, 3]), targets)
+    np.testing.assert_array_equal(weights, [[0, 1, 0, 1], [1, 0, 1, 0]])
+    logits = jnp.asarray(RANDOM.normal(size=(2, 4, 5)), jnp.float32)
+    other = jnp.where(weights[..., None] > 0, logits, 7.0)
+    sums = [classification(values, targets, weights) for values in (logits, other)]
+    assert jax.tree.map(float, sums[0]) == jax.tree.map(float, sums[1])
+    assert float(sums[0].counted) == 4
+    gradient = jax.grad(lambda values: classification(values, targets, weights).loss)(logits)
+    np.testing.assert_array_equal(jnp.any(gradient != 0, axis=-1), weights > 0)
 
 
 def test_squared_error() -> None:

@@ -6,6 +6,7 @@ assert violations(MyTask(), {"examples": 100}, Path("data")) == []
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from trainables.data.task import SPLITS, Signature, Split, Task, TaskData
+from trainables.data.task import IGNORED, SPLITS, Signature, Split, Task, TaskData
 from trainables.errors import Refusal
 
+_METRICS = (("accuracy", "maximize"), ("mse", "minimize"), ("bits", "minimize"))
 _NO_OPTION = "no_such_option"
 
 
@@ -38,8 +40,10 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
     data = task.load(options, folder)
     if "test" in vars(data):
         broken.append("the test split must not be opened before it is used")
-    for split in SPLITS:
-        broken += [f"{split}: {must}" for must in _shapes(data.signature, getattr(data, split))]
+    for name in (*SPLITS, *(f"test_{further}" for further in data.further)):
+        split = data.split(name)
+        signature = data.signature if name in SPLITS else _of_its_length(data.signature, split)
+        broken += [f"{name}: {must}" for must in _shapes(signature, split)]
     if not broken:
         broken += _contents(task, data)
     if _again(task, options, folder).digest != data.digest:
@@ -50,8 +54,8 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
 def _declarations(task: Task, folder: Path) -> Iterator[str]:
     if not task.name.isidentifier() or not task.title:
         yield "name must be an identifier, and title one line"
-    if (task.metric, task.direction) not in (("accuracy", "maximize"), ("mse", "minimize")):
-        yield "metric and direction must be accuracy, maximize or mse, minimize"
+    if (task.metric, task.direction) not in _METRICS:
+        yield "metric and direction must be accuracy, maximize, or mse or bits, minimize"
     try:
         task.check({_NO_OPTION: 1}, folder)
     except Refusal as refusal:
@@ -89,10 +93,15 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
         yield "the signature's metric must be the task's"
     for name in SPLITS:
         yield from (f"{name}: {must}" for must in _values(signature, getattr(data, name)))
+    for name in (f"test_{further}" for further in data.further):
+        split = data.split(name)
+        yield from (f"{name}: {must}" for must in _values(_of_its_length(signature, split), split))
     if signature.output == "class" and _class_after_class(data.validation.targets):
         yield "validation must be mixed, because a report may read only its first examples"
-    rows = {name: _digests(getattr(data, name).inputs) for name in SPLITS}
-    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+    further = tuple(f"test_{name}" for name in data.further)
+    rows = {name: _digests(data.split(name).inputs) for name in (*SPLITS, *further)}
+    pairs = (("train", name) for name in ("validation", "test", *further))
+    for one, other in (*pairs, ("validation", "test")):
         if shared := rows[one] & rows[other]:
             yield f"{one} and {other} must be disjoint, but share {len(shared)} examples"
     if len(data.digest) != 64:
@@ -114,13 +123,28 @@ def _values(signature: Signature, split: Split) -> Iterator[str]:
         yield "inputs beyond the true length must be zero"
     if signature.vocabulary and split.inputs.max() >= signature.vocabulary:
         yield f"tokens must be under {signature.vocabulary}, got {split.inputs.max()}"
-    if (
-        signature.output != "value"
+    if signature.output == "steps":
+        yield from _targets_by_step(signature, split, padded)
+    elif (
+        signature.output == "class"
         and not 0 <= split.targets.min() <= split.targets.max() < signature.classes
     ):
         yield f"classes must be 0 to {signature.classes - 1}"
     if not np.isfinite(np.asarray(split.inputs, np.float64)).all():
         yield "inputs must be finite"
+
+
+def _targets_by_step(signature: Signature, split: Split, padded: np.ndarray) -> Iterator[str]:
+    counted = (split.targets != IGNORED) & ~padded
+    if not IGNORED <= split.targets.min() <= split.targets.max() < signature.classes:
+        yield f"classes must be 0 to {signature.classes - 1}, or {IGNORED} where a step has no target"
+    if not counted.any(axis=1).all():
+        yield "every example must have a step with a target"
+
+
+def _of_its_length(signature: Signature, split: Split) -> Signature:
+    """Return the signature of a further test split, whose sequences have a length of their own."""
+    return replace(signature, length=split.inputs.shape[split.lengths.ndim])
 
 
 def _class_after_class(targets: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from trainables.data.task import IGNORED
 from trainables.errors import Refusal
 
 
@@ -50,18 +51,20 @@ def majority(targets: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the rate of the most frequent class of validation and of test.
 
     Args:
-        targets: classes of "validation" and "test", of any shape.
+        targets: classes of "validation" and "test", of any shape; those that are `IGNORED` do not count.
     """
-    return {
-        split: float(np.bincount(np.ravel(targets[split])).max() / targets[split].size)
-        for split in ("validation", "test")
-    }
+    return {split: float(_rates(targets[split]).max()) for split in ("validation", "test")}
 
 
 def entropy(targets: np.ndarray) -> float:
     """Return the cross-entropy, in nats, of always answering with the class frequencies of `targets`."""
-    rates = np.bincount(np.ravel(targets)) / targets.size
-    return -sum(rate * math.log(rate) for rate in rates.tolist() if rate > 0)
+    return -sum(rate * math.log(rate) for rate in _rates(targets).tolist() if rate > 0)
+
+
+def _rates(targets: np.ndarray) -> np.ndarray:
+    """Return the rate of each class among targets that are not `IGNORED`."""
+    counted = targets[targets != IGNORED]
+    return np.bincount(counted) / counted.size
 
 
 def constant(targets: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -26,7 +26,8 @@ from trainables.settings import Option, Pooling
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""
 
-Metric = Literal["accuracy", "mse"]
+Metric = Literal["accuracy", "mse", "bits"]
+"""Share of right answers, mean squared error, or bits per prediction (cross-entropy to the base 2)."""
 
 Progress = Callable[[str, int, int], None]
 """Called as `progress(what, done, total)`, from the calling process only."""
@@ -35,6 +36,9 @@ SPLITS = ("train", "validation", "test")
 
 PAD, UNKNOWN, END = 0, 1, 2
 """Token numbers that every vocabulary starts with: padding, an unknown token, the end of the sequence."""
+
+IGNORED = -1
+"""Target of a step that is not to be predicted: neither the loss nor the metric counts it."""
 
 SPECIALS = 3
 """Number of reserved tokens; the first token of a task's own."""
@@ -99,7 +103,8 @@ class Split:
     Attributes:
         inputs: tokens (n, L), pairs of them (n, 2, L), or numbers (n, L, F); padding is zero.
         lengths: true lengths (n,), or (n, 2) for pairs; int32.
-        targets: classes (n,) int32, classes a step (n, L) int32, or numbers (n,) float32.
+        targets: classes (n,) int32, classes a step (n, L) int32, or numbers (n,) float32. A step with the
+            target `IGNORED` is not counted.
     """
 
     inputs: np.ndarray
@@ -210,6 +215,8 @@ class TaskData:
         chance: the metric of the best constant answer, on "validation" and on "test".
         trivial_loss: the loss of the best constant answer; a training loss must fall below it.
         characters: the characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
+        further: names of further test splits, such as "x2"; their sequences may be longer than L.
+        open_further: opens one of them by its name; nothing of it is read before.
     """
 
     signature: Signature
@@ -223,11 +230,21 @@ class TaskData:
     chance: Mapping[str, float]
     trivial_loss: float
     characters: str = ""
+    further: tuple[str, ...] = ()
+    open_further: Callable[[str], Split] | None = None
 
     @cached_property
     def test(self) -> Split:
         """The test split, opened when it is first used."""
         return self.open_test()
+
+    def split(self, name: str) -> Split:
+        """Return a split: "train", "validation", "test", or a further test split such as "test_x2"."""
+        if name in SPLITS:
+            split: Split = getattr(self, name)
+            return split
+        assert self.open_further is not None, f"no split {name}"
+        return self.open_further(name.removeprefix("test_"))
 
     def constant_answer(self, score: str) -> dict[str, float]:
         """Return the score of the best constant answer, on "validation" and on "test".
@@ -289,9 +306,21 @@ class Task(ABC):
         """
         return None
 
+    def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of further test splits, such as "x2" for sequences of up to twice the length.
+
+        They are evaluated with test, at the end of a sweep, and their metrics are named `test/accuracy_x2`.
+
+        Args:
+            options: every option of the task, such as `completed` returns.
+        """
+        return ()
+
     @abstractmethod
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write `<split>.inputs`, `.lengths` and `.targets` for the three splits.
+
+        A further test split x2 has the arrays `test_x2.inputs`, `.lengths` and `.targets`.
 
         Raises:
             BadData: a row of the source is not in the published format.
@@ -361,7 +390,7 @@ class Task(ABC):
                 raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 
         key = self._key(complete, source)
-        return _data(Cache(folder / _CACHE, self.name, key, build, report), source)
+        return _data(Cache(folder / _CACHE, self.name, key, build, report), source, self.further(complete))
 
     def _key(self, complete: Mapping[str, Any], source: Source) -> dict[str, Any]:
         """Return everything that the encoded arrays depend on."""
@@ -420,7 +449,7 @@ def _facts(encoding: Encoding) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}
 
 
-def _data(cache: Cache, source: Source) -> TaskData:
+def _data(cache: Cache, source: Source, further: tuple[str, ...]) -> TaskData:
     train, validation = _split(cache, "train"), _split(cache, "validation")
     facts = cache.facts
     return TaskData(
@@ -435,6 +464,8 @@ def _data(cache: Cache, source: Source) -> TaskData:
         chance=facts["chance"],
         trivial_loss=facts["trivial_loss"],
         characters=facts.get("characters", ""),  # entries of earlier versions do not have it
+        further=further,
+        open_further=lambda name: _split(cache, f"test_{name}"),
     )
 
 

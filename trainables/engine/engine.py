@@ -13,7 +13,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from trainables.cost import Cost
-from trainables.data.task import Signature, Split, TaskData
+from trainables.data.task import Split, TaskData
 from trainables.engine.program import Compiler, Examples, Program, blocks, on_device
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
 from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
@@ -97,8 +97,8 @@ class Engine:
         """
         self.slots = slots
         self._settings, self.data = settings, data
-        evaluated = _evaluated(settings, data.signature)
-        self._program = Program(settings, data.signature, self._padded(data.train), evaluated)
+        evaluated = _evaluated(settings, data.signature.towers * data.signature.length)
+        self._program = Program(settings, data.signature, _padded(data.train), evaluated)
         layout = self._program.layout
         self._names = Names(layout.params, layout.stats, settings.training.optimizer)
         self._compiler = Compiler()
@@ -235,7 +235,7 @@ class Engine:
 
         Args:
             slot: with a trial.
-            split: "train", "validation" or "test"; test is opened at the first such call.
+            split: a name of `TaskData.split`; those of test are opened at the first such call.
             examples: how many; None for all of them.
         """
         parts = self._evaluations("evaluate", slot, split, examples)
@@ -247,7 +247,7 @@ class Engine:
 
         Args:
             slot: with a trial.
-            split: "train", "validation" or "test"; test is opened at the first such call.
+            split: a name of `TaskData.split`; those of test are opened at the first such call.
 
         Returns:
             Loss and metric, and the scores (n,), float64. The mean of the scores is the metric: of an output
@@ -264,11 +264,12 @@ class Engine:
         self, name: Literal["evaluate", "evaluate_each"], slot: int, split: str, examples: int | None
     ) -> list[tuple[Sums, int]]:
         """Call a function of the program with each block of a split; return its sums and their examples."""
-        trained, parts = self._trained(slot), []
-        program = replace(self._program, padded=self._padded(getattr(self.data, split)))
-        for block, count in self._blocks(split, examples):
+        trained, parts, rows = self._trained(slot), [], self.data.split(split)
+        evaluated = _evaluated(self._settings, self.data.signature.towers * _steps(rows))
+        program = replace(self._program, padded=_padded(rows), evaluated=evaluated)
+        for block, count in self._blocks(split, rows, examples):
             arguments = (trained, block, np.int32(count))
-            key = name, program.padded
+            key = name, program.padded, _steps(rows)
             call = self._compiler.get(key, getattr(program, name), arguments, options=self._options)
             parts.append((call(*arguments), count))
         return parts
@@ -282,9 +283,6 @@ class Engine:
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
         """Return what `restore` needs to go on from here, by name, on the host."""
         return self._names.apart(self._trained(slot))
-
-    def _padded(self, split: Split) -> bool:
-        return bool(np.any(split.lengths < self.data.signature.length))
 
     def _check(self, settings: TrialSettings) -> None:
         if settings.static() != self._settings.static():
@@ -306,9 +304,8 @@ class Engine:
         assert slot in self._taken, f"slot {slot} holds no trial"
         return self._slots.trained(slot)
 
-    def _blocks(self, name: str, examples: int | None) -> Iterable[tuple[Examples, int]]:
+    def _blocks(self, name: str, split: Split, examples: int | None) -> Iterable[tuple[Examples, int]]:
         """Return equal blocks of a split and how many of each count; validation's stay on the device."""
-        split: Split = getattr(self.data, name)
         count = min(len(split), examples or len(split))
         rows = BLOCK * self._settings.training.batch_size
         if name != "validation":
@@ -318,10 +315,24 @@ class Engine:
         return self._validation[1]
 
 
-def _evaluated(settings: TrialSettings, signature: Signature) -> int:
-    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU."""
+def _steps(split: Split) -> int:
+    """Return the padded length of a split's sequences."""
+    return split.inputs.shape[split.lengths.ndim]
+
+
+def _padded(split: Split) -> bool:
+    return bool(np.any(split.lengths < _steps(split)))
+
+
+def _evaluated(settings: TrialSettings, steps: int) -> int:
+    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU.
+
+    Args:
+        settings: of any trial.
+        steps: of the sequences of an example.
+    """
     batch = settings.training.batch_size
     if jax.default_backend() == "cpu":
         return batch
-    fitting = max(1, min(EVALUATED_STEPS // (batch * signature.length * signature.towers), BLOCK))
+    fitting = max(1, min(EVALUATED_STEPS // (batch * steps), BLOCK))
     return batch << (fitting.bit_length() - 1)

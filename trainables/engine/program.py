@@ -360,9 +360,10 @@ class Program:
         return chosen.lengths if self.padded else None
 
     def _sums(self, logits: Array, chosen: Examples, examples: Array) -> Sums:
-        output, length = self.signature.output, self.signature.length
-        weights = weights_of(output, examples, chosen.lengths, length)
-        return LOSSES[output](logits, chosen.targets, weights)
+        output = self.signature.output
+        weights = weights_of(output, examples, chosen.lengths, chosen.targets)
+        sums = LOSSES[output](logits, chosen.targets, weights)
+        return sums._replace(metric=sums.loss / math.log(2)) if self.signature.metric == "bits" else sums
 
 
 def _apart(model: Model) -> tuple[Any, Tree, Tree]:

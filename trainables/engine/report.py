@@ -24,7 +24,7 @@ class StepMetrics(NamedTuple):
     Attributes:
         loss: mean over what is counted.
         metric: sum over what is counted.
-        counted: sequences, or unpadded steps for an output by step.
+        counted: sequences, or steps with a target for an output by step.
         tokens: unpadded steps read.
         norms: (depth,) hidden-state norms; 0 unless recorded.
         rate: learning rate outside the recurrence.

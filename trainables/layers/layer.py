@@ -259,6 +259,15 @@ def log_between(key: Array, shape: tuple[int, ...], bounds: Bounds) -> Array:
     return between(key, shape, (jnp.log(low), jnp.log(high)))
 
 
+def initial_step(key: Array, shape: tuple[int, ...]) -> Array:
+    """Draw biases whose softplus is log-uniform between 0.001 and 0.1.
+
+    Source: Mamba, section 3.6.
+    """
+    step = jnp.exp(log_between(key, shape, (0.001, 0.1)))
+    return step + jnp.log(-jnp.expm1(-step))
+
+
 def normal(key: Array, shape: tuple[int, ...], variance: float = 1.0) -> Array:
     """Draw from N(0, variance)."""
     return jax.random.normal(key, shape) * variance**0.5

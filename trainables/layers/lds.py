@@ -23,7 +23,7 @@ from trainables.errors import Refusal
 from trainables.layers.layer import DiagonalLayer, Fixed, Folded, complex_normal, normal
 from trainables.layers.recurrence import conjugate, planar
 from trainables.layers.recurrence.planar import rows
-from trainables.settings import ALGORITHM, LayerSettings, Need, Option
+from trainables.settings import ALGORITHM, Count, LayerSettings, Need, Option
 
 PARAMETERS = {"unit": ("theta",), "standard": ("alpha", "beta"), "hinge": ("alpha", "omega")}
 """Names of the parameters of each kind of spectrum, (N/2,) each."""
@@ -59,6 +59,12 @@ class LDS(DiagonalLayer):
                 ("d_state", "d_model", "projections"),
                 lambda n, d, r: n % (2 if r else 2 * d) == 0,
                 "d_state must be divisible by 2 * d_model, or by 2 with projections",
+            ),
+        ),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "eigenvalues", "projections"),
+            lambda d, n, both, kind, r: (
+                n // 2 * (1 if kind == "unit" else 2) + 2 * (1 + both) * (r or 1) * d * n + d * d
             ),
         ),
     )

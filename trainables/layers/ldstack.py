@@ -13,7 +13,7 @@ from trainables.errors import Refusal
 from trainables.layers.layer import Fixed, Layer, normal
 from trainables.layers.lds import initial_parameters, whole_spectrum
 from trainables.layers.recurrence import NONLINEARITIES, recurrence, times
-from trainables.settings import ALGORITHM, EVEN, LayerSettings, Option
+from trainables.settings import ALGORITHM, EVEN, Count, LayerSettings, Option
 
 
 class Bases(NamedTuple):
@@ -52,6 +52,10 @@ class LDStack(Layer):
             "algorithm": ALGORITHM,
         },
         needs=(EVEN,),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"),
+            lambda d, n, both: n + 2 * n * n * d + (1 + both) * n * d + d,
+        ),
     )
     recurrent = frozenset({"alpha", "omega", "W_re", "W_im"})
 

@@ -9,7 +9,7 @@ from jax import numpy as jnp
 from trainables.layers.layer import Bounds, DiagonalLayer, Folded, between, complex_normal, normal, ring
 from trainables.layers.recurrence import linear_recurrence, planar, polar
 from trainables.layers.recurrence.planar import rows
-from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range
+from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, Count, LayerSettings, Need, Option, Range
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -47,6 +47,12 @@ class LRU(DiagonalLayer):
                 ("cartesian", "stable"),
                 lambda cartesian, stable: not (cartesian and stable),
                 "stable must be false with cartesian",
+            ),
+        ),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "dense", "normalise"),
+            lambda d, n, both, dense, normalise: (
+                (2 + both) * n * d + d + n * n if dense else (4 + 2 * both) * n * d + d + (2 + normalise) * n
             ),
         ),
     )

@@ -7,7 +7,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Layer, normal
-from trainables.settings import LayerSettings, Need
+from trainables.settings import Count, LayerSettings, Need
 
 
 class Memoryless(Layer):
@@ -19,6 +19,7 @@ class Memoryless(Layer):
     settings = LayerSettings(
         summary="No recurrence, y = D u: the control that every task is compared with.",
         needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
+        parameters=Count(("d_model",), lambda d: d),
     )
     recurrent = frozenset()
 

@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import normal
-from trainables.settings import GATED_ALGORITHM, LayerSettings
+from trainables.settings import GATED_ALGORITHM, Count, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -27,6 +27,7 @@ class MinGRU(GatedLayer):
     settings = LayerSettings(
         summary="minGRU: a gated recurrent unit whose gates read the input alone.",
         options={"algorithm": GATED_ALGORITHM},
+        parameters=Count(("d_model", "d_state", "bidirectional"), lambda d, n, both: (3 + both) * n * d + d),
     )
     recurrent = frozenset({"W_z", "W_h"})
 

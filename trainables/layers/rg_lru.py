@@ -14,7 +14,7 @@ from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import planar
 from trainables.layers.recurrence.planar import real_part, rows
-from trainables.settings import GATED_ALGORITHM, LayerSettings, Option, Range, divisible
+from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
 """How much faster an open gate forgets: c of the paper's a^(c r)."""
@@ -75,6 +75,12 @@ class RGLRU(GatedLayer):
             ),
         },
         needs=(divisible("d_state", "heads"),),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "heads", "complex"),
+            lambda d, n, both, h, complex: (
+                n * d + (1 + complex) * (1 + both) * n * d + d + 2 * n * (n // h) + (3 + complex) * n
+            ),
+        ),
     )
     recurrent = frozenset({"B", "W_a", "W_x", "b_a", "b_x", "Lambda", "theta"})
 

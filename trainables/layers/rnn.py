@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from trainables.layers.layer import Layer, normal
 from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
-from trainables.settings import DENSE_ALGORITHM, LayerSettings
+from trainables.settings import DENSE_ALGORITHM, DENSE_PARAMETERS, Count, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 State = tuple[Array, Array]
@@ -75,7 +75,9 @@ class LinearRNN(DenseRNN):
     """The linear RNN: rho is the identity, so it need not run step by step."""
 
     settings = LayerSettings(
-        summary="A dense linear RNN (LRU, section 3.1).", options={"algorithm": DENSE_ALGORITHM}
+        summary="A dense linear RNN (LRU, section 3.1).",
+        options={"algorithm": DENSE_ALGORITHM},
+        parameters=DENSE_PARAMETERS,
     )
 
     def __init__(
@@ -112,14 +114,16 @@ class LinearRNN(DenseRNN):
 class TanhRNN(DenseRNN):
     """The vanilla RNN."""
 
-    settings = LayerSettings(summary="A vanilla RNN (LRU, section 3.1).")
+    settings = LayerSettings(summary="A vanilla RNN (LRU, section 3.1).", parameters=DENSE_PARAMETERS)
     rho = "tanh"
 
 
 class ReluRNN(DenseRNN):
     """The vanilla RNN with rectified units."""
 
-    settings = LayerSettings(summary="A vanilla RNN with rectified units (LRU, section 3.1).")
+    settings = LayerSettings(
+        summary="A vanilla RNN with rectified units (LRU, section 3.1).", parameters=DENSE_PARAMETERS
+    )
     rho = "relu"
 
 
@@ -132,7 +136,13 @@ class LSTM(Layer):
     Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000.
     """
 
-    settings = LayerSettings(summary="A long short-term memory with N cells.")
+    settings = LayerSettings(
+        summary="A long short-term memory with N cells.",
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"),
+            lambda d, n, both: 4 * n * (n + d + 1) + (1 + both) * n * d + d,
+        ),
+    )
     recurrent = frozenset({"W", "U", "b"})
 
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
@@ -188,7 +198,13 @@ class GRU(Layer):
     Source: Cho et al., 2014, with the roles of z and 1 - z as in Chung et al., 2014, exchanged.
     """
 
-    settings = LayerSettings(summary="A gated recurrent unit with N units.")
+    settings = LayerSettings(
+        summary="A gated recurrent unit with N units.",
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"),
+            lambda d, n, both: 3 * n * (n + d + 1) + (1 + both) * n * d + d,
+        ),
+    )
     recurrent = frozenset({"W", "U", "b"})
 
     def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:

@@ -23,7 +23,16 @@ from trainables.layers.recurrence import polar
 from trainables.layers.recurrence.planar import real_part
 from trainables.layers.rotation import EXACT, rotation
 from trainables.layers.rotrnn import head_size, planes_of_pairs
-from trainables.settings import ANGLES, GATED_ALGORITHM, LayerSettings, Need, Option, Range, divisible
+from trainables.settings import (
+    ANGLES,
+    GATED_ALGORITHM,
+    Count,
+    LayerSettings,
+    Need,
+    Option,
+    Range,
+    divisible,
+)
 
 RATES = (-30.0, 4.5)
 """Range of log(-log gamma). Beyond it gamma is 1 or 0 in float32, and gradients would be infinite times 0."""
@@ -67,6 +76,12 @@ class RotGated(GatedLayer):
         needs=(
             divisible("d_state", "heads"),
             Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
+        ),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "heads"),
+            lambda d, n, both, h: (
+                (2 + both) * n * d + d + n * (n // h) + h * (n // h // 2) * (d + 1) + h * (d + 2)
+            ),
         ),
     )
     recurrent = frozenset({"theta", "gamma_log", "M", "B", "W_theta", "W_gamma", "b_gamma"})

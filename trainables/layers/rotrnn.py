@@ -22,7 +22,17 @@ from trainables.errors import Refusal
 from trainables.layers.layer import Bounds, DiagonalLayer, Fixed, Folded, between, normal, ring
 from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
-from trainables.settings import ACTIVATIONS, ALGORITHM, ANGLES, LayerSettings, Need, Option, Range, divisible
+from trainables.settings import (
+    ACTIVATIONS,
+    ALGORITHM,
+    ANGLES,
+    Count,
+    LayerSettings,
+    Need,
+    Option,
+    Range,
+    divisible,
+)
 
 Factors = tuple[Array | float, Array | float]
 
@@ -86,6 +96,20 @@ class RotRNN(DiagonalLayer):
         needs=(
             divisible("d_state", "heads"),
             Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
+        ),
+        parameters=Count(
+            (
+                *("d_model", "d_state", "bidirectional", "heads"),
+                *("normalisation", "basis", "train_theta", "train_gamma"),
+            ),
+            lambda d, n, both, h, normalisation, basis, theta, gamma: (
+                (2 + both) * n * d
+                + d
+                + (basis == "learned") * n * (n // h)
+                + theta * h * (n // h // 2)
+                + gamma * h
+                + (normalisation == "learned") * h * ((n // h + 1) // 2)
+            ),
         ),
     )
     recurrent = frozenset({"theta", "gamma_log", "M", "B", "scale_log"})

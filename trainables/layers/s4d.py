@@ -14,7 +14,7 @@ from trainables.layers.layer import Bounds, Layer, complex_normal, log_between, 
 from trainables.layers.recurrence import planar, recurrence, times
 from trainables.layers.recurrence.planar import table
 from trainables.layers.state_space import DISCRETISATIONS, SPECTRA
-from trainables.settings import DISCRETISATION, EVEN, STEPS, LayerSettings, Option
+from trainables.settings import DISCRETISATION, EVEN, STEPS, Count, LayerSettings, Option
 
 
 class Planes(NamedTuple):
@@ -59,6 +59,10 @@ class S4D(Layer):
         },
         ranges={"dt_init": STEPS},
         needs=(EVEN,),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"),
+            lambda d, n, both: n // 2 * (4 + 2 * both) * d + 2 * d,
+        ),
     )
     recurrent = frozenset({"log_A_re", "A_im", "log_step"})
     states_at_hand = False

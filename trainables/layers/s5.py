@@ -18,6 +18,7 @@ from trainables.settings import (
     ALGORITHM,
     DISCRETISATION,
     STEPS,
+    Count,
     LayerSettings,
     Need,
     Option,
@@ -58,6 +59,10 @@ class S5(DiagonalLayer):
                 lambda n, j: n % (2 * j) == 0,
                 "d_state must be divisible by 2 * blocks",
             ),
+        ),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"),
+            lambda d, p, both: p // 2 * (3 + (4 + 2 * both) * d) + d,
         ),
     )
     recurrent = frozenset({"Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"})

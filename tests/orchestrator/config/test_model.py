@@ -41,7 +41,15 @@ def test_settings_of_the_published_trial(tmp_path: Path) -> None:
     assert params is not None
     settings = sweep.settings(params, 7)
     assert settings.seed == 7
-    assert settings.model.options == {"heads": 8, "algorithm": "auto", "activations": "float32"}
+    assert settings.model.options == {
+        "heads": 8,
+        "normalisation": "input",
+        "basis": "learned",
+        "train_theta": True,
+        "train_gamma": True,
+        "algorithm": "auto",
+        "activations": "float32",
+    }
     assert settings.model.ranges == {"gamma_init": (0.5, 0.999), "theta_init": (0.0, 2 * math.pi)}
     assert settings.training.learning_rate == 1e-4
     assert (settings.training.steps, settings.evaluate_examples) == (1000, 200)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.ledger.records import EvaluationRecord
 from orchestrator.report.answer import findings
 from orchestrator.report.summary import summarise
 from tests import sweeps
@@ -61,3 +63,26 @@ def test_one_seed_of_each_establishes_no_difference_between_trials() -> None:
     )
     alone = sweeps.history([sweeps.trial(0)])
     assert findings(summarise(alone)) == []
+
+
+def test_further_test_splits_have_their_median_and_their_best_seed() -> None:
+    """In the order of their numbers; the loss and the test split itself are not among them."""
+    before = history([0.6, 0.62, 0.64])
+    longer = {"x16": (0.5, 0.9, 0.6), "x2": (0.9, 1.0, 0.95)}
+
+    def with_further(rows: Sequence[EvaluationRecord], seed: int) -> list[EvaluationRecord]:
+        more = {f"test/accuracy_{name}": values[seed] for name, values in longer.items()}
+        return [replace(row, metrics={**row.metrics, **more, "test/loss_x2": 1.0}) for row in rows]
+
+    evaluations = {
+        key: with_further(rows, int(key[-1])) if "-c" in key else rows
+        for key, rows in before.evaluations.items()
+    }
+    summary = summarise(replace(before, evaluations=evaluations))
+    assert list(summary.further) == ["test/accuracy_x2", "test/accuracy_x16"]
+    assert findings(summary)[1] == (
+        "Over 3 fresh seeds, median: test/accuracy_x2 0.9500 (best 1.0000), "
+        "test/accuracy_x16 0.6000 (best 0.9000)."
+    )
+    one = replace(summary, further={"test/accuracy_x2": (0.9,)})
+    assert findings(one)[1] == "Of one seed: test/accuracy_x2 0.9000."

@@ -20,6 +20,7 @@ from trainables import checkpoint
 from trainables.cost import Cost
 from trainables.engine import Engine
 from trainables.errors import DamagedCheckpoint
+from trainables.tasks import TASKS
 
 Assign = Callable[..., Assignment]
 
@@ -153,6 +154,28 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     with pytest.raises(DamagedCheckpoint, match="must have SHA-256"):
         evaluate(str(folder), recorded.digest, *words)
     assert evaluate(str(folder), other.digest, *words)["step"] == 20
+
+
+def test_further_test_splits_are_evaluated_with_test(engine: OwnEngine, tmp_path: Path) -> None:
+    """Longer sequences of parity; an evaluation of validation reads none of them."""
+    options = {"length": 8, "answer": "steps", "reach": 4, "examples": 64, "held_out": 20}
+    own = assignment(tmp_path, 0, gpu=0.0, checkpoints=str(tmp_path / "trial"))
+    settings = replace(own.settings, task="parity", task_options=options, evaluate_examples=None)
+    stored = saved(advance(engine, replace(own, settings=settings)))
+    words = (stored.path, stored.digest, str(tmp_path / "data"))
+    cache = os.environ["JAX_COMPILATION_CACHE_DIR"]
+    answer = evaluate(*words, "test", cache)
+    scores = [f"{metric}{name}" for name in ("", "_x2", "_x4") for metric in ("loss", "accuracy")]
+    assert list(answer["metrics"]) == scores
+    data = TASKS["parity"].load(options, tmp_path / "data")
+    arrays, _ = checkpoint.load(Path(stored.path), stored.digest)
+    again = Engine(settings, data)
+    again.restore(0, settings, arrays)
+    assert answer["metrics"]["accuracy_x4"] == again.evaluate(0, "test_x4")["accuracy"]
+    # Of 32 steps, the last 16 are counted.
+    of_20 = answer["metrics"]["accuracy_x4"] * 20 * 16
+    assert of_20 == pytest.approx(round(of_20), abs=1e-6)
+    assert set(evaluate(*words, "validation", cache)["metrics"]) == {"loss", "accuracy"}
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared store", "local folder"])

@@ -20,8 +20,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "s5": {"blocks": 2},
     "rot_gated": {"heads": 4},
     "rg_lru": {"heads": 4},
+    "s6": {"d_state": 4},
+    "attention": {"heads": 2, "context": 24},
+    "delta_net": {"heads": 2},
+    "gated_delta_net": {"heads": 2},
+    # One head: two values of a head are nearly 0 at some step, and their norm magnifies rounding to 2e-5.
+    "delta_product": {"heads": 1},
 }
 NAMES = tuple(LAYERS)
+RELATED = frozenset({"gated_delta_net", "delta_product"})
+"""Layers that share their code over time with another one; their longest tests are marked slow."""
 
 Floats = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from jax import numpy as jnp
 
 from tests.trainables.layers.cases import (
     NAMES,
+    RELATED,
     D,
     algorithms,
     apart,
@@ -33,8 +34,12 @@ from trainables.layers.recurrence import pallas
 L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
 WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
+LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in RELATED else [], id=name) for name in NAMES]
 WITH_ALGORITHMS = [
-    (name, algorithm) for name in NAMES for algorithm in algorithms(name) if algorithm != "sequential"
+    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name in RELATED else [])
+    for name in NAMES
+    for algorithm in algorithms(name)
+    if algorithm != "sequential"
 ]
 
 
@@ -105,10 +110,10 @@ def test_causality(name: str, bidirectional: bool) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters(name: str) -> None:
-    """Parameters are float32, and the recurrent ones exist, except in the control without recurrence."""
+    """Parameters are float32, and the recurrent ones exist, except where nothing recurs."""
     parameters = _parameters(name, False)
     assert all(value.dtype == jnp.float32 for value in parameters.values())
-    assert bool(built(name).recurrent & set(parameters)) == (name != "none")
+    assert bool(built(name).recurrent & set(parameters)) == (name not in {"none", "attention"})
     assert not built(name).recurrent & {"C", "C_re", "C_im", "D"}
 
 
@@ -119,7 +124,7 @@ def test_parameters_of_two_directions(name: str) -> None:
     added = {key: value.shape for key, value in two.items() if key not in one}
     assert added
     assert all(value.dtype == jnp.float32 for value in two.values())
-    assert all(shape == one[key.replace("C_backward", "C")].shape for key, shape in added.items())
+    assert all(shape == one[key.replace("_backward", "")].shape for key, shape in added.items())
 
 
 def _parameters(name: str, bidirectional: bool) -> dict[str, Array]:
@@ -179,7 +184,7 @@ def test_algorithms_agree(name: str, algorithm: str) -> None:
         assert apart(actual_gradients[path], value) < 1e-5, path
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LONG)
 def test_finite_gradients_of_long_sequences(name: str) -> None:
     """Nothing overflows in 16,384 steps, forward or back."""
     layer, u = build(name, d_model=2, d_state=8), sequence(16_384, 2)

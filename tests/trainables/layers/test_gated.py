@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ CASES = [
     pytest.param("rot_gated", {"d_state": 6, "heads": 2}, marks=pytest.mark.slow),
     ("rg_lru", {}),
     ("rg_lru", {"complex": True}),
+    ("urnn", {}),
 ]
 
 
@@ -29,6 +31,34 @@ CASES = [
 def test_loop(name: str, options: dict[str, Any]) -> None:
     """Outputs, norms of states and gradients equal those of a float64 loop, over more than one chunk."""
     check(name, getattr(gated_reference, name), **options)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_s6(signed: bool) -> None:
+    """The same of Mamba's mixer."""
+    check("s6", partial(gated_reference.s6, signed=signed), signed=signed)
+
+
+@pytest.mark.parametrize("context", [20, pytest.param(2048, marks=pytest.mark.slow)])
+def test_attention(context: int) -> None:
+    """The same of attention, with a context shorter or longer than the sequence."""
+    check(
+        "attention", partial(gated_reference.attention, heads=2, context=context), length=150, context=context
+    )
+
+
+DELTA: list[Any] = [
+    ("delta_net", {"algorithm": "sequential"}, {}),
+    ("delta_net", {"algorithm": "chunked", "signed": True}, {"signed": True}),
+    ("gated_delta_net", {"algorithm": "chunked"}, {}),
+    ("delta_product", {"algorithm": "chunked", "householders": 3, "signed": True}, {"signed": True, "J": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "of_reference"), DELTA)
+def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, Any]) -> None:
+    """The same of the delta rule, whose loop multiplies by 1 - beta k k^T; chunks are exact."""
+    check(name, partial(gated_reference.delta_net, **of_reference), **options)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +85,26 @@ def test_loop(name: str, options: dict[str, Any]) -> None:
             {
                 **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,)},
                 **{"Lambda": (16,), "C": (4, 16), "D": (4,)},
+            },
+        ),
+        (
+            "s6",
+            {
+                **{
+                    "in_proj": (16, 4),
+                    "conv": (8, 4),
+                    "conv_bias": (8,),
+                    "x_proj": (9, 8),
+                    "dt_proj": (8, 1),
+                },
+                **{"dt_bias": (8,), "A_log": (8, 4), "D": (8,), "out_proj": (4, 8)},
+            },
+        ),
+        (
+            "delta_net",
+            {
+                **{"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "conv_q": (16, 4), "conv_k": (16, 4)},
+                **{"conv_v": (4, 4), "W_beta": (2, 4), "norm": (2,), "out_proj": (4, 4)},
             },
         ),
     ],

@@ -1,0 +1,74 @@
+"""The division of generated sequences among splits: each belongs to one, by a hash of its tokens.
+
+A sequence that is drawn several times stays in its split, so that splits are disjoint however few sequences a
+rule allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from trainables.errors import Refusal
+
+_SHARES: Mapping[str, range] = MappingProxyType(
+    {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+)
+"""Tenths of all sequences that belong to each split."""
+
+_MOST_ROWS = 20_000
+"""Rows that are drawn at once."""
+
+_FRUITLESS = 50
+"""Rounds of drawing without a sequence of a split after which it is taken to have none."""
+
+Drawn = tuple[np.ndarray, ...]
+"""Arrays of as many rows, first the tokens (n, L)."""
+
+
+def drawn(
+    task: str, split: str | None, rows: int, draw: Callable[[int], Drawn]
+) -> Iterator[tuple[slice, Drawn]]:
+    """Draw sequences until there are enough of a split.
+
+    Args:
+        task: name of the task, for the refusal.
+        split: "train", "validation" or "test"; None for all sequences.
+        rows: how many are wanted.
+        draw: called with a number of rows; returns their arrays.
+
+    Yields:
+        Which of the wanted rows come next, and their arrays.
+
+    Raises:
+        Refusal: the rule has no sequence for the split.
+    """
+    share = 1.0 if split is None else len(_SHARES[split]) / 10
+    done, fruitless = 0, 0
+    while done < rows:
+        parts = draw(min(_MOST_ROWS, 16 + round(1.5 * (rows - done) / share)))
+        own = np.arange(len(parts[0]))
+        if split is not None:
+            own = np.flatnonzero(np.isin(tenths(parts[0]), _SHARES[split]))
+        own = own[: rows - done]
+        fruitless = 0 if own.size else fruitless + 1
+        if fruitless == _FRUITLESS:
+            must, remedy = (
+                "must allow sequences for three splits",
+                "Ask for longer ones, or for more symbols.",
+            )
+            raise Refusal(f"task {task}: options", must, f"none for {split}", remedy)
+        yield slice(done, done + own.size), tuple(part[own] for part in parts)
+        done += own.size
+
+
+def tenths(tokens: np.ndarray) -> np.ndarray:
+    """Return a number from 0 to 9 for each sequence (n, L), by a hash; zeros at its end change nothing."""
+    mixed = np.zeros(len(tokens), np.uint64)
+    for column in tokens.T.astype(np.uint64):
+        mixed = np.where(column > 0, (mixed + column) * np.uint64(0x9E3779B97F4A7C15), mixed)
+        mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    return (mixed >> np.uint64(32)) % np.uint64(10)

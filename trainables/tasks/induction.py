@@ -1,0 +1,75 @@
+"""Induction heads: a trigger and the token after it, once among random tokens; at the end the trigger again.
+
+The answer is the token that followed the trigger. Tokens other than the trigger are uniform, and the pair's
+place is too.
+
+Source: Gu & Dao 2023 (Mamba, arXiv 2312.00752), section 4.1.2, appendix E.1 and table 11: V = 16, L = 256 in
+training, 64 to 1,048,576 in test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables.data.task import IGNORED, Signature
+from trainables.settings import Option
+from trainables.tasks.recall import SIZES, Part, RecallTask, published
+
+_SHORTEST = 3
+"""Trigger, answer, trigger."""
+
+_TIMES = (2, 4, 8, 16, 32, 64)
+
+
+class Induction(RecallTask):
+    """Recall what followed the trigger; one answer a sequence, at its last step."""
+
+    name = "induction"
+    title = "Induction heads: what followed the trigger? Trained at one length, tested at longer ones"
+    options: ClassVar[Mapping[str, Option]] = {
+        "length": Option(256, "L, the steps of a sequence in training.", at_least=_SHORTEST),
+        "symbols": Option(16, "V, the tokens beside the trigger.", at_least=2),
+        "reach": Option(16, "How many times L the longest sequences of test are.", (1, *_TIMES)),
+        **SIZES,
+        "held_out": Option(1000, "Sequences of validation, and of each test split.", at_least=1),
+    }
+
+    def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
+        """Return one kind of sequences."""
+        rows = options["examples" if split == "train" else "held_out"]
+        times = int(split.removeprefix("test_x")) if split.startswith("test_x") else 1
+        return (Part(times * options["length"], 1, rows),)
+
+    def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the test splits of longer sequences, such as "x2"."""
+        return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
+
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature: the classes are the tokens beside the trigger."""
+        symbols = options["symbols"]
+        return Signature("steps", symbols, symbols + 2, features=1, length=options["length"])
+
+    def phrase(self, options: Mapping[str, Any]) -> str:
+        """Return what is generated, in words."""
+        return f"a trigger among {options['length']} tokens of {options['symbols']}"
+
+    def departure(self, options: Mapping[str, Any]) -> str:
+        """Return how the options depart from the published ones; '' if they do not."""
+        other = published(options, {"length": 256, "symbols": 16})
+        return other or f"{options['examples']:,} training sequences instead of an unlimited stream"
+
+    def draw(
+        self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw sequences: the trigger is the number after those of the other tokens."""
+        symbols = trigger = options["symbols"]
+        tokens = rng.integers(symbols, size=(rows, part.length))
+        place = rng.integers(part.length - 2, size=rows)
+        row = np.arange(rows)
+        tokens[row, place] = tokens[:, -1] = trigger
+        targets = np.full((rows, part.length), IGNORED, np.int32)
+        targets[:, -1] = tokens[row, place + 1]
+        return tokens + 1, targets

@@ -1,0 +1,158 @@
+"""Tasks with a rule for every length: trained on sequences of up to L steps, tested on longer ones too.
+
+Validation and test have the lengths of training. The further test splits x2, x4 and x8 hold sequences of up
+to 2 L, 4 L and 8 L steps, and score only what lies beyond half of that: x4 scores steps 2 L + 1 to 4 L, so
+that the lengths of training contribute nothing to it.
+
+Every sequence belongs to one split: a short one, of which there are few, is drawn several times in training,
+as in the published streams, and never in two splits.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables.data.cache import Writer
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import IGNORED, SPLITS, Encoding, Output, Progress, Signature, Source, Task
+from trainables.errors import Refusal
+from trainables.settings import Option, Pooling
+from trainables.tasks.division import Drawn, drawn
+
+_TIMES = (2, 4, 8)
+
+OPTIONS: Mapping[str, Option] = {
+    "length": Option(40, "L, the largest number of steps in training.", at_least=2),
+    "min_length": Option(3, "The smallest number of steps, if `answer` is `end`.", at_least=1),
+    "answer": Option(
+        "end", "Whether only the last step has a target, or every step that has a value.", ("end", "steps")
+    ),
+    "reach": Option(8, "How many times L the longest sequences of test are.", (1, 2, 4, 8)),
+    "examples": Option(100_000, "Training sequences.", at_least=1),
+    "held_out": Option(2000, "Sequences of validation, and of each test split.", at_least=1),
+    "seed": Option(0, "Seed of the sequences.", at_least=0),
+}
+
+
+class LengthTask(Task):
+    """A task of tokens whose sequences may have any length.
+
+    With `answer: end`, lengths are uniform from `min_length` to L, and the last step decides the class of a
+    sequence. With `answer: steps`, every sequence is as long as it may be, and every step with a value has a
+    target.
+
+    Attributes:
+        published: the options of the published rule; others make scores incomparable.
+    """
+
+    pooling: ClassVar[Pooling] = "last"
+    published: ClassVar[Mapping[str, Any]] = {}
+
+    @abstractmethod
+    def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the number of tokens, padding included, and the number of classes."""
+
+    @abstractmethod
+    def draw(
+        self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw sequences of at most some lengths.
+
+        Args:
+            options: every option of the task.
+            rng: the source of randomness.
+            lengths: (n,) largest numbers of steps.
+
+        Returns:
+            Tokens (n, max(lengths)), zero beyond the true lengths; the true lengths (n,); and the value at
+            every step (n, max(lengths)), `IGNORED` where a step has none. The last true step has one.
+        """
+
+    def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the test splits of longer sequences, such as "x2"."""
+        return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
+
+    def validate(self, options: Mapping[str, Any]) -> None:
+        """Refuse a smallest length above the largest."""
+        if options["min_length"] > options["length"]:
+            raise Refusal(
+                f"task {self.name}: options.min_length",
+                f"must be at most the length, {options['length']}",
+                str(options["min_length"]),
+                "Give a smaller min_length, or a larger length.",
+            )
+
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Return what would be generated; nothing is read."""
+        phrase = f"{self.phrase(options)}, up to {options['length']} steps (seed {options['seed']})"
+        other = [name for name, value in self.published.items() if options[name] != value]
+        note = f"{options['examples']:,} training sequences instead of the published unlimited stream"
+        if other:
+            note = f"{note}; other than published: {', '.join(other)}"
+        return Source(phrase, comparable=False, note=note)
+
+    @abstractmethod
+    def phrase(self, options: Mapping[str, Any]) -> str:
+        """Return what is generated, in words."""
+
+    def outline(self, options: Mapping[str, Any]) -> Signature:
+        """Return the signature of sequences of tokens."""
+        vocabulary, classes = self.sizes(options)
+        output: Output = "class" if options["answer"] == "end" else "steps"
+        return Signature(output, classes, vocabulary, features=1, length=options["length"])
+
+    def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
+        """Write sequences of up to L steps for the three splits, and longer ones for further test splits."""
+        length, targets = options["length"], {}
+        rng = np.random.default_rng(options["seed"])
+        for split in SPLITS:
+            rows = options["examples" if split == "train" else "held_out"]
+            targets[split] = self._write(options, rng, out, split, rows, (options["min_length"], length))
+            progress(f"generating {self.name}", SPLITS.index(split) + 1, len(SPLITS))
+        for name in self.further(options):
+            longest = int(name.removeprefix("x")) * length
+            self._write(options, rng, out, f"test_{name}", options["held_out"], (longest // 2 + 1, longest))
+        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
+
+    def _write(
+        self,
+        options: Mapping[str, Any],
+        rng: np.random.Generator,
+        out: Writer,
+        split: str,
+        rows: int,
+        between: tuple[int, int],
+    ) -> np.ndarray:
+        """Write a split of sequences whose lengths lie in a range; return its targets."""
+        shortest, longest = between
+        vocabulary, _ = self.sizes(options)
+        inputs = out.array(f"{split}.inputs", (rows, longest), np.uint8 if vocabulary < 256 else np.uint16)
+        lengths = out.array(f"{split}.lengths", (rows,), np.int32)
+        by_step = options["answer"] == "steps"
+        targets = out.array(f"{split}.targets", (rows, longest) if by_step else (rows,), np.int32)
+
+        def draw(number: int) -> Drawn:
+            asked = rng.integers(longest if by_step else shortest, longest, number, endpoint=True)
+            tokens, true, values = self.draw(options, rng, asked)
+            wide = ((0, 0), (0, longest - tokens.shape[1]))
+            return np.pad(tokens, wide), true, np.pad(values, wide, constant_values=IGNORED)
+
+        own = split if split in SPLITS else None  # longer sequences are in no other split anyway
+        for kept, (tokens, true, values) in drawn(self.name, own, rows, draw):
+            inputs[kept], lengths[kept] = tokens, true
+            if by_step:
+                values[:, : _ignored(split, longest)] = IGNORED
+                targets[kept] = values
+            else:
+                targets[kept] = values[np.arange(len(true)), true - 1]
+        return targets
+
+
+def _ignored(split: str, longest: int) -> int:
+    """Return how many first steps a split does not score: half of a longer sequence."""
+    return longest // 2 if split not in SPLITS else 0

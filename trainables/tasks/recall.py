@@ -1,0 +1,140 @@
+"""Tasks of recall: tokens by a published rule, with targets at the steps that ask for something."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables.data.cache import Writer
+from trainables.data.protocol import entropy, majority
+from trainables.data.task import IGNORED, SPLITS, Encoding, Progress, Source, Task
+from trainables.settings import Option
+from trainables.tasks.division import drawn
+
+SIZES: Mapping[str, Option] = {
+    "examples": Option(100_000, "Training sequences.", at_least=1),
+    "held_out": Option(3000, "Sequences of validation, and of each test split.", at_least=1),
+    "seed": Option(0, "Seed of the sequences.", at_least=0),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sequences of one kind in a split.
+
+    Attributes:
+        length: steps of a sequence.
+        items: what a sequence asks for, or holds: its pairs, or its tokens to be copied.
+        rows: number of sequences.
+    """
+
+    length: int
+    items: int
+    rows: int
+
+
+class RecallTask(Task):
+    """A task whose splits are mixtures of sequences of different lengths, a target at some of their steps.
+
+    Tokens are numbered from 1, because 0 is padding. A sequence belongs to one split; further test splits
+    share those of test.
+    """
+
+    @abstractmethod
+    def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
+        """Return what a split holds: "train", "validation", "test", or a further test split."""
+
+    @abstractmethod
+    def draw(
+        self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw sequences of one kind.
+
+        Returns:
+            Tokens (rows, length), numbered from 1, and targets (rows, length), `IGNORED` where there is none.
+        """
+
+    def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
+        """Write the sequences of each split, its kinds mixed."""
+        targets = {}
+        further = tuple(f"test_{name}" for name in self.further(options))
+        for number, split in enumerate((*SPLITS, *further)):
+            rng = np.random.default_rng([options["seed"], number])
+            targets[split] = self._write(options, rng, out, split)
+            progress(f"generating {self.name}", number + 1, len(SPLITS) + len(further))
+        signature = self.outline(options)
+        assert signature is not None
+        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+
+    def _write(
+        self, options: Mapping[str, Any], rng: np.random.Generator, out: Writer, split: str
+    ) -> np.ndarray:
+        parts = self.parts(options, split)
+        shape = sum(part.rows for part in parts), max(part.length for part in parts)
+        signature = self.outline(options)
+        assert signature is not None
+        assert signature.vocabulary is not None
+        inputs = out.array(f"{split}.inputs", shape, np.uint8 if signature.vocabulary < 256 else np.uint16)
+        targets = out.array(f"{split}.targets", shape, np.int32)
+        lengths = out.array(f"{split}.lengths", shape[:1], np.int32)
+        targets[...] = IGNORED
+        places, start = rng.permutation(shape[0]), 0
+        for part in parts:
+            own, start = places[start : start + part.rows], start + part.rows
+            lengths[own] = part.length
+            draw = partial(self.draw, options, rng, part)
+            for kept, (tokens, asked) in drawn(self.name, split.partition("_")[0], part.rows, draw):
+                inputs[own[kept], : part.length], targets[own[kept], : part.length] = tokens, asked
+        return targets
+
+    def find(self, options: Mapping[str, Any], folder: Path) -> Source:
+        """Return what would be generated; nothing is read."""
+        note = self.departure(options)
+        phrase = f"{self.phrase(options)} (seed {options['seed']})"
+        return Source(phrase, comparable=not note, note=note)
+
+    @abstractmethod
+    def phrase(self, options: Mapping[str, Any]) -> str:
+        """Return what is generated, in words."""
+
+    @abstractmethod
+    def departure(self, options: Mapping[str, Any]) -> str:
+        """Return how the options depart from the published ones; '' if they do not."""
+
+
+def published(options: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """Return which options are not the published ones, in words; '' if all are."""
+    other = [
+        f"{name} is {options[name]}, not {value}" for name, value in values.items() if options[name] != value
+    ]
+    return ", ".join(other)
+
+
+def chosen(rng: np.random.Generator, rows: int, count: int, choices: int) -> np.ndarray:
+    """Return (rows, count) different numbers below `choices` in each row, uniform and in random order.
+
+    Source: Floyd's algorithm, Bentley & Floyd 1987, Communications of the ACM 30(9).
+    """
+    taken = np.full((rows, count), -1)
+    for place, last in enumerate(range(choices - count, choices)):
+        number = rng.integers(last, size=rows, endpoint=True)
+        is_taken = (taken[:, :place] == number[:, None]).any(axis=1)
+        taken[:, place] = np.where(is_taken, last, number)
+    return rng.permuted(taken, axis=1)
+
+
+def weighted(rng: np.random.Generator, rows: int, count: int, weights: np.ndarray) -> np.ndarray:
+    """Return (rows, count) different places of `weights` in each row, drawn one after another.
+
+    Exponential times with these rates come in the order of weighted draws without replacement.
+
+    Source: Efraimidis & Spirakis 2006, Information Processing Letters 97, algorithm A.
+    """
+    times = rng.exponential(size=(rows, len(weights))) / weights
+    return np.argsort(times, axis=1)[:, :count]
