@@ -32,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mqar": {"vocabulary": 64, "length": 32, "examples": 60, "held_out": 20},
     "selective_copy": {"length": 24, "tokens": 4, "examples": 60, "held_out": 20},
     "induction": {"length": 16, "reach": 4, "examples": 60, "held_out": 20},
+    "char_lm": {"source": "pydoc", "length": 64, "characters": 20_000},
 }
 """Options with which each task is encoded in well under a second."""
 

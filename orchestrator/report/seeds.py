@@ -47,7 +47,7 @@ class SeedResults:
     missing: int = 0
 
 
-_SCORED = ("test/accuracy", "test/mse")
+_SCORED = ("test/accuracy", "test/mse", "test/bits")
 """The metrics of which the score of every test example is recorded."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tests.trainables.toy import toy_trial
+from trainables.layers import LAYERS
 from trainables.trial import TrialSettings
 
 RANGES = {"gamma_init": (0.5, 0.9)}
@@ -44,7 +45,8 @@ def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
     """What is given stays; equal networks, written out or not, share a program."""
     trial = toy_trial(model={"ranges": RANGES})
     complete = trial.model.complete()
-    assert complete.options == {"heads": 2, "algorithm": "auto", "activations": "float32"}
+    declared = LAYERS.settings("rotrnn").options
+    assert complete.options == {**{name: option.default for name, option in declared.items()}, "heads": 2}
     assert complete.ranges == {**RANGES, "theta_init": (0.0, 2 * math.pi)}
     assert complete.complete() == complete
     assert replace(trial, model=complete).static() == trial.static()

@@ -17,6 +17,7 @@ import numpy as np
 from trainables.data.task import IGNORED, SPLITS, Signature, Split, Task, TaskData
 from trainables.errors import Refusal
 
+_METRICS = (("accuracy", "maximize"), ("mse", "minimize"), ("bits", "minimize"))
 _NO_OPTION = "no_such_option"
 
 
@@ -53,8 +54,8 @@ def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str
 def _declarations(task: Task, folder: Path) -> Iterator[str]:
     if not task.name.isidentifier() or not task.title:
         yield "name must be an identifier, and title one line"
-    if (task.metric, task.direction) not in (("accuracy", "maximize"), ("mse", "minimize")):
-        yield "metric and direction must be accuracy, maximize or mse, minimize"
+    if (task.metric, task.direction) not in _METRICS:
+        yield "metric and direction must be accuracy, maximize, or mse or bits, minimize"
     try:
         task.check({_NO_OPTION: 1}, folder)
     except Refusal as refusal:

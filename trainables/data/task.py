@@ -26,7 +26,8 @@ from trainables.settings import Option, Pooling
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""
 
-Metric = Literal["accuracy", "mse"]
+Metric = Literal["accuracy", "mse", "bits"]
+"""Share of right answers, mean squared error, or bits per prediction (cross-entropy to the base 2)."""
 
 Progress = Callable[[str, int, int], None]
 """Called as `progress(what, done, total)`, from the calling process only."""

@@ -362,7 +362,8 @@ class Program:
     def _sums(self, logits: Array, chosen: Examples, examples: Array) -> Sums:
         output = self.signature.output
         weights = weights_of(output, examples, chosen.lengths, chosen.targets)
-        return LOSSES[output](logits, chosen.targets, weights)
+        sums = LOSSES[output](logits, chosen.targets, weights)
+        return sums._replace(metric=sums.loss / math.log(2)) if self.signature.metric == "bits" else sums
 
 
 def _apart(model: Model) -> tuple[Any, Tree, Tree]:

@@ -32,6 +32,7 @@ TASKS: Registry[Task] = Registry(
         "mqar": "trainables.tasks.mqar:Mqar",
         "selective_copy": "trainables.tasks.selective_copy:SelectiveCopy",
         "induction": "trainables.tasks.induction:Induction",
+        "char_lm": "trainables.tasks.char_lm:CharLm",
     },
     "trainables.tasks",
     _task,

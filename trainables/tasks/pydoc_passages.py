@@ -46,8 +46,21 @@ def identity() -> str:
 
 def phrase(length: int) -> str:
     """Return the source in words."""
-    version = ".".join(platform.python_version_tuple()[:2])
-    return f"passages of {length} characters from the documentation of Python {version} (not AAN)"
+    return f"passages of {length} characters from the documentation of Python {_version()} (not AAN)"
+
+
+def _version() -> str:
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def whole_phrase() -> str:
+    """Return the whole text in words."""
+    return f"the documentation of Python {_version()}"
+
+
+def whole_text() -> str:
+    """Return the documentation of this Python, the topics in their order, each paragraph once."""
+    return "\n\n".join(_distinct_texts())
 
 
 def drawn(length: int, sizes: Mapping[str, int], seed: int) -> dict[str, Pairs]:
