@@ -71,8 +71,8 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
     browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
 
     def points() -> bool:
-        [line] = chrome.find_elements(By.CSS_SELECTOR, "polyline.running")
-        return len(line.get_attribute("points").split()) == 2
+        lines = chrome.find_elements(By.CSS_SELECTOR, "polyline.running")
+        return [len(line.get_attribute("points").split()) for line in lines] == [2]
 
     browser.until("its curve", points)
     browser.picture(chrome, "page-sweep-light")
