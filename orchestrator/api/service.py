@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.api.status import state_without_driver
-from orchestrator.api.sweep import Sweep
+from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS, Sweep
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import detached, preflight
@@ -26,6 +26,8 @@ from orchestrator.service.supervision import DRIVERS_AT_ONCE
 
 __all__ = [
     "DRIVERS_AT_ONCE",
+    "DRIVER_OPTIONS",
+    "RETRY_FAILED",
     "SERVER",
     "RunningService",
     "drive",
@@ -40,6 +42,16 @@ __all__ = [
 
 SERVER = "SWEEP_SERVER"
 """Environment variable: root folder of the service to which the verbs that run a sweep submit it."""
+
+RETRY_FAILED = "retry_failed"
+"""Option of a submission: whether its driver first runs the failed trials of a finished sweep once more."""
+
+DRIVER_OPTIONS: Mapping[str, Any] = {
+    "deadline": DEADLINE_SECONDS,
+    "tracking_patience": TRACKING_SECONDS,
+    "wait": None,
+}
+"""Arguments of `Sweep.run` that are submitted with a sweep for its drivers, and their defaults."""
 
 Show = Callable[[str], None]
 """Receives text as a driver prints it."""
@@ -108,7 +120,13 @@ def running(*, root: str | Path | None = None) -> RunningService | None:
 
 
 def submit(
-    sweep: Sweep, *, new: bool = False, key: str | None = None, options: Mapping[str, Any] | None = None
+    sweep: Sweep,
+    *,
+    new: bool = False,
+    key: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    owner: str | None = None,
+    only_own: bool = False,
 ) -> tuple[Submission, bool]:
     """Hand a sweep to the service, once everything that can be checked has been.
 
@@ -120,12 +138,15 @@ def submit(
         new: whether to run another sweep of the same file.
         key: identifies the submission, so that repeating it adds nothing; None for no key.
         options: arguments of `Sweep.run` for the driver; no secrets, because they are written to the ledger.
+            Those that are not given have the defaults of `Sweep.run`.
+        owner: in whose name the sweep runs; if None, `SWEEP_OWNER` or else the user of this process.
+        only_own: whether to refuse a sweep that the ledger knows and the owner has not submitted.
 
     Returns:
         The submission, and whether this call has added or queued it.
 
     Raises:
-        BadInput: as `Sweep.run`, or another submission has the key.
+        BadInput: as `Sweep.run`, another submission has the key, or the sweep is another owner's.
         BadData: as `Sweep.run`.
     """
     workspace, specification = sweep.workspace, sweep.specification
@@ -133,10 +154,10 @@ def submit(
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
     order = Order(
-        current_owner(),
+        owner or current_owner(),
         specification.document(),
         specification.source_text,
-        {"data": str(workspace.data), **(options or {})},
+        {"data": str(workspace.data), **DRIVER_OPTIONS, **(options or {})},
         key,
         provenance.git_commit(),
     )
@@ -145,7 +166,7 @@ def submit(
         return _unused(specification, used) if new else sweep.id
 
     with workspace.ledger(create=True) as ledger:
-        submitted = submissions.submit(ledger, order, choose, again=True)
+        submitted = submissions.submit(ledger, order, choose, again=True, only_own=only_own)
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
     return submitted

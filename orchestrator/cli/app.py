@@ -21,7 +21,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "experiment": "orchestrator.cli.experiment:experiment",
     },
     "Service": {
-        "serve": "orchestrator.cli.service:serve",
+        "serve": "orchestrator.cli.serve:serve",
         "submit": "orchestrator.cli.service:submit",
         "release": "orchestrator.cli.service:release",
         "drive": "orchestrator.cli.service:drive",

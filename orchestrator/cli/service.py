@@ -1,4 +1,4 @@
-"""The verbs of the service: `serve`, `submit`, `release`, and `drive`, which the service calls."""
+"""The verbs that hand sweeps to the service: `submit`, `release`, and `drive`, which the service calls."""
 
 from __future__ import annotations
 
@@ -17,33 +17,6 @@ from orchestrator.cli.options import Root, SweepId
 from orchestrator.cli.run import load, run_here
 from orchestrator.cli.run_options import NOTIFY, File, Overrides, Profile, RunOptions, with_run_options
 from orchestrator.errors import Exit
-
-
-def serve(
-    drivers: Annotated[
-        int, typer.Option("--drivers", metavar="N", help="Most sweeps that are driven at once.")
-    ] = service.DRIVERS_AT_ONCE,
-    stop_drivers: Annotated[
-        bool,
-        typer.Option(
-            "--stop-drivers",
-            help="When the service is ended, let its drivers save their trials and end too: for a container"
-            " or a batch job.",
-        ),
-    ] = False,
-    root: Root = DEFAULT_ROOT,
-) -> int:
-    """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
-
-    It runs until SIGTERM or Ctrl-C. The drivers go on without it, and the next service finds them.
-
-    Exit codes: 0 ended, 4 ended with its drivers (`--stop-drivers`), 6 another service supervises the ledger.
-
-    Example:
-
-        sweep serve
-    """
-    return service.serve(print_line, drivers=drivers, stop_drivers=stop_drivers, root=root)
 
 
 @with_run_options
@@ -99,8 +72,11 @@ def drive(
     """
 
     def run(submitted: Sweep, options: Mapping[str, Any]) -> int:
-        own = {name: options[name] for name in submission.OF_THE_DRIVER}
+        own = {name: options[name] for name in service.DRIVER_OPTIONS}
         notify = os.environ.get(NOTIFY)
-        return run_here(submitted, RunOptions(root=root, unless_stopped=True, notify=notify, **own))
+        # A driver that is started again after a crash finds the sweep unfinished, and resumes it as it is.
+        retry = bool(options.get(service.RETRY_FAILED)) and submitted.is_finished and bool(submitted.failed())
+        run_options = RunOptions(root=root, unless_stopped=True, notify=notify, **own)
+        return run_here(submitted, run_options, retry=retry)
 
     return service.drive(sweep, start, run, root=root)

@@ -13,9 +13,6 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.cli.run_options import NOTIFY, RunOptions
 from orchestrator.errors import BadInput, Exit
 
-OF_THE_DRIVER = ("deadline", "tracking_patience", "wait")
-"""Options of the command line that are submitted with a sweep, for its drivers."""
-
 
 def server_for(options: RunOptions) -> RunningService | None:
     """Return the service to which a sweep is submitted, or None if this process is to run it.
@@ -49,7 +46,7 @@ def submit(
             "an option of this command",
             remedy,
         )
-    own = {name: getattr(options, name) for name in OF_THE_DRIVER}
+    own = {name: getattr(options, name) for name in service.DRIVER_OPTIONS}
     submission, is_added = service.submit(sweep, new=new, key=key, options=own)
     return submission.sweep_id, is_added
 

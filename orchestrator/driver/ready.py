@@ -22,15 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.driver import detached
-from orchestrator.errors import BadInput
-from orchestrator.machines import memory
+from orchestrator.machines import warmth
 from orchestrator.provenance import code_digest
 from orchestrator.system import DETACHED, System
 
-WARM = "SWEEP_WARM"
-"""Environment variable: seconds without a sweep for which a process is kept that only saves time."""
-
-WARM_SECONDS = 300.0
 SETTLE_SECONDS = 15.0
 """A next process is started so long after a driver, if that still runs: its imports would slow the start."""
 
@@ -41,19 +36,6 @@ ANSWER_SECONDS = 2.0
 """Longest wait for a process that is ready to take a sweep."""
 
 READY, TAKEN = b"ready\n", b"taken\n"
-
-
-def warm_seconds() -> float:
-    """Return for how long this process keeps another one only because that saves time.
-
-    Raises:
-        BadInput: `SWEEP_WARM` is not a number of seconds.
-    """
-    text = os.environ.get(WARM) or str(WARM_SECONDS)
-    with suppress(ValueError):
-        if (seconds := float(text)) >= 0:
-            return seconds
-    raise BadInput(WARM, "must be a number of seconds, at least 0", repr(text), "0 keeps nothing.")
 
 
 class ReadyDriver:
@@ -85,7 +67,7 @@ class ReadyDriver:
         if self._process is not None and self._process.poll() is not None:
             self._not_before = now if self._is_ready() else now + RETRY_SECONDS
             self.end()
-        if now - self._used_at >= self._seconds or memory.is_short():
+        if now - self._used_at >= self._seconds or warmth.memory_is_short():
             self.end()
             return
         settled = not busy or now - self._used_at >= SETTLE_SECONDS

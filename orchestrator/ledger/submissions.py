@@ -88,7 +88,12 @@ class Submission(Order):
 
 
 def submit(
-    ledger: Ledger, order: Order, choose: Callable[[Collection[str]], str], *, again: bool = False
+    ledger: Ledger,
+    order: Order,
+    choose: Callable[[Collection[str]], str],
+    *,
+    again: bool = False,
+    only_own: bool = False,
 ) -> tuple[Submission, bool]:
     """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
 
@@ -99,12 +104,13 @@ def submit(
         order: what is submitted.
         choose: returns the id of the sweep, given the ids of all sweeps and submissions.
         again: whether to queue an ended or parked submission again.
+        only_own: whether to refuse a sweep that the ledger knows and its owner has not submitted.
 
     Returns:
         The submission, and whether this call has added or queued it.
 
     Raises:
-        BadInput: another submission has the key.
+        BadInput: another submission has the key, or the sweep is another owner's.
     """
 
     def write(change: _Change) -> tuple[Submission, bool]:
@@ -114,6 +120,8 @@ def submit(
             return same, False
         sweep_id = choose(_ids(connection))
         known = _find(connection, SUBMISSION.c.sweep_id == sweep_id)
+        if only_own:
+            _refuse_of_others(connection, sweep_id, known, order.owner)
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
@@ -358,6 +366,14 @@ def _refuse_other(same: Submission, order: Order) -> None:
     if same.document != order.document:
         must = "must not be the key of another submission"
         raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
+
+
+def _refuse_of_others(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:
+    if known is None and sweep_id not in _ids(connection):
+        return
+    if known is None or known.owner != owner:
+        got = f"one of {known.owner}" if known else "one that was not submitted"
+        raise BadInput(sweep_id, f"must be a sweep of {owner}", got, "Submit it as a new sweep.")
 
 
 def _order(order: Order) -> dict[str, Any]:

@@ -13,7 +13,7 @@ REASON = "DRAIN_NODE_REASON_PREEMPTION"
 DRAIN_SECONDS = 20.0
 """Seconds to wait for Ray to acknowledge a drain."""
 
-_TRAINING_PROCESSES = ("ray::Worker", "ray::EngineActor")
+_TRAINING_PROCESSES = ("ray::Worker", "ray::EngineActor", "ray::WarmWorker")
 
 
 def drain(seconds: float) -> str:

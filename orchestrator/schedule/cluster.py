@@ -6,13 +6,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoCluster
@@ -21,6 +21,7 @@ from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment
 from orchestrator.schedule.resources import no_answer
+from orchestrator.schedule.warm_pool import pool
 from orchestrator.training import costs as counting
 from orchestrator.training import evaluation, process
 from orchestrator.training.engine_cache import best_slots
@@ -140,13 +141,7 @@ def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, An
     """
     # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
-    task = ray.remote(num_cpus=accounted, num_gpus=gpu)(_in_environment)
-    try:
-        answer: dict[str, Any] = ray.get(
-            task.remote(environment.of_workers(gpu), evaluation.evaluate, *request)
-        )
-    except RayTaskError as error:
-        raise error.cause from error
+    answer: dict[str, Any] = _answer(accounted, gpu, request.compilations, evaluation.evaluate, *request)
     return answer
 
 
@@ -161,13 +156,26 @@ def work(settings: Sequence[TrialSettings], signature: Signature, compilations: 
     Raises:
         Exception: what the task raised, without Ray's wrapping.
     """
-    task = ray.remote(num_cpus=0)(_in_environment)
-    arguments = environment.of_workers(0), counting.work, settings, signature, compilations
+    answer: list[Cost] = _answer(0, 0, compilations, counting.work, settings, signature, compilations)
+    return answer
+
+
+def _answer(cpu: float, gpu: float, compilations: str, work: Callable[..., Any], *arguments: object) -> Any:
+    """Return what `work` returns in a warm worker, or in a task if there is none or it dies.
+
+    Raises:
+        Exception: what `work` raised, without Ray's wrapping.
+    """
+    variables = environment.of_workers(gpu)
     try:
-        answer: list[Cost] = ray.get(task.remote(*arguments))
+        with pool(gpu, compilations) as warm, suppress(RayActorError):
+            if warm is not None and (worker := warm.take()) is not None:
+                return ray.get(worker.run.remote(variables, work, *arguments))
+        return ray.get(
+            ray.remote(num_cpus=cpu, num_gpus=gpu)(_in_environment).remote(variables, work, *arguments)
+        )
     except RayTaskError as error:
         raise error.cause from error
-    return answer
 
 
 def _in_environment(variables: Mapping[str, str | None], work: Callable[..., Any], *arguments: object) -> Any:

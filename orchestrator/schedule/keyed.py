@@ -6,7 +6,7 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -66,6 +66,7 @@ class KeyedScheduler(TrialScheduler):
         histories: reports of earlier runs, the oldest first.
 
     Attributes:
+        adopt: called with Tune's controller before it adds the first trial.
         controller: Tune's, or None until it has added the first trial.
         stopped: keys of the trials of earlier runs whose last report the rule answered with STOP.
     """
@@ -73,6 +74,7 @@ class KeyedScheduler(TrialScheduler):
     def __init__(self, rule: TrialScheduler, histories: Iterable[TrialReport] = ()) -> None:
         super().__init__()
         self._rule = rule
+        self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
         decisions: dict[str, str] = {}
@@ -97,6 +99,8 @@ class KeyedScheduler(TrialScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Introduce a trial of the search to the rule, unless an earlier attempt did."""
+        if self.controller is None:
+            self.adopt(tune_controller)
         self.controller = tune_controller
         if not is_confirmation(key := trial_key_of(trial.trial_id)):
             self._keyed(key)

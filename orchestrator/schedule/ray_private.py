@@ -7,6 +7,7 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,42 @@ def has_placement_group() -> bool:
 def release_idle_actors(controller: Any) -> None:
     """Let the actors end that Tune's controller keeps for the next trial."""
     controller._cleanup_cached_actors(force_all=True)
+
+
+# Tune starts an actor of its own for each trial, in a process of its own. It has no interface to use one that
+# runs already; but whatever `annotate_remote_entities` returns, it calls `remote` of.
+
+
+@dataclass(frozen=True)
+class _Lent:
+    """An actor class whose actor is lent if one can be, and created otherwise."""
+
+    created: Any
+    lend: Callable[[dict[str, Any]], Any]
+
+    def remote(self, **arguments: Any) -> Any:
+        """Return the handle of an actor."""
+        return self.lend(arguments) or self.created.remote(**arguments)
+
+
+def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
+    """Let Tune's controller use actors that it has not created.
+
+    Args:
+        controller: that has started no actor yet.
+        lend: returns the handle of an actor with the methods of a trainable, given the arguments of the
+            trainable, or None if Tune is to create one. Tune ends its use by `stop`, or kills the actor.
+    """
+    manager = controller._actor_manager._resource_manager
+    acquire = manager._resource_cls
+
+    def acquired(**arguments: Any) -> Any:
+        resources = acquire(**arguments)
+        annotate = resources.annotate_remote_entities
+        resources.annotate_remote_entities = lambda classes: [_Lent(one, lend) for one in annotate(classes)]
+        return resources
+
+    manager._resource_cls = acquired
 
 
 # ------------------------------------------------------------------ the end of an attempt

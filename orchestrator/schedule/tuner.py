@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ray import tune
 from ray.tune import TuneError
@@ -13,6 +14,7 @@ from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
 from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.shares import ClusterShare
+from orchestrator.schedule.warm_pool import pool
 from orchestrator.schedule.worker import Worker
 from orchestrator.session.session import Session
 from trainables.errors import Refusal
@@ -56,10 +58,13 @@ def run(
     ray_private.withdraw_stop(sweep_id)
     scheduler = schedulers.build(session.sweep, histories(curves))
     session.settle_stopped(scheduler.stopped)
+    gpu, compilations = session.sweep.resources.gpu, str(session.paths.compilations)
     try:
-        with registered(session, share.engines, tick_and_publish):
+        with registered(session, share.engines, tick_and_publish), pool(gpu, compilations) as warm:
+            if warm is not None and trainable is Worker:
+                scheduler.adopt = partial(ray_private.lend_actors, lend=warm.lend)
             tune.Tuner(
-                _with_environment(trainable, session.sweep.resources.gpu),
+                _with_environment(trainable, gpu),
                 tune_config=tune.TuneConfig(
                     search_alg=SessionSearch(sweep_id),
                     scheduler=scheduler,

@@ -21,7 +21,7 @@ import psutil
 from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.departure import Departure
-from orchestrator.driver.ready import ReadyDriver, warm_seconds
+from orchestrator.driver.ready import ReadyDriver
 from orchestrator.errors import Busy, Damaged, Exit, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
@@ -30,6 +30,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
+from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.supervision import DRIVERS_AT_ONCE, Actions, Process, Situation, next_actions
 from orchestrator.storage.paths import Paths
@@ -204,7 +205,8 @@ class Service:
         self._writer = SubmissionWriter(ledger, lease.token)
         self._drivers_at_once = drivers_at_once
         self._start_driver = start or self._begin
-        self._ready = ReadyDriver(paths.root, 0.0 if start else warm_seconds(), ledger.system)
+        self._warm = 0.0 if start else warm_seconds(WARM_SECONDS)
+        self._ready = ReadyDriver(paths.root, self._warm, ledger.system)
         self._children: list[_Child] = []
         self._drivers: list[Holder] = []
 
@@ -310,7 +312,8 @@ class Service:
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
         words = ["drive", sweep_id, "--start", str(submission.starts), "--root", str(self._paths.root)]
-        return self._ready.begin(words, self._paths.driver_log(sweep_id), {OWNER: submission.owner})
+        variables = {OWNER: submission.owner, WARM: str(self._warm)}
+        return self._ready.begin(words, self._paths.driver_log(sweep_id), variables)
 
     def _cause(self, sweep_id: str, code: int | None) -> str:
         """Return why a driver ended: a signal, or else the last line that it printed."""

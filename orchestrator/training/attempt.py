@@ -18,7 +18,7 @@ from orchestrator.ledger.keys import attempt_number
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
-from orchestrator.training.engine_cache import EngineCache, configure
+from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables import checkpoint
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 from trainables.stretches import Stretches, continued, merged
@@ -153,7 +153,7 @@ class OwnEngine:
     """An engine of one slot in the worker's own process, for trials that do not share a device."""
 
     def __init__(self) -> None:
-        self._cache = EngineCache()
+        self._cache = cache_of_process()
         self._attempt: Attempt | None = None
 
     def advance(self, assignment: Assignment) -> Outcome:

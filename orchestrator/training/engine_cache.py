@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class EngineCache:
-    """The last engine and the last data set of this process; another one replaces it."""
+    """The last engine and the last data set of this process; another one replaces it.
+
+    An engine is of a static choice and of the content of its data.
+    """
 
     def __init__(self) -> None:
         # They import JAX, which takes a second and reads environment variables.
@@ -39,13 +42,18 @@ class EngineCache:
             folder: of the data sets.
             slots: K.
         """
-        key = (settings.static(), folder, slots)
+        data = self.data(settings, folder)
+        key = (settings.static(), self._data_key, data.digest, slots)
         if self._engine is None or self._key != key:
             # The old engine's device memory must be free before the new one asks for its own.
             self._engine = None
-            self._engine = self._new_engine(settings, self.data(settings, folder), slots=slots)
+            self._engine = self._new_engine(settings, data, slots=slots)
             self._key = key
         return self._engine
+
+    def forget_data(self) -> None:
+        """Load the data set again when it is needed: its files may have changed."""
+        self._data = None
 
     def data(self, settings: TrialSettings, folder: str) -> TaskData:
         """Return the data of the settings' task.
@@ -68,6 +76,22 @@ class EngineCache:
             folder: of the data sets.
         """
         return self._choose_slots(settings, self.data(settings, folder)).slots
+
+
+_kept: EngineCache | None = None
+
+
+def keep() -> EngineCache:
+    """Create the cache that every later `cache_of_process` returns: for a process that outlives a sweep."""
+    global _kept
+    if _kept is None:
+        _kept = EngineCache()
+    return _kept
+
+
+def cache_of_process() -> EngineCache:
+    """Return the cache that this process keeps, or a new one if it keeps none."""
+    return EngineCache() if _kept is None else _kept
 
 
 def configure(compilations: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
-from orchestrator.training.engine_cache import EngineCache, configure
+from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables.trial import TrialSettings
 
 
@@ -41,17 +41,20 @@ def evaluate(
     configure(compilations)
     arrays, facts = store.load(Path(folder), stored, digest)
     settings = TrialSettings.from_document(facts["settings"])
-    engine = EngineCache().engine(settings, data)
+    engine = cache_of_process().engine(settings, data)
     engine.restore(0, settings, arrays)
     scores = None
-    if split == "validation":
-        metrics = engine.evaluate(0, split, settings.evaluate_examples)
-    else:
-        metrics, each = engine.evaluate_each(0, split)
-        scores = pack(each)
-        for further in engine.data.further:
-            of_further = engine.evaluate(0, f"test_{further}")
-            metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
+    try:
+        if split == "validation":
+            metrics = engine.evaluate(0, split, settings.evaluate_examples)
+        else:
+            metrics, each = engine.evaluate_each(0, split)
+            scores = pack(each)
+            for further in engine.data.further:
+                of_further = engine.evaluate(0, f"test_{further}")
+                metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
+    finally:
+        engine.evict(0)
     return {
         "step": facts["step"],
         "metrics": metrics,

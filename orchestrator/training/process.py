@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from orchestrator.machines.hardware import host_devices
 
@@ -54,8 +55,9 @@ def adopt(environment: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
+@cache
 def handle_sigterm() -> None:
-    """Note SIGTERM from now on, in place of the handler before; any thread may call this.
+    """Note SIGTERM from now on, in place of the handler before; any thread may call this, and again.
 
     A machine that is about to be taken away sends SIGTERM; trials are saved in the minute or two that follow.
     All code of an asynchronous actor runs outside the main thread, which alone may install a handler with
@@ -82,6 +84,11 @@ def watch(sweep_id: str, published: Callable[[str], bool]) -> None:
         poll.start()
 
 
+def forget(sweep_id: str) -> None:
+    """Poll no longer for a stop request of a sweep, which this process has left."""
+    _stop_requests.pop(sweep_id, None)
+
+
 def stop_requested(sweep_id: str) -> bool:
     """Return True if the driver of a watched sweep wants every trial to save and exit."""
     request = _stop_requests.get(sweep_id)
@@ -99,7 +106,7 @@ def _note(pipe: int) -> None:
 
 
 def _poll(request: threading.Event, sweep_id: str, published: Callable[[str], bool]) -> None:
-    while True:
+    while _stop_requests.get(sweep_id) is request:
         try:
             standing = published(sweep_id)
         except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read

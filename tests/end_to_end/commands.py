@@ -35,12 +35,14 @@ class Commands:
         folder: folder that everything is written to.
         shared: folder of data sets, shared by all tests of a session.
         mark: value of an environment variable that all descendants inherit, in other sessions too.
+        project: folder of the code that is run.
         processes: the commands that were started.
     """
 
     folder: Path
     shared: Path
     mark: str
+    project: Path = ROOT
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -59,10 +61,11 @@ class Commands:
             "SWEEP_ROOT": str(self.root),
             "SWEEP_DATA": str(self.shared / "data"),
             "SWEEP_TEST_MARK": self.mark,
+            "SWEEP_WARM": "0",  # no process is to be left
         }
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.sweep", *arguments],
-            cwd=ROOT,
+            cwd=self.project,
             env={**os.environ, **own, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -11,9 +11,8 @@ import psutil
 import pytest
 
 from orchestrator.driver import detached, ready
-from orchestrator.driver.ready import ReadyDriver, warm_seconds
-from orchestrator.errors import BadInput
-from orchestrator.machines import memory
+from orchestrator.driver.ready import ReadyDriver
+from orchestrator.machines import warmth
 
 MODULE = "tests.orchestrator.driver.ready"
 OWNER = {"SWEEP_OWNER": "ada"}
@@ -117,10 +116,10 @@ def test_it_ends_when_it_is_not_used_or_memory_is_short(
     drivers: ReadyDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(drivers)
-    monkeypatch.setattr(memory, "is_short", lambda: True)
+    monkeypatch.setattr(warmth, "memory_is_short", lambda: True)
     drivers.tend(busy=False)
     assert not waiting()
-    monkeypatch.setattr(memory, "is_short", lambda: False)
+    monkeypatch.setattr(warmth, "memory_is_short", lambda: False)
     drivers.tend(busy=False)
     assert waiting()
     drivers._used_at -= 301.0
@@ -154,11 +153,3 @@ def test_a_start_is_not_slowed_by_the_imports_of_the_next(
     drivers._used_at -= ready.SETTLE_SECONDS
     drivers.tend(busy=True)
     assert waiting()
-
-
-def test_the_time_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ready.WARM, "1.5")
-    assert warm_seconds() == 1.5
-    monkeypatch.setenv(ready.WARM, "-1")
-    with pytest.raises(BadInput, match="SWEEP_WARM: must be a number of seconds, at least 0"):
-        warm_seconds()

@@ -9,9 +9,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
+from ray.air.execution import PlacementGroupResourceManager
+from ray.air.execution._internal import RayActorManager
+from ray.tune import PlacementGroupFactory
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
@@ -178,6 +182,26 @@ def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
 def test_tune_still_has_the_method_that_ends_idle_actors() -> None:
     method = inspect.signature(TuneController._cleanup_cached_actors)
     assert method.parameters.keys() == {"self", "force_all"}
+
+
+def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
+    """Of the real manager only the type of what it acquires matters; its source shows how that is used."""
+    manager = PlacementGroupResourceManager()
+    controller = SimpleNamespace(_actor_manager=SimpleNamespace(_resource_manager=manager))
+    lent = iter(["lent", None])
+    ray_private.lend_actors(controller, lambda arguments: next(lent))
+    acquired = manager._resource_cls(
+        placement_group=None, resource_request=PlacementGroupFactory([{"CPU": 1}])
+    )
+    created = SimpleNamespace(options=lambda **_: created, remote=lambda **arguments: arguments)
+    [actor_class] = acquired.annotate_remote_entities([created])
+    assert actor_class.remote(config=1) == "lent"
+    assert actor_class.remote(config=1) == {"config": 1}
+    start = inspect.getsource(RayActorManager._try_start_actors)
+    assert "] = acquired_resources.annotate_remote_entities(" in start
+    assert "actor = remote_actor_cls.remote(**kwargs)" in start
+    acquire = inspect.getsource(PlacementGroupResourceManager.acquire_resources)
+    assert "self._resource_cls(placement_group=pg, resource_request=resource_request)" in acquire
 
 
 def test_the_actor_of_a_trial_is_known() -> None:

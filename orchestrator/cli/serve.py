@@ -1,0 +1,99 @@
+"""The verb `serve`: the supervision of submitted sweeps, and the HTTP server beside it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api import service
+from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT, Workspace
+from orchestrator.cli.display import print_line
+from orchestrator.cli.options import Data, Root
+from orchestrator.web.server import LOOPBACK, Listening, serving
+
+_HTTP = "HTTP"
+
+
+def serve(
+    drivers: Annotated[
+        int, typer.Option("--drivers", metavar="N", help="Most sweeps that are driven at once.")
+    ] = service.DRIVERS_AT_ONCE,
+    stop_drivers: Annotated[
+        bool,
+        typer.Option(
+            "--stop-drivers",
+            help="When the service is ended, let its drivers save their trials and end too: for a container"
+            " or a batch job.",
+        ),
+    ] = False,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            "--http",
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            envvar="SWEEP_HTTP",
+            help="Serve the HTTP API and the page on this port.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option("--http-host", help="Address of this machine to listen on.", rich_help_panel=_HTTP),
+    ] = LOOPBACK,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", help="The TLS certificate, a file in PEM.", rich_help_panel=_HTTP),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="The private key of the certificate.", rich_help_panel=_HTTP),
+    ] = None,
+    behind_proxy: Annotated[
+        bool,
+        typer.Option(
+            "--behind-proxy",
+            help="A proxy on this machine receives all requests over TLS and passes them on.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = False,
+    host_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-name",
+            help="Name under which browsers reach the server; may be given several times.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = None,
+    allow_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-plugins",
+            help="Let files that are submitted over HTTP name what other installed packages have added.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    data: Data = DEFAULT_DATA,
+) -> int:
+    """Run the service of a root: start the driver of each submitted sweep, and start it again after a crash.
+
+    It runs until SIGTERM or Ctrl-C. The drivers go on without it, and the next service finds them.
+
+    Exit codes: 0 ended, 4 ended with its drivers (`--stop-drivers`), 6 another service supervises the ledger.
+
+    Example:
+
+        sweep serve --http 8080
+    """
+    with ExitStack() as stack:
+        if http is not None:
+            names = tuple(host_names or ())
+            listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
+            address = stack.enter_context(serving(Workspace.at(root, data), listening))
+            print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
+        return service.serve(print_line, drivers=drivers, stop_drivers=stop_drivers, root=root)

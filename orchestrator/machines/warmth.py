@@ -1,0 +1,41 @@
+"""For how long processes are kept that only save time, and when they must make room."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import psutil
+
+from orchestrator.errors import BadInput
+
+WARM = "SWEEP_WARM"
+"""Environment variable: seconds without a sweep for which a process is kept that only saves time."""
+
+WARM_SECONDS = 300.0
+"""What the service sets; without a service nothing is kept unless the variable is set."""
+
+RESERVE = 0.1
+"""Share of the memory below which processes that only save time make room."""
+
+
+def warm_seconds(default: float) -> float:
+    """Return for how long a process is kept that only saves time; 0 for none.
+
+    Args:
+        default: seconds if the environment does not say.
+
+    Raises:
+        BadInput: `SWEEP_WARM` is not a number of seconds.
+    """
+    text = os.environ.get(WARM) or str(default)
+    with suppress(ValueError):
+        if (seconds := float(text)) >= 0:
+            return seconds
+    raise BadInput(WARM, "must be a number of seconds, at least 0", repr(text), "0 keeps nothing.")
+
+
+def memory_is_short() -> bool:
+    """Return True if less than a tenth of this machine's memory is available."""
+    memory = psutil.virtual_memory()
+    return memory.available < RESERVE * memory.total

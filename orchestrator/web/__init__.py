@@ -1,0 +1,1 @@
+"""The service over HTTP: an API for programs, server-sent events, and a page for people."""

@@ -1,0 +1,153 @@
+"""Who may do what over HTTP: one table of all routes, and the check that runs before every handler.
+
+A program sends its token in the header `Authorization: Bearer`. A browser exchanges it once for a cookie that
+scripts cannot read and other sites cannot send; a change by cookie must also carry a header that only a page
+of this server can set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+
+from orchestrator.ledger.users import User, digest
+from orchestrator.web.problems import NotAllowed, NotSignedIn, TooMany, WrongHost
+from orchestrator.web.site import Site
+
+Level = Literal["open", "viewer", "member", "owner", "admin"]
+"""Who may use a route: everybody; every user; members and admins; the owner of the sweep, as long as a
+member, and admins; admins."""
+
+ACCESS: Mapping[str, Level] = {
+    "health": "open",
+    "ready": "open",
+    "sign_in": "open",
+    "sign_out": "open",
+    "me": "viewer",
+    "list_sweeps": "viewer",
+    "show_sweep": "viewer",
+    "list_trials": "viewer",
+    "show_curves": "viewer",
+    "read_log": "viewer",
+    "read_trial_log": "viewer",
+    "show_file": "viewer",
+    "report": "viewer",
+    "list_artifacts": "viewer",
+    "read_artifact": "viewer",
+    "list_queue": "viewer",
+    "watch_all": "viewer",
+    "watch_sweep": "viewer",
+    "list_quotas": "viewer",
+    "submit": "member",
+    "stop": "owner",
+    "extend": "owner",
+    "retry": "owner",
+    "release": "owner",
+    "set_priority": "owner",
+    "set_quota": "admin",
+    "list_users": "admin",
+    "add_user": "admin",
+    "revoke_user": "admin",
+    "read_audit": "admin",
+}
+"""Who may use each route, by the name of its handler."""
+
+COOKIE = "sweep_token"
+CHANGE_HEADER = "x-sweep-change"
+"""Header that a change by cookie must carry; a browser sends it to another site only if that site agrees."""
+
+_READING = frozenset({"GET", "HEAD"})
+
+
+def admitted(request: Request) -> User | None:
+    """Return the user of a request that its route permits; None on routes that are open to everybody.
+
+    Raises:
+        NotSignedIn: the token is missing or not valid.
+        NotAllowed: the role of the user does not permit the request.
+        NotFound: there is no such sweep.
+        TooMany: too many requests with a wrong token came from the address.
+        WrongHost: a page of another site has sent the request.
+    """
+    site: Site = request.app.state.site
+    level = ACCESS[request.scope["route"].name]
+    if level == "open":
+        return None
+    user = _user(site, request)
+    sweep_id = request.path_params.get("sweep_id")
+    if not _permits(level, user, site.owner(sweep_id) if sweep_id is not None else None):
+        must = f"must be asked for by {_PHRASES[level]}"
+        raise NotAllowed(request.url.path, must, f"{user.name}, a {user.role}", "Ask an admin to do it.")
+    return user
+
+
+def _signed_in(request: Request) -> User:
+    user: User | None = request.state.user
+    assert user is not None, "only routes that are not open ask for their user"
+    return user
+
+
+SignedIn = Annotated[User, Depends(_signed_in)]
+"""The parameter through which a request handler receives its user."""
+
+_PHRASES: Mapping[Level, str] = {
+    "viewer": "a user",
+    "member": "a member or an admin",
+    "owner": "the owner of the sweep or an admin",
+    "admin": "an admin",
+}
+
+
+def _permits(level: Level, user: User, owner: str | None) -> bool:
+    if user.role == "admin" or level == "viewer":
+        return True
+    if user.role == "viewer" or level == "admin":
+        return False
+    return level == "member" or owner == user.name
+
+
+def _user(site: Site, request: Request) -> User:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    is_program = scheme.lower() == "bearer"
+    if not is_program:
+        token = request.cookies.get(COOKIE, "")
+    user = user_of(site, token.strip(), request)
+    if not is_program and request.method not in _READING:
+        check_origin(request)
+    return user
+
+
+def user_of(site: Site, token: str, request: Request) -> User:
+    """Return the user of a token.
+
+    Raises:
+        NotSignedIn: the token is not valid.
+        TooMany: too many requests with a wrong token came from the address.
+    """
+    user = site.users().get(digest(token)) if token else None
+    if user is not None and user.is_active(time.time()):
+        return user
+    address = request.client.host if request.client else ""
+    if token and not site.bad_tokens.take(address):
+        raise TooMany("token", "must be valid", "several wrong ones within a minute", "Wait a minute.")
+    got = "none" if not token else "one that is unknown, revoked or expired"
+    remedy = "Send `Authorization: Bearer TOKEN`; an admin gets a token with `sweep user add NAME`."
+    raise NotSignedIn("token", "must be the valid token of a user", got, remedy)
+
+
+def check_origin(request: Request) -> None:
+    """Check that a page of this server has sent a change.
+
+    Raises:
+        WrongHost: it did not.
+    """
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    is_own = origin is not None and urlsplit(origin).netloc.lower() == host.lower()
+    if not is_own or CHANGE_HEADER not in request.headers:
+        must = f"must come from a page of this server, with the header {CHANGE_HEADER}"
+        raise WrongHost("Origin", must, repr(origin), "Send the token as `Authorization: Bearer` instead.")

@@ -1,0 +1,228 @@
+"""The routes that change something: submissions, sweeps, quotas, users. Each writes the audit log first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api import queue, service, users
+from orchestrator.api.sweep import Sweep
+from orchestrator.config.sections import SLUG
+from orchestrator.errors import BadInput
+from orchestrator.ledger import audit
+from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.ledger.users import User
+from orchestrator.web.access import SignedIn
+from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
+from orchestrator.web.reading import Document, SweepId
+from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
+from orchestrator.web.submitted import check_own, sweep_of
+
+ROUTER = APIRouter()
+
+
+class _Body(BaseModel):
+    """A body whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Submit(_Body):
+    """A search-space file to run."""
+
+    name: Annotated[str, Field(pattern=SLUG, description="Name of the sweep, as the stem of a file.")]
+    text: Annotated[str, Field(min_length=1, description="The file, in YAML.")]
+    profile: Annotated[str | None, Field(max_length=64, description="A profile; `full` for none.")] = "auto"
+    overrides: Annotated[tuple[str, ...], Field(max_length=100, description="`key=value` each.")] = ()
+    new: Annotated[bool, Field(description="Whether to run another sweep of the same file.")] = False
+
+
+class Extend(_Body):
+    """A larger budget."""
+
+    trials: Annotated[int | None, Field(ge=1)] = None
+    hours: Annotated[float | None, Field(gt=0)] = None
+    gpu_hours: Annotated[float | None, Field(gt=0)] = None
+
+
+class Priority(_Body):
+    """The class of a sweep, and its weight among its owner's sweeps."""
+
+    priority_class: Literal["urgent", "normal", "idle"]
+    weight: Annotated[float, Field(gt=0)] = 1.0
+
+
+class Quota(_Body):
+    """What is to change of an owner's weight and quotas."""
+
+    weight: Annotated[float | None, Field(gt=0)] = None
+    share: Annotated[float | None, Field(ge=0, le=1)] = None
+    gpu_hours: Annotated[float | None, Field(ge=0)] = None
+
+
+class NewUser(_Body):
+    """A user to add."""
+
+    name: Annotated[str, Field(max_length=64)]
+    role: Literal["viewer", "member", "admin"] = "member"
+    days: Annotated[float, Field(gt=0)] = users.DAYS
+
+
+@ROUTER.post("/sweeps", status_code=202)
+def submit(
+    site: Here,
+    user: SignedIn,
+    body: Submit,
+    key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)] = None,
+) -> Document:
+    """Submit a search-space file; repeating it with the same `Idempotency-Key` adds nothing."""
+    _allow_submission(site, user)
+    _record(site, user, "submit", body.name, new=body.new)
+    sweep = sweep_of(site, body.name, body.text, profile=body.profile, overrides=body.overrides, new=body.new)
+    own_key = None if key is None else f"{user.name}:{key}"
+    return _submitted(site, sweep, user.name, new=body.new, key=own_key, only_own=user.role != "admin")
+
+
+@ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202)
+def stop(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
+    """Ask a sweep to save every trial and end."""
+    _record(site, user, "stop", sweep_id)
+    selected = _found(site, sweep_id)
+    try:
+        driver = selected.stop()
+    except BadInput as refusal:
+        raise _conflict(refusal) from None
+    site.snapshots.drop()
+    return {"id": sweep_id, "driver": str(driver) if driver else None}
+
+
+@ROUTER.post("/sweeps/{sweep_id}/extend", status_code=202)
+def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend) -> Document:
+    """Go on with a sweep that has ended, with a larger budget."""
+    _allow_submission(site, user)
+    budget = {name: value for name, value in body.model_dump().items() if value is not None}
+    _record(site, user, "extend", sweep_id, **budget)
+    return _again(site, user, _found(site, sweep_id).extend(**budget))
+
+
+@ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202)
+def retry(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
+    """Run a sweep that was stopped again, or the failed trials of one that is finished."""
+    _allow_submission(site, user)
+    _record(site, user, "retry", sweep_id)
+    selected = _found(site, sweep_id)
+    if selected.state in FINISHED_SWEEP and not selected.failed():
+        raise Conflict(sweep_id, "must have failed trials to retry", "none", "Extend it to go on.")
+    return _again(site, user, selected, {service.RETRY_FAILED: True})
+
+
+@ROUTER.post("/sweeps/{sweep_id}/release", status_code=202)
+def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
+    """Queue a parked sweep again."""
+    _record(site, user, "release", sweep_id)
+    try:
+        service.release(sweep_id, root=site.workspace.paths.root)
+    except BadInput as refusal:
+        raise _conflict(refusal) from None
+    site.snapshots.drop()
+    return {"id": sweep_id, "state": "QUEUED"}
+
+
+@ROUTER.patch("/sweeps/{sweep_id}")
+def set_priority(site: Here, user: SignedIn, sweep_id: SweepId, body: Priority) -> Document:
+    """Set the class and the weight of a sweep; only an admin grants class `urgent`."""
+    if body.priority_class == "urgent" and user.role != "admin":
+        must = "must be granted by an admin"
+        raise NotAllowed("priority_class", must, f"{user.name}, a {user.role}", "Ask an admin.")
+    _record(site, user, "priority", sweep_id, **body.model_dump())
+    root = site.workspace.paths.root
+    _, moved = queue.move(sweep_id, body.priority_class, weight=body.weight, root=root)
+    site.snapshots.drop()
+    return {"id": sweep_id, "priority_class": moved, "weight": body.weight}
+
+
+@ROUTER.patch("/quotas/{owner}")
+def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
+    """Set the weight and the quotas of an owner."""
+    changes = {name: value for name, value in body.model_dump().items() if value is not None}
+    _record(site, user, "quota", owner, **changes)
+    row = queue.quota(owner, **changes, root=site.workspace.paths.root)
+    site.snapshots.drop()
+    return asdict(row)
+
+
+@ROUTER.get("/users")
+def list_users(site: Here) -> Document:
+    """Return all users, without their tokens."""
+    return {"users": [asdict(entry) for entry in users.users(root=site.workspace.paths.root)]}
+
+
+@ROUTER.post("/users", status_code=201)
+def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
+    """Add a user, and return the token, which cannot be read again."""
+    root = site.workspace.paths.root
+    added, token = users.add(body.name, body.role, days=body.days, actor=user.name, root=root)
+    site.snapshots.drop()
+    return {**asdict(added), "token": token}
+
+
+@ROUTER.delete("/users/{name}")
+def revoke_user(site: Here, user: SignedIn, name: str) -> Document:
+    """Revoke the token of a user at once."""
+    try:
+        revoked = users.revoke(name, actor=user.name, root=site.workspace.paths.root)
+    except BadInput as refusal:
+        raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
+    site.snapshots.drop()
+    return asdict(revoked)
+
+
+@ROUTER.get("/audit")
+def read_audit(
+    site: Here,
+    before: Annotated[int | None, Query(ge=1, description="Only entries with a smaller `seq`.")] = None,
+    limit: Annotated[int, Query(ge=1, le=audit.MOST_ENTRIES)] = 100,
+) -> Document:
+    """Return which user asked for which change, the newest first."""
+    entries = users.audit_log(before=before, limit=limit, root=site.workspace.paths.root)
+    return {"audit": [asdict(entry) for entry in entries]}
+
+
+def _allow_submission(site: Site, user: User) -> None:
+    if not site.submissions.take(user.name):
+        must = f"must be at most {SUBMISSIONS_A_MINUTE} submissions a minute"
+        raise TooMany("submissions", must, "one more", "Wait a minute.")
+
+
+def _record(site: Site, user: User, action: str, target: str, **detail: Any) -> None:
+    with site.ledger() as ledger:
+        audit.record(ledger, user.name, action, target, **detail)
+
+
+def _found(site: Site, sweep_id: str) -> Sweep:
+    return Sweep.find(sweep_id, root=site.workspace.paths.root, data=site.workspace.data)
+
+
+def _again(site: Site, user: User, sweep: Sweep, options: Mapping[str, Any] | None = None) -> Document:
+    """Submit a known sweep again in the name of its owner."""
+    if not site.plugins:
+        check_own(sweep.specification)
+    answer = _submitted(site, sweep, site.owner(sweep.id) or user.name, options=options)
+    if not answer["added"]:
+        must = "must have ended before it is submitted again"
+        raise Conflict(sweep.id, must, "a sweep that waits or runs", "Stop it first.")
+    return answer
+
+
+def _submitted(site: Site, sweep: Sweep, owner: str, **arguments: Any) -> Document:
+    submission, added = service.submit(sweep, owner=owner, **arguments)
+    site.snapshots.drop()
+    return {"id": submission.sweep_id, "state": submission.state, "added": added}
+
+
+def _conflict(refusal: BadInput) -> Conflict:
+    return Conflict(refusal.where, refusal.must, refusal.got, refusal.remedy)

@@ -1,0 +1,90 @@
+"""What holds for every answer and every request: the names of the host, and headers that protect browsers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from orchestrator.errors import Refusal
+from orchestrator.web.problems import TooLarge, WrongHost, refused
+from orchestrator.web.site import Site
+
+MOST_BYTES = 256_000
+"""Size of the largest body of a request."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of every answer that brings none of its own: no inline code, no `eval`."""
+
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " img-src data: blob:; frame-ancestors 'none'"
+)
+"""The policy of reports, which are single files: in a sandbox, without the cookie and without a network."""
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Headers of every answer, unless it sets them itself."""
+
+
+class Guard:
+    """Refuses requests for other hosts, and adds `HEADERS` to every answer.
+
+    A page of another site can make its own name resolve to this server (DNS rebinding); its requests then
+    name that site as their host.
+
+    Args:
+        app: the application behind.
+        site: whose hosts are served.
+    """
+
+    def __init__(self, app: ASGIApp, site: Site) -> None:
+        self._app, self._site = app, site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, as ASGI defines it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if self._site.secure:
+                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+            await send(message)
+
+        refusal = self._refusal(Headers(scope=scope))
+        app = self._app if refusal is None else refused(refusal)
+        await app(scope, receive, protected)
+
+    def _refusal(self, headers: Headers) -> Refusal | None:
+        """Return why a request is refused, or None. Bodies without a length are limited while they arrive."""
+        host, length = headers.get("host", ""), headers.get("content-length", "")
+        if _name(host) not in self._site.hosts:
+            must = f"must be one of {', '.join(sorted(self._site.hosts))}"
+            remedy = "Allow the name with `--host-name` if it is the server's."
+            return WrongHost("Host", must, repr(host), remedy)
+        if length.isdigit() and int(length) > MOST_BYTES:
+            must = f"must have at most {MOST_BYTES:,} bytes"
+            return TooLarge("body", must, f"{int(length):,}", "Send a smaller file.")
+        return None
+
+
+def _name(host: str) -> str:
+    """Return a host without its port, in lower case."""
+    name, colon, port = host.lower().rpartition(":")
+    return name if colon and port.isdigit() else host.lower()

@@ -1,0 +1,141 @@
+"""The HTTP server beside the supervision of a service: where it listens, and its life in a thread."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from orchestrator.api.workspace import Workspace
+from orchestrator.driver import preflight
+from orchestrator.errors import BadInput
+from orchestrator.web.app import application
+from orchestrator.web.site import Site
+
+LOOPBACK = "127.0.0.1"
+
+GRACE_SECONDS = 3
+"""How long open requests may go on when the server ends."""
+
+MOST_CONNECTIONS = 2_000
+"""Most connections at once; one more is answered with 503."""
+
+_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens.
+
+    Attributes:
+        port: 0 for any free one.
+        host: an address of this machine.
+        certificate: file of the TLS certificate, or None.
+        key: file of the certificate's private key, or None if `certificate` holds it too.
+        behind_proxy: whether a proxy on this machine receives the requests over TLS and passes them on.
+        names: under which browsers reach the server, besides its address.
+        plugins: whether submitted files may name what other installed packages have added.
+    """
+
+    port: int
+    host: str = LOOPBACK
+    certificate: Path | None = None
+    key: Path | None = None
+    behind_proxy: bool = False
+    names: tuple[str, ...] = ()
+    plugins: bool = False
+
+    def check(self) -> None:
+        """Check that tokens cannot be read on the way.
+
+        Raises:
+            BadInput: the host is no address, or others reach it without TLS.
+        """
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            remedy = "Write 127.0.0.1, or an address of this machine; `--host-name` is for names."
+            raise BadInput("--http-host", "must be an address", self.host, remedy) from None
+        if not address.is_loopback and self.certificate is None and not self.behind_proxy:
+            must = "must be a loopback address unless the server has TLS or is behind a proxy that has"
+            remedy = "Add `--certificate FILE --key FILE`, or `--behind-proxy`."
+            raise BadInput("--http-host", must, self.host, remedy)
+        for option, file in (("--certificate", self.certificate), ("--key", self.key)):
+            if file is not None and not file.is_file():
+                raise BadInput(option, "must be a file", str(file), "Name the file in PEM format.")
+
+    @property
+    def is_secure(self) -> bool:
+        """Return True if browsers reach the server over TLS."""
+        return self.certificate is not None or self.behind_proxy
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Return every name and address under which browsers reach the server, as `Host` gives it."""
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        return _LOOPBACK_NAMES | {own} | {name.lower() for name in self.names}
+
+
+@contextmanager
+def serving(workspace: Workspace, listening: Listening) -> Iterator[str]:
+    """Serve HTTP in a thread for the length of a `with` block; yield the address of the server.
+
+    Args:
+        workspace: the folders of the service.
+        listening: where the server listens.
+
+    Raises:
+        BadInput: others would reach the server without TLS, or the port is taken.
+    """
+    listening.check()
+    preflight.check_paths(workspace.paths)
+    workspace.paths.create()
+    site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins)
+    with _bound(listening) as listener:
+        server = uvicorn.Server(_config(site, listening))
+        thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
+        thread.start()
+        try:
+            yield _address(listening, listener)
+        finally:
+            server.should_exit = True
+            site.feeds.close()
+            thread.join(GRACE_SECONDS + 2.0)
+
+
+def _config(site: Site, listening: Listening) -> uvicorn.Config:
+    return uvicorn.Config(
+        application(site),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        proxy_headers=listening.behind_proxy,
+        forwarded_allow_ips=LOOPBACK,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
+
+
+def _bound(listening: Listening) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    try:
+        return socket.create_server((listening.host, listening.port), family=family, backlog=MOST_CONNECTIONS)
+    except OSError as error:
+        got = f"{listening.host} {listening.port}: {error.strerror}"
+        raise BadInput("--http", "must be a free port of this machine", got, "Choose another.") from error
+
+
+def _address(listening: Listening, listener: socket.socket) -> str:
+    scheme = "https" if listening.certificate else "http"
+    host = f"[{listening.host}]" if ":" in listening.host else listening.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"

@@ -1,0 +1,99 @@
+"""What every request handler of one service shares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from orchestrator.api.workspace import Workspace
+from orchestrator.ledger import submissions
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.users import User, users_by_digest
+from orchestrator.web.feeds import Feeds
+from orchestrator.web.limits import RateLimit
+from orchestrator.web.problems import NotFound
+from orchestrator.web.snapshots import Snapshots
+
+SUBMISSIONS_A_MINUTE = 10
+"""Submissions of one user a minute, with extensions and retries: each is validated and starts a driver."""
+
+BAD_TOKENS_A_MINUTE = 5
+"""Requests with a wrong token from one address a minute."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The state of one HTTP server.
+
+    Attributes:
+        workspace: the folders of the service.
+        hosts: names under which browsers reach the server, in lower case and without ports.
+        secure: whether browsers reach it over TLS.
+        plugins: whether submitted files may name what other installed packages have added.
+        snapshots: what was read of the ledger.
+        submissions: allowance of each user.
+        bad_tokens: allowance of each address.
+        feeds: what watchers receive.
+    """
+
+    workspace: Workspace
+    hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
+    secure: bool = False
+    plugins: bool = False
+    snapshots: Snapshots = field(default_factory=partial(Snapshots, time.monotonic))
+    submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
+    bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))
+
+    feeds: Feeds = field(default_factory=Feeds)
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """Open the ledger for the length of a `with` block; the service may replace its file at any time."""
+        with self.workspace.ledger(create=True) as ledger:
+            yield ledger
+
+    def users(self) -> dict[str, User]:
+        """Return all users by the digest of their token, as they were at most a second ago."""
+
+        def read() -> dict[str, User]:
+            with self.ledger() as ledger:
+                return users_by_digest(ledger)
+
+        return self.snapshots.get("users", read)
+
+    def known(self) -> dict[str, str | None]:
+        """Return the owner of every sweep by its id; None for a sweep that was not submitted."""
+
+        def read() -> dict[str, str | None]:
+            with self.ledger() as ledger:
+                owners: dict[str, str | None] = {record.id: None for record in ledger.sweeps()}
+                return owners | {entry.sweep_id: entry.owner for entry in submissions.submissions(ledger)}
+
+        return self.snapshots.get("owners", read)
+
+    def owner(self, sweep_id: str) -> str | None:
+        """Return the owner of a sweep, or None if it was not submitted.
+
+        Raises:
+            NotFound: there is no such sweep.
+        """
+        owners = self.known()
+        if sweep_id not in owners:
+            remedy = "/api/v1/sweeps lists all sweeps."
+            raise NotFound("sweep", "must be the whole id of a sweep", repr(sweep_id), remedy)
+        return owners[sweep_id]
+
+
+def _site(request: Request) -> Site:
+    site: Site = request.app.state.site
+    return site
+
+
+Here = Annotated[Site, Depends(_site)]
+"""The parameter through which a request handler receives the `Site`."""

@@ -1,0 +1,115 @@
+"""Sweeps that a service starts in processes it has kept: the same bits as in new ones, and no old code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.errors import Exit
+from orchestrator.ledger import submissions
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
+from tests.shared_ray import own_ray
+from trainables import checkpoint
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+
+TWO = [*SMALL, "--set", "budget.trials=2", "--set", "scheduler=none"]
+TIMES = ("seconds/", "tokens_per_second")
+
+
+def results(root: Path, sweep_id: str) -> list[Any]:
+    """Return what a sweep has measured, and the bytes of the weights that it has kept."""
+    found: list[Any] = []
+    with closing(Ledger.open(f"sqlite:///{root}/sweeps.db")) as ledger:
+        for trial in ledger.trials(sweep_id, "search"):
+            for report in ledger.reports(sweep_id):
+                if report.trial_key == trial.key:
+                    kept = {
+                        name: value for name, value in report.metrics.items() if not name.startswith(TIMES)
+                    }
+                    found.append((trial.number, report.step, kept))
+            for row in ledger.checkpoints(trial.key):
+                arrays, _ = checkpoint.load(Path(row.path), row.digest)
+                weights = {name: np.asarray(array).tobytes() for name, array in arrays.items()}
+                found.append((trial.number, row.kind, row.step, weights))
+        found += [(row.step, row.metrics, row.scores) for row in ledger.evaluations(sweep_id)]
+    return found
+
+
+def workers(root: Path, sweep_id: str) -> set[int]:
+    """Return the processes that have trained a sweep, by the logs of its trials."""
+    logs = Paths(root).log(sweep_id, "any").parent.glob("*.log")
+    return {int(pid) for log in logs for pid in re.findall(r"started at .* process (\d+)", log.read_text())}
+
+
+def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, temporary: Path) -> None:
+    commands.project = temporary / "project"
+    for name in ("orchestrator", "trainables"):
+        shutil.copytree(ROOT / name, commands.project / name, ignore=shutil.ignore_patterns("__pycache__"))
+    with own_ray(temporary) as variables:
+        environment = {**variables, "PYTHONPATH": str(commands.project)}
+        warm = {**environment, "SWEEP_WARM": "600"}
+        cold = commands.folder / "cold"
+        code, printed = commands.run(*TWO, "--here", **environment, SWEEP_ROOT=str(cold))
+        assert code == Exit.COMPLETE, printed
+        with closing(Ledger.open(f"sqlite:///{cold}/sweeps.db")) as ledger:
+            expected = results(cold, ledger.sweeps()[0].id)
+
+        service = commands.start("serve", **warm)
+        wait_for(lambda: (commands.root / "serve.json").exists())
+        known: set[str] = set()
+
+        def ready() -> int:
+            """Return the process that waits for the next sweep, once it has imported most."""
+            found: list[int] = []
+
+            def is_ready() -> bool:
+                waiting = [one for one in commands.alive() if "orchestrator.ready" in one.cmdline()]
+                found[:] = [one.pid for one in waiting if one.children()]
+                return bool(found)
+
+            wait_for(is_ready)
+            return found[0]
+
+        def drive() -> tuple[int, set[int]]:
+            """Submit the sweep again, check its results, and return its driver and its workers."""
+            code, printed = commands.run(*TWO, "--new", **warm)
+            assert code == Exit.COMPLETE, printed
+            with closing(commands.ledger) as ledger:
+                [sweep_id] = {sweep.id for sweep in ledger.sweeps()} - known
+                known.add(sweep_id)
+                entry = submissions.submission(ledger, sweep_id)
+            assert entry is not None
+            assert entry.driver is not None
+            assert entry.starts == 1
+            assert results(commands.root, sweep_id) == expected
+            return entry.driver.pid, workers(commands.root, sweep_id)
+
+        _, first = drive()
+        killed = ready()
+        os.kill(killed, signal.SIGKILL)
+        driver, second = drive()
+        assert driver != killed
+        assert second <= first
+        waiting = ready()
+        driver, third = drive()
+        assert driver == waiting
+        assert third <= first
+        waiting = ready()
+        with (commands.project / "trainables" / "__init__.py").open("a") as file:
+            file.write("# changed\n")
+        driver, fourth = drive()
+        assert driver != waiting
+        assert not fourth & first
+        service.terminate()
+        assert finish(service)[0] == Exit.COMPLETE

@@ -1,0 +1,129 @@
+"""Warm workers in a real Ray: one driver at a time has one, and nothing of its sweep stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.machines.warmth import WARM
+from orchestrator.schedule import warm_pool
+from orchestrator.schedule.warm_pool import pool
+from tests.shared_ray import own_ray
+
+DRIVER = """
+import json, os, subprocess, sys, time
+from dataclasses import replace
+from pathlib import Path
+from orchestrator.ledger.holder import Holder
+from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule import environment
+environment.prepare(Path(sys.argv[1]) / "token")
+import ray
+from orchestrator.schedule import cluster
+from orchestrator.schedule.warm_pool import WarmPool
+from orchestrator.system import System
+
+def probe():
+    return os.getpid(), os.environ.get("SWEEP_SECRET")
+
+def used(worker, variables):
+    return ray.get(worker.run.remote(variables, probe))
+
+def ends(pid):
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not Path(f"/proc/{pid}").exists()
+
+os.environ["SWEEP_SECRET"] = "of this sweep"
+seen = {}
+with cluster.connected(Hardware(cpus=2, gpus=0)):
+    mine, other = WarmPool(60.0, "compilations"), WarmPool(60.0, "compilations")
+    first = used(mine.take(), mine._environment)
+    worker = mine.take()
+    other._claim()
+    seen["claimed by another"] = len(other._claimed)
+    again = used(worker, {})
+    seen["same process"] = first[0] == again[0]
+    seen["secrets"] = [first[1], again[1]]
+    other._claim()
+    seen["claimed when idle"] = len(other._claimed)
+    other.close()
+    elsewhere = WarmPool(60.0, "other compilations")
+    elsewhere._claim()
+    seen["claimed for another folder"] = len(elsewhere._claimed)
+    try:
+        ray.get(worker.train.remote())
+    except RuntimeError as error:
+        seen["unused"] = str(error).splitlines()[-1]
+
+    sleeper = subprocess.Popen(["sleep", "600"])
+    dies = WarmPool(60.0, "compilations")
+    dies._me = replace(Holder.here(), pid=sleeper.pid, start=System().start_of(sleeper.pid)).write()
+    dies.take()
+    time.sleep(1.5)
+    seen["lives with its driver"] = Path(f"/proc/{first[0]}").exists()
+    sleeper.kill()
+    sleeper.wait()
+    seen["ends with its driver"] = ends(first[0])
+    short = WarmPool(0.5, "compilations")
+    seen["ends when idle"] = ends(used(short.take(), short._environment)[0])
+print(json.dumps(seen))
+"""
+
+EXPECTED = {
+    "claimed by another": 0,
+    "same process": True,
+    "secrets": ["of this sweep", None],
+    "claimed when idle": 1,
+    "claimed for another folder": 0,
+    "unused": "RuntimeError: a warm worker must have begun an attempt before it is used",
+    "lives with its driver": True,
+    "ends with its driver": True,
+    "ends when idle": True,
+}
+
+
+def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with own_ray(temporary) as variables:
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, str(temporary)],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == EXPECTED
+
+
+def test_a_worker_is_only_found_by_the_same_code_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(variables: dict[str, str | None]) -> str:
+        return warm_pool._key(variables, "compilations")
+
+    plain = key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
+    assert plain == key({"SWEEP_OWNER": "bob", "XLA_FLAGS": "a"})
+    assert plain != key({"XLA_FLAGS": "b", "SWEEP_OWNER": "ada"})
+    assert plain != key({"XLA_FLAGS": None, "SWEEP_OWNER": "ada"})
+    monkeypatch.setattr(warm_pool, "CODE", "changed since")
+    assert plain != key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpu"), [({}, 0.0), ({WARM: "9"}, 0.5), ({WARM: "9", "RAY_ADDRESS": "host:1"}, 0.0)]
+)
+def test_no_worker_is_kept_warm_unasked_on_a_gpu_or_on_a_cluster(
+    variables: dict[str, str], gpu: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (WARM, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pool(gpu, "compilations") as warm:
+        assert warm is None

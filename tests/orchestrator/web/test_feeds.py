@@ -1,0 +1,135 @@
+"""Server-sent events: one reading for all watchers, resumption, and the end of a server with open streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+from orchestrator.api import users
+from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed
+from tests import sweeps
+from tests.orchestrator.web.server import QUEUED, Client
+
+
+class Source:
+    """Entries that a test changes, and how often they were read."""
+
+    def __init__(self, **entries: object) -> None:
+        self.entries, self.readings = dict(entries), 0
+
+    def read(self) -> dict[str, object]:
+        self.readings += 1
+        return dict(self.entries)
+
+
+async def take(feed: Feed, count: int, last_id: str | None = None) -> list[str]:
+    async with aclosing(feed.watch(last_id)) as events:
+        return [(await anext(events)).decode() for _ in range(count)]
+
+
+def last_id(message: str) -> str:
+    return message.partition("\n")[0].removeprefix("id: ")
+
+
+def test_a_watcher_receives_everything_and_then_changes() -> None:
+    async def run() -> None:
+        source = Source(a=1, b=2)
+        feed = Feed(source.read, poll_seconds=0.01)
+        async with aclosing(feed.watch(None)) as events:
+            assert b'event: resync\ndata: {"a":1,"b":2}\n\n' in await anext(events)
+            source.entries = {"a": 1, "b": 3, "c": 4}
+            assert b'event: change\ndata: {"b":3,"c":4}\n\n' in await anext(events)
+            del source.entries["c"]
+            assert b'data: {"c":null}' in await anext(events)
+        assert feed.watchers == 0
+
+    asyncio.run(run())
+
+
+def test_a_thousand_watchers_are_served_by_one_reading() -> None:
+    async def run() -> None:
+        source = Source(a=1)
+        feed = Feed(source.read, poll_seconds=3600.0)
+        received = await asyncio.gather(*(take(feed, 1) for _ in range(1000)))
+        assert {message for [message] in received} == {received[0][0]}
+        assert source.readings == 1
+
+    asyncio.run(run())
+
+
+def test_a_watcher_that_comes_back_receives_what_it_missed() -> None:
+    async def run() -> None:
+        source = Source(a=0)
+        feed = Feed(source.read, poll_seconds=0.001)
+        async with aclosing(feed.watch(None)) as events:
+            first = last_id((await anext(events)).decode())
+            for value in (1, 2):
+                source.entries["a"] = value
+                await anext(events)
+            missed = await take(feed, 2, first)
+            assert [message.partition("data: ")[2] for message in missed] == ['{"a":1}\n\n', '{"a":2}\n\n']
+            for value in range(3, KEPT_EVENTS + 4):
+                source.entries["a"] = value
+                await anext(events)
+            assert "event: resync" in (await take(feed, 1, first))[0], "the gap is too long"
+        assert "event: resync" in (await take(feed, 1, "other-1"))[0], "another server sent the event"
+
+    asyncio.run(run())
+
+
+def test_silence_is_filled_and_a_revoked_watcher_is_dropped() -> None:
+    async def run() -> None:
+        admitted = [True, False]
+        feed = Feed(Source(a=1).read, ping_seconds=0.01)
+        received = [message async for message in feed.watch(None, lambda: admitted.pop(0))]
+        assert [message for message in received if b"resync" not in message][-1:] == [PING]
+
+    asyncio.run(run())
+
+
+def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:
+    with (
+        client.events("/events", "vera") as everything,
+        client.events(f"/sweeps/{QUEUED}/events", "bob") as one,
+    ):
+        first = next(everything)
+        assert first.kind == "resync"
+        assert {QUEUED, sweeps.SWEEP_ID, "queue"} == set(first.data)
+        assert next(one).data["sweep"]["state"] == "QUEUED"
+        client.send("PATCH", f"/api/v1/sweeps/{QUEUED}", "ada", body={"priority_class": "idle"})
+        changed = next(everything)
+        assert changed.kind == "change"
+        assert changed.data["queue"][0]["priority_class"] == "idle"
+    with client.events("/events", "vera", first.id) as again:
+        assert next(again) == changed
+
+
+def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
+    """An event stream never ends by itself; uvicorn alone would wait for it without limit."""
+    root = sweeps.filled(tmp_path / "mlruns").root
+    _, token = users.add("vera", "viewer", root=root)
+    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
+    with subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = line.split()[5].removesuffix("/api/v1;")
+        client = Client(address, None, {"vera": token})  # type: ignore[arg-type]
+        with client.events("/events", "vera") as events:
+            next(events)
+            assert "serves" in process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            assert list(events) == [], "the stream is ended in order"
+        assert process.wait(30) == 0
+        assert "Traceback" not in process.stdout.read()

@@ -1,0 +1,81 @@
+"""Hosts, headers, sizes, and where the server may listen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.api.workspace import Workspace
+from orchestrator.errors import BadInput
+from orchestrator.web.guard import MOST_BYTES
+from orchestrator.web.server import Listening, serving
+from tests import sweeps
+from tests.orchestrator.web.server import Client
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil"])
+def test_a_foreign_host_is_refused(reader: Client, host: str) -> None:
+    answer = reader.send("GET", "/api/v1/healthz", headers={"Host": host})
+    assert answer.status == 403
+    assert answer.document["where"] == "Host"
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/healthz", "/api/v1/me", "/nothing", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/report"]
+)
+def test_every_answer_protects_browsers(reader: Client, path: str) -> None:
+    answer = reader.send("GET", path, "vera")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "unsafe-eval" not in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "server" not in answer.headers
+
+
+def test_a_report_has_no_access_to_the_page(reader: Client) -> None:
+    answer = reader.send("GET", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/report", "vera")
+    assert answer.status == 200
+    assert b"<html" in answer.body
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts;")
+    assert "allow-same-origin" not in policy
+
+
+def test_a_large_body_is_refused(reader: Client) -> None:
+    body = {"name": "big", "text": "x" * MOST_BYTES}
+    answer = reader.send("POST", "/api/v1/sweeps", "ada", body=body)
+    assert answer.status == 413
+    assert answer.document["where"] == "body"
+
+
+def test_an_unknown_address_is_a_problem(reader: Client) -> None:
+    answer = reader.send("GET", "/api/v1/nothing", "vera")
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert reader.send("GET", "/docs", "vera").status == 404, "its scripts would come from another site"
+
+
+@pytest.mark.parametrize(
+    ("listening", "match"),
+    [
+        (Listening(0, "0.0.0.0"), "unless the server has TLS"),
+        (Listening(0, "::"), "unless the server has TLS"),
+        (Listening(0, "example.org"), "must be an address"),
+        (Listening(0, "0.0.0.0", certificate=Path("missing.pem")), "--certificate: must be a file"),
+    ],
+)
+def test_others_do_not_reach_the_server_without_tls(tmp_path: Path, listening: Listening, match: str) -> None:
+    with pytest.raises(BadInput, match=match), serving(Workspace.at(tmp_path), listening):
+        pass
+
+
+def test_behind_a_proxy_it_may_listen_elsewhere() -> None:
+    listening = Listening(0, "0.0.0.0", behind_proxy=True, names=("Sweeps.Example",))
+    listening.check()
+    assert listening.is_secure
+    assert "sweeps.example" in listening.hosts
+
+
+def test_a_port_that_is_taken_is_refused(reader: Client) -> None:
+    port = int(reader.address.rpartition(":")[2])
+    with pytest.raises(BadInput, match="must be a free port"), serving(reader.workspace, Listening(port)):
+        pass
