@@ -11,7 +11,7 @@ from jax import numpy as jnp
 
 from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.layer import normal
-from trainables.settings import LayerSettings, Need, Option, divisible
+from trainables.settings import Count, LayerSettings, Need, Option, divisible
 
 ROWS = 128
 """Queries in a chunk."""
@@ -57,6 +57,7 @@ class Attention(ChunkedLayer):
             ),
             Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),
         ),
+        parameters=Count(("d_model", "d_state"), lambda d, n: 2 * d * (n + d)),
     )
     recurrent = frozenset()
 

@@ -13,7 +13,7 @@ from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.layer import between, initial_step, normal
 from trainables.layers.recurrence.delta_rule import Steps, delta_rule
-from trainables.settings import DELTA_ALGORITHM, LayerSettings, Option, divisible
+from trainables.settings import DELTA_ALGORITHM, Count, LayerSettings, Option, divisible
 
 WIDTH = 4
 """Steps that the convolutions see."""
@@ -21,8 +21,8 @@ WIDTH = 4
 ROWS = 32
 """Steps of the delta rule in a chunk."""
 
-FEW = 256
-"""On a CPU, heads with fewer numbers than this are faster in a loop. Source: docs/benchmarks/gated.md."""
+FEW = 64
+"""On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""
 
 State = tuple[Array, Array]
 """Rows before the convolutions, (3, R), and the matrices S (H, N/H, D/H)."""
@@ -64,6 +64,10 @@ class DeltaNet(ChunkedLayer):
             "algorithm": DELTA_ALGORITHM,
         },
         needs=(divisible("d_state", "heads"), divisible("d_model", "heads")),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "heads"),
+            lambda d, n, both, h: 2 * n * (d + 4) + d * (d + 4 + h) + d // h + (1 + both) * d * d,
+        ),
     )
     recurrent = frozenset({"W_beta"})
     householders: int | None = None
@@ -198,6 +202,10 @@ class GatedDeltaNet(DeltaNet):
             "algorithm": DELTA_ALGORITHM,
         },
         needs=(divisible("d_state", "heads"), divisible("d_model", "heads")),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "heads"),
+            lambda d, n, both, h: 2 * n * (d + 4) + d * (d + 4 + 2 * h) + d // h + 2 * h + (2 + both) * d * d,
+        ),
     )
     recurrent = frozenset({"W_beta", "W_alpha", "dt_bias", "A_log"})
 
@@ -255,6 +263,12 @@ class DeltaProduct(DeltaNet):
             "algorithm": DELTA_ALGORITHM,
         },
         needs=(divisible("d_state", "heads"), divisible("d_model", "heads")),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "heads", "householders"),
+            lambda d, n, both, h, many: (
+                n * (d + 4) + many * ((n + d) * (d + 4) + h * d) + d // h + (1 + both) * d * d
+            ),
+        ),
     )
 
     def __init__(

@@ -14,7 +14,7 @@ from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.layer import initial_step, normal
 from trainables.layers.recurrence import pace, varying_recurrence
-from trainables.settings import GATED_ALGORITHM, LayerSettings, Option
+from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option
 
 WIDTH = 4
 """Steps that the convolution sees."""
@@ -59,6 +59,10 @@ class S6(ChunkedLayer):
             "signed": Option(False, "Eigenvalues in (-1, 1) instead of (0, 1)."),
             "algorithm": GATED_ALGORITHM,
         },
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "expand"),
+            lambda d, n, both, e: e * d * ((3 + both) * d - 2 * (-d // 16) + 3 * n + 7),
+        ),
     )
     recurrent = frozenset({"A_log", "dt_bias"})
 
@@ -101,8 +105,8 @@ class S6(ChunkedLayer):
 
     @property
     def chunk_size(self) -> int:
-        """Return the rows of a chunk, whose states are (S, E, N)."""
-        return pace(self.algorithm).size // 2
+        """Return the rows of a chunk: few, for its states are (S, E, N). Source: docs/benchmarks/gated.md."""
+        return pace(self.algorithm).size // 4
 
     def chunk(self, coefficients: None, state: State, u: Array) -> tuple[State, Array]:
         """Return the next state and the gated answers of all channels, (S, E)."""

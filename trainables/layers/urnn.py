@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Fixed, Layer, between, normal
-from trainables.settings import LayerSettings, Need
+from trainables.settings import Count, LayerSettings, Need
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -18,8 +18,8 @@ GLOROT = nnx.initializers.glorot_normal()
 class URNN(Layer):
     """h_t = modReLU(W h_{t-1} + V u_t) with a unitary W, y_t = C [Re h_t, Im h_t] + D u_t.
 
-    W = D3 R2 F^-1 D2 Pi R1 F D1, D_k = diag(exp(i theta_k)), R_k = 1 - 2 v v* / ||v||^2, F the unitary Fourier
-    transform, Pi a permutation drawn once, and modReLU(z) = z max(|z| + b, 0) / (|z| + 1e-5).
+    W = D3 R2 F^-1 D2 Pi R1 F D1, D_k = diag(exp(i theta_k)), R_k = 1 - 2 v v* / ||v||^2, F the unitary
+    Fourier transform, Pi a permutation drawn once, and modReLU(z) = z max(|z| + b, 0) / (|z| + 1e-5).
 
     Parameters, for N complex units: theta (3, N), v_re, v_im (2, N), b (N,), V_re, V_im (N, D), h0_re, h0_im
     (N,) the trained state before the first step, C (D, 2 N), D (D,).
@@ -31,6 +31,7 @@ class URNN(Layer):
     settings = LayerSettings(
         summary="uRNN: N complex units with a unitary transition and modReLU.",
         needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
+        parameters=Count(("d_model", "d_state"), lambda d, n: 10 * n + 4 * n * d + d),
     )
     recurrent = frozenset({"theta", "v_re", "v_im", "b", "V_re", "V_im", "h0_re", "h0_im"})
 

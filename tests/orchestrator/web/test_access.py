@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from orchestrator.api import users
 from orchestrator.api.workspace import Workspace
+from orchestrator.web import page
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
 from orchestrator.web.app import build
 from orchestrator.web.site import BAD_TOKENS_A_MINUTE, Site
@@ -48,7 +49,7 @@ def test_every_route_is_in_the_table() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_route_admits_whom_the_table_names(reader: Client, route: APIRoute) -> None:
     """A request that passes has an empty body or an unknown target, so that nothing changes."""
-    path = f"/api/v1{route.path.removeprefix('/api/v1')}"
+    path = route.path if route in page.ROUTER.routes else f"/api/v1{route.path}"
     path = path.format(sweep_id=sweeps.SWEEP_ID, number=0, name="nobody", owner="nobody")
     [method] = route.methods
     for user in (None, "vera", "bob", "ada", "grace"):

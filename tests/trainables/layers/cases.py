@@ -20,7 +20,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "s5": {"blocks": 2},
     "rot_gated": {"heads": 4},
     "rg_lru": {"heads": 4},
-    "s6": {"d_state": 4},
     "attention": {"heads": 2, "context": 24},
     "delta_net": {"heads": 2},
     "gated_delta_net": {"heads": 2},

@@ -36,7 +36,7 @@ def test_loop(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("signed", [False, True])
 def test_s6(signed: bool) -> None:
     """The same of Mamba's mixer."""
-    check("s6", partial(gated_reference.s6, signed=signed), signed=signed)
+    check("s6", partial(gated_reference.s6, signed=signed), d_state=4, signed=signed)
 
 
 @pytest.mark.parametrize("context", [20, pytest.param(2048, marks=pytest.mark.slow)])
@@ -94,10 +94,10 @@ def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, 
                     "in_proj": (16, 4),
                     "conv": (8, 4),
                     "conv_bias": (8,),
-                    "x_proj": (9, 8),
+                    "x_proj": (33, 8),
                     "dt_proj": (8, 1),
                 },
-                **{"dt_bias": (8,), "A_log": (8, 4), "D": (8,), "out_proj": (4, 8)},
+                **{"dt_bias": (8,), "A_log": (8, 16), "D": (8,), "out_proj": (4, 8)},
             },
         ),
         (

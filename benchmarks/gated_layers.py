@@ -1,0 +1,143 @@
+"""The gradient of layers that look at their input, against the two forms that one would write first.
+
+    python -m benchmarks.gated_layers [--processes 3] [--rounds 3]
+
+Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
+D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input. *Scan*:
+`lax.scan` of the layer's step, what is constant over the sequence computed before it. *Associative*:
+`lax.associative_scan` of the whole sequence's decays and inputs, where the recurrence is elementwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+from jax import Array
+from jax import numpy as jnp
+
+from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
+from trainables.layers import LAYERS
+from trainables.layers.causal_conv import causal_conv
+from trainables.layers.recurrence import times
+
+SIZES: dict[str, dict[str, Any]] = {
+    "min_gru": {"d_model": 128, "d_state": 256},
+    "rg_lru": {"d_model": 128, "d_state": 256, "heads": 16},
+    "rot_gated": {"d_model": 128, "d_state": 256, "heads": 32},
+    "s6": {"d_model": 64, "d_state": 16},
+    "delta_net": {"d_model": 128, "d_state": 128, "heads": 4},
+}
+LONG, SHORT, BATCH = 16_384, 2_048, 8
+
+
+def scanned(layer: Any, u: Array) -> Array:
+    """Run a layer one step after the other."""
+    coefficients = layer.coefficients()
+
+    def step(state: Any, now: Array) -> tuple[Any, Array]:
+        state, row = layer.advance(coefficients, state, now)
+        return state, layer.read(coefficients, row[None], backward=False)[0]
+
+    return jax.lax.scan(step, layer.initial_state(), u)[1] + layer.skip(u)
+
+
+def associative(layer: Any, u: Array) -> Array:
+    """Run an elementwise recurrence by `lax.associative_scan`, with its decays and inputs of all steps."""
+    if hasattr(layer, "gates"):
+        coefficients = layer.coefficients()
+        product = times if layer.planes else jnp.multiply
+        states = _prefixes(product, *layer.gates(coefficients, u))
+        return layer.read(coefficients, states, backward=False) + layer.skip(u)
+    x, gate = jnp.split(u @ layer.in_proj[...].T, 2, axis=1)
+    x = causal_conv(layer.conv[...], jnp.zeros((3, x.shape[1])), x)[0]
+    x = jax.nn.silu(x + layer.conv_bias[...])
+    rank, count = layer.dt_proj.shape[1], layer.A_log.shape[1]
+    step, into, out = jnp.split(x @ layer.x_proj[...].T, [rank, rank + count], axis=1)
+    step = jax.nn.softplus(step @ layer.dt_proj[...].T + layer.dt_bias[...])
+    decays = jnp.exp(-step[:, :, None] * jnp.exp(layer.A_log[...]))
+    states = _prefixes(jnp.multiply, decays, (step * x)[:, :, None] * into[:, None])
+    answers = jnp.einsum("len,ln->le", states, out) + layer.D[...] * x
+    return (answers * jax.nn.silu(gate)) @ layer.out_proj[...].T
+
+
+def _prefixes(product: Callable[[Array, Array], Array], decays: Array, inputs: Array) -> Array:
+    def join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return product(second[0], first[0]), product(second[0], first[1]) + second[1]
+
+    return jax.lax.associative_scan(join, (decays, inputs))[1]
+
+
+FORMS: dict[str, Callable[[Any, Array], Array]] = {
+    "ours": lambda layer, u: layer(u),
+    "scan": scanned,
+    "associative": associative,
+}
+
+
+def forms(name: str) -> list[str]:
+    """Return the forms of a layer: the delta rule is not elementwise."""
+    return [form for form in FORMS if form != "associative" or name != "delta_net"]
+
+
+def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the gradient of a layer by parameters and input, and its arguments."""
+    graph, parameters = nnx.split(LAYERS[name](**SIZES[name], rngs=nnx.Rngs(0)))
+    u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
+
+    def loss(parameters: Any, u: Array, towards: Array) -> Array:
+        return jnp.vdot(jax.vmap(partial(FORMS[form], nnx.merge(graph, parameters)))(u), towards)
+
+    return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
+
+
+def measured(rounds: int) -> dict[str, float]:
+    """Return median seconds and bytes by "layer form" and "layer form bytes"."""
+    answers: dict[str, float] = {}
+    for name in SIZES:
+        cases = {f"{name} {form}": gradient(name, form, SHORT, BATCH) for form in forms(name)}
+        answers |= in_turns({key: lambda f=f, a=a: f(*a) for key, (f, a) in cases.items()}, rounds)
+        for form in forms(name):
+            function, arguments = gradient(name, form, LONG, 1)
+            analysis = function.lower(*arguments).compile().memory_analysis()
+            parts = ("argument", "output", "temp")
+            total = sum(getattr(analysis, f"{part}_size_in_bytes") for part in parts)
+            answers[f"{name} {form} bytes"] = float(total)
+    return answers
+
+
+def main() -> None:
+    """Print one table of times and one of memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measured(options.rounds)))
+        return
+    runs = in_processes("benchmarks.gated_layers", options.processes, f"--rounds={options.rounds}")
+    others = list(FORMS)[1:]
+    times_of, bytes_of = [], []
+    for name in SIZES:
+        ours, has = f"{name} ours", forms(name)
+        against = [ratios(runs, f"{name} {form}", ours) if form in has else "" for form in others]
+        times_of.append([name, milliseconds(runs, ours), *against])
+        whole = runs[0][f"{ours} bytes"]
+        shares = [f"{whole / runs[0][f'{name} {form} bytes']:.2f}" if form in has else "" for form in others]
+        bytes_of.append([name, f"{whole / 2**20:.0f}", *shares])
+    print(
+        table(["gradient of", "ours, ms", *(f"{form} / ours: median (range)" for form in others)], times_of)
+    )
+    print()
+    print(table(["gradient of", "ours, MiB", *(f"ours / {form}" for form in others)], bytes_of))
+    print(f"\nMedians over {options.processes} processes. {circumstances()}")
+
+
+if __name__ == "__main__":
+    main()

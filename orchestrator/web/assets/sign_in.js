@@ -1,0 +1,7 @@
+import { element, request, showProblem } from "./shared.js";
+
+element("sign-in").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const user = await showProblem(() => request("/session", "POST", { token: element("token").value }));
+  if (user) location.assign("/");
+});
