@@ -70,6 +70,7 @@ class Plan:
         at_once: number of trials that run at a time.
         estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
         matched: the sizes chosen by `model.match` in words, or None.
+        requires: what an answer of the task requires of a network in words, or None if it is not known.
     """
 
     source: Source
@@ -77,6 +78,7 @@ class Plan:
     at_once: int
     estimate: Estimate | None
     matched: str | None
+    requires: str | None
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,16 @@ class Sweep:
             with self.workspace.ledger() as ledger:
                 measured = preflight.estimate(self.specification, ledger)
         matched = chosen_sizes(self.specification.document())
-        return Plan(source, hardware, _at_once(self.specification, hardware), measured, matched)
+        task, options = TASKS[self.specification.task], self.specification.task_options
+        required = task.requires(completed(self.specification.task, task.options, options))
+        return Plan(
+            source=source,
+            hardware=hardware,
+            at_once=_at_once(self.specification, hardware),
+            estimate=measured,
+            matched=matched,
+            requires=None if required is None else required.phrase,
+        )
 
     def networks(self, *, work: bool = False) -> list[Network]:
         """Return every network that the search can draw, with its size; nothing is written.

@@ -250,6 +250,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
     return [
         f"{sweep.id}: valid",
         f"data: {plan.source.phrase}",
+        *([] if plan.requires is None else [f"an answer requires: {plan.requires}"]),
         f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
         f"objective: {what.direction} {what.metric}",
         f"sampler: {what.sampler.name}; scheduler: {what.scheduler.name}",

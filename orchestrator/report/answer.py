@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from orchestrator.report import words
+from orchestrator.report.controls import control_lines, doubts
 from orchestrator.report.samples import sample_of
 from orchestrator.report.statistics import CONFIDENCE, MeanEstimate, against, estimated
 from orchestrator.report.summary import Chosen, Summary
@@ -131,6 +132,7 @@ def context(summary: Summary) -> list[str]:
             f"Published {name}: {words.number(value)} ({summary.published_source})."
             for name, value in summary.published.items()
         ),
+        *control_lines(summary),
         *_constrained(summary),
     ]
 
@@ -175,6 +177,7 @@ def caveats(summary: Summary) -> list[str]:
         lines.append("The chosen trial breaks a constraint: no complete trial keeps them all.")
     if not summary.comparable and summary.note:
         lines.append(f"Not comparable with published figures: {summary.note}.")
+    lines += doubts(summary)
     if summary.profile:
         lines.append(f"Profile {summary.profile}: smaller than the published setting.")
     return lines

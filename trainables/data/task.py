@@ -200,6 +200,26 @@ class Encoding:
 
 
 @dataclass(frozen=True)
+class Requirement:
+    """What an answer requires of a network, which tests prove with controls that lack it.
+
+    Attributes:
+        memory: the most steps between a step that matters and the step that answers; 0 if no layer needs a
+            memory.
+        order: whether the order of steps matters: the bag of a sequence's steps does not decide the answer.
+    """
+
+    memory: int
+    order: bool
+
+    @property
+    def phrase(self) -> str:
+        """Return the requirement in words."""
+        order = "their order" if self.order else "in any order"
+        return f"memory of up to {self.memory:,} steps, {order}" if self.memory else f"no memory, {order}"
+
+
+@dataclass(frozen=True)
 class TaskData:
     """A task's data, ready to train on.
 
@@ -303,6 +323,17 @@ class Task(ABC):
 
         Returns:
             The signature, or None if it depends on the data.
+        """
+        return None
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement | None:
+        """Return what an answer requires, if the last step or the step itself answers (`pooling: last`).
+
+        Args:
+            options: every option of the task, such as `completed` returns.
+
+        Returns:
+            The requirement, or None if it is not known, as for natural data: a control then tells more.
         """
         return None
 

@@ -21,8 +21,8 @@ WIDTH = 4
 ROWS = 32
 """Steps of the delta rule in a chunk."""
 
-FEW = 256
-"""On a CPU, heads with fewer numbers than this are faster in a loop. Source: docs/benchmarks/gated.md."""
+FEW = 64
+"""On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""
 
 State = tuple[Array, Array]
 """Rows before the convolutions, (3, R), and the matrices S (H, N/H, D/H)."""

@@ -105,8 +105,8 @@ class S6(ChunkedLayer):
 
     @property
     def chunk_size(self) -> int:
-        """Return the rows of a chunk, whose states are (S, E, N)."""
-        return pace(self.algorithm).size // 2
+        """Return the rows of a chunk: few, for its states are (S, E, N). Source: docs/benchmarks/gated.md."""
+        return pace(self.algorithm).size // 4
 
     def chunk(self, coefficients: None, state: State, u: Array) -> tuple[State, Array]:
         """Return the next state and the gated answers of all channels, (S, E)."""

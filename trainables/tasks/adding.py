@@ -17,7 +17,7 @@ import numpy as np
 
 from trainables.data.cache import Writer
 from trainables.data.protocol import constant
-from trainables.data.task import SPLITS, Encoding, Metric, Progress, Signature, Source, Task
+from trainables.data.task import SPLITS, Encoding, Metric, Progress, Requirement, Signature, Source, Task
 from trainables.settings import Option, Pooling
 
 _ROWS_AT_ONCE = 1000
@@ -45,6 +45,13 @@ class Adding(Task):
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of lists of numbers and markers."""
         return Signature("value", 1, None, features=2, length=options["length"], metric="mse")
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that the first marked number may be the first step.
+
+        Pooled by their mean, steps need no memory: the sum of number times marker is the answer.
+        """
+        return Requirement(options["length"] - 1, order=False)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write lists, markers and sums."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from trainables.data.cache import Writer
 from trainables.data.protocol import majority
-from trainables.data.task import SPLITS, Encoding, Progress, Signature, Source, Task
+from trainables.data.task import SPLITS, Encoding, Progress, Requirement, Signature, Source, Task
 from trainables.settings import Option
 
 _SYMBOLS = 8
@@ -51,6 +51,10 @@ class Copy(Task):
         """Return the signature of sequences of symbols."""
         length = options["delay"] + 2 * _COPIED
         return Signature("steps", _SYMBOLS + 1, _DELIMITER + 1, features=1, length=length)
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that every symbol is asked for as many steps later as lie between the two rows."""
+        return Requirement(options["delay"] + _COPIED, order=True)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write sequences, no two of which have the same symbols."""

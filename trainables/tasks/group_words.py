@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED
+from trainables.data.task import IGNORED, Requirement
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks.lengths import OPTIONS, LengthTask
@@ -63,6 +63,10 @@ class GroupWords(LengthTask):
         """Return a token and a class an element, and padding."""
         elements = len(multiplication(options["group"]))
         return elements + 1, elements
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that every element counts; Z60 alone commutes."""
+        return Requirement(options["length"] - 1, order=options["group"] != "Z60")
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED, Signature
+from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.settings import Option
 from trainables.tasks.recall import SIZES, Part, RecallTask, published
 
@@ -51,6 +51,10 @@ class Induction(RecallTask):
         """Return the signature: the classes are the tokens beside the trigger."""
         symbols = options["symbols"]
         return Signature("steps", symbols, symbols + 2, features=1, length=options["length"])
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that the answer may be the second step."""
+        return Requirement(options["length"] - 2, order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
         """Return what is generated, in words."""

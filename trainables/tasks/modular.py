@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED
+from trainables.data.task import IGNORED, Requirement
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks.lengths import OPTIONS, LengthTask
@@ -73,6 +73,10 @@ class Modular(LengthTask):
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
         """Return padding, digits and symbols, and a class a digit."""
         return 1 + options["modulus"] + len(SYMBOLS), options["modulus"]
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that every digit counts; sums alone have no order."""
+        return Requirement(options["length"] - 1, order=options["brackets"] or options["operators"] != "+")
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED, Signature
+from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks.recall import SIZES, Part, RecallTask, chosen, published, weighted
@@ -88,6 +88,11 @@ class Mqar(RecallTask):
         """Return the signature: the classes are all numbers, as published, so that chance is 1 / V."""
         length = max(part.length for part in self.parts(options, "train"))
         return Signature("steps", options["vocabulary"], options["vocabulary"] + 1, features=1, length=length)
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that a value is asked for up to the whole length later, by the key before it."""
+        length = max(part.length for part in self.parts(options, "train"))
+        return Requirement(length - 2, order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
         """Return what is generated, in words."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED
+from trainables.data.task import IGNORED, Requirement
 from trainables.settings import Option
 from trainables.tasks.lengths import OPTIONS, LengthTask
 
@@ -34,6 +34,10 @@ class Parity(LengthTask):
     def sizes(self, options: Mapping[str, Any]) -> tuple[int, int]:
         """Return three tokens and two classes."""
         return 3, 2
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that every bit counts, in any order."""
+        return Requirement(options["length"] - 1, order=False)
 
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.task import IGNORED, Signature
+from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
 from trainables.tasks.recall import SIZES, Part, RecallTask, chosen, published
@@ -49,6 +49,10 @@ class SelectiveCopy(RecallTask):
         length = options["length"] + options["tokens"]
         symbols = options["symbols"]
         return Signature("steps", symbols - 1, symbols + 2, features=1, length=length)
+
+    def requires(self, options: Mapping[str, Any]) -> Requirement:
+        """Return that the first token is asked for after all others."""
+        return Requirement(options["length"], order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:
         """Return what is generated, in words."""

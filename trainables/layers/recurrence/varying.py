@@ -52,9 +52,9 @@ class Pace:
 
 
 PACES: Mapping[str, Pace] = MappingProxyType(
-    {"sequential": Pace("sequential", 64), "associative": Pace("associative", 1024)}
+    {"sequential": Pace("sequential", 32), "associative": Pace("associative", 1024)}
 )
-"""By the name of a layer's option; chunks of 64 steps stay in a processor's cache."""
+"""By the name of a layer's option; chunks of 32 steps stay in a processor's cache."""
 
 
 def pace(algorithm: str) -> Pace:
