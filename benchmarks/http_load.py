@@ -1,0 +1,189 @@
+"""Latency of the HTTP API at a fixed rate, and the delay of events to many watchers of one sweep.
+
+    python -m benchmarks.http_load --rate 200 --seconds 20 --watchers 1000
+
+A service runs in a process of its own over a ledger with 20 sweeps, to one of which a writer adds ten
+reports a second. Requests are sent at fixed times whether or not earlier ones were answered, over 50 kept
+connections; a latency counts from the time at which the request was due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from orchestrator.api import users
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from tests import sweeps
+
+SWEEPS = 20
+CONNECTIONS = 50
+WRITES_A_SECOND = 10
+PATHS = (
+    "/sweeps",
+    "/queue",
+    f"/sweeps/{sweeps.SWEEP_ID}",
+    f"/sweeps/{sweeps.SWEEP_ID}/trials?sort=value",
+    f"/sweeps/{sweeps.SWEEP_ID}/curves",
+    "/me",
+)
+
+
+@contextmanager
+def service(root: Path) -> Iterator[str]:
+    """Run a service for the length of a `with` block, and yield its address."""
+    words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(root)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        try:
+            yield line.split()[5].removesuffix("/api/v1;")
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def writing(ledger: Ledger, over: threading.Event) -> Iterator[None]:
+    """Add a report of a running trial ten times a second for the length of a `with` block."""
+    running = sweeps.trial(8, "RUNNING", value=None, best_step=None, step=0, attempts=0, finished_at=None)
+    running = replace(running, total_steps=1_000_000)
+    writer = sweeps.writer_of(ledger)
+    writer.add_trial(running)
+    attempt = writer.start_attempt(running.key)
+
+    def write() -> None:
+        step = 0
+        while not over.wait(1.0 / WRITES_A_SECOND):
+            step += 1
+            writer.record_report(attempt.id, step, {"val/accuracy": 0.5}, at=time.time())
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+async def answer(reader: asyncio.StreamReader) -> int:
+    """Read one answer, and return its status."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+async def requests(address: str, token: str, rate: float, seconds: float) -> list[float]:
+    """Send requests at a fixed rate, and return their latencies in seconds."""
+    parts = urlsplit(address)
+    due: asyncio.Queue[tuple[float, str] | None] = asyncio.Queue()
+    latencies: list[float] = []
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        while (entry := await due.get()) is not None:
+            at, path = entry
+            head = (
+                f"GET /api/v1{path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            )
+            writer.write(head.encode())
+            status = await answer(reader)
+            assert status == 200, (path, status)
+            latencies.append(time.monotonic() - at)
+        writer.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONNECTIONS):
+            group.create_task(connection())
+        began = time.monotonic()
+        for number in range(int(rate * seconds)):
+            at = began + number / rate
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            due.put_nowait((at, PATHS[number % len(PATHS)]))
+        for _ in range(CONNECTIONS):
+            due.put_nowait(None)
+    return latencies
+
+
+async def watchers(address: str, token: str, number: int, seconds: float) -> tuple[int, list[float]]:
+    """Open streams of one sweep; return how many received events, and the spread of each event over them."""
+    parts = urlsplit(address)
+    received: dict[bytes, list[float]] = {}
+
+    async def watch() -> int:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/events"
+        head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        writer.write(head.encode())
+        events = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while line := await reader.readline():
+                    if line.startswith(b"id: "):
+                        events += 1
+                        received.setdefault(line, []).append(time.monotonic())
+        except TimeoutError:
+            pass
+        writer.close()
+        return events
+
+    counts = await asyncio.gather(*(watch() for _ in range(number)))
+    complete = [times for times in received.values() if len(times) == number]
+    return sum(count > 1 for count in counts), [max(times) - min(times) for times in complete]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the values lies."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--watchers", type=int, default=1000)
+    given = parser.parse_args()
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert files > given.watchers + 100, f"`ulimit -n` is {files}"
+    with tempfile.TemporaryDirectory() as folder:
+        root = sweeps.filled(Path(folder) / "mlruns").root
+        _, token = users.add("load", "viewer", root=root)
+        ledger = Ledger.open(Paths(root).ledger_url)
+        for number in range(1, SWEEPS):
+            ledger.create_sweep(sweeps.sweep_record(id=f"copy-{number:08d}"))
+        with service(root) as address, writing(ledger, threading.Event()):
+            asyncio.run(requests(address, token, 10.0, 3.0))
+            latencies = asyncio.run(requests(address, token, given.rate, given.seconds))
+            print(f"{len(latencies)} requests at {given.rate:g} a second")
+            for share in (0.5, 0.9, 0.99, 1.0):
+                print(f"  {share:4.0%}  {1000.0 * quantile(latencies, share):7.1f} ms")
+            if given.watchers:
+                served, spreads = asyncio.run(watchers(address, token, given.watchers, given.seconds))
+                print(f"{served} of {given.watchers} watchers received events")
+                if spreads:
+                    spread = quantile(spreads, 0.5)
+                    print(f"  first to last watcher: {spread:.2f} s (median of {len(spreads)} events)")
+        ledger.close()
+
+
+if __name__ == "__main__":
+    main()
