@@ -13,6 +13,7 @@ Refusal                    where - what must hold - what was found - what would 
 |                          command ends with exit code 4
 +-- NoDatabase             the ledger's server does not answer: a driver that runs waits; a command ends with
 |                          exit code 4
++-- NoServer               the HTTP server of a service does not answer: exit code 4
 +-- NoCluster              Ray does not start or cannot be joined: every committed row is kept, exit code 4
 """
 
@@ -37,6 +38,7 @@ __all__ = [
     "Exit",
     "NoCluster",
     "NoDatabase",
+    "NoServer",
     "NoSpace",
     "NoStore",
     "Refusal",
@@ -78,6 +80,10 @@ class NoDatabase(Refusal):
     """Raised when the server of the ledger does not answer; the command can be run again."""
 
 
+class NoServer(Refusal):
+    """Raised when the HTTP server of a service does not answer; the command can be run again."""
+
+
 class NoCluster(Refusal):
     """Raised when Ray neither starts nor can be joined; the sweep can be resumed."""
 
@@ -111,7 +117,7 @@ def exit_of(refusal: Refusal) -> Exit:
     """
     if isinstance(refusal, Busy):
         return Exit.BUSY
-    is_outage = isinstance(refusal, NoCluster | NoDatabase | NoSpace | NoStore)
+    is_outage = isinstance(refusal, NoCluster | NoDatabase | NoServer | NoSpace | NoStore)
     return Exit.RESUMABLE if is_outage else Exit.BAD_INPUT
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.api.remote import RemoteService
 from orchestrator.api.status import DetailedStatus, detailed
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace, one_of
@@ -226,6 +227,19 @@ class Sweep:
             queued = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
         sweep_id = one_of(ids | queued.keys(), name)
         return cls(sweep_id, workspace) if sweep_id in ids else cls.submitted(queued[sweep_id], workspace)
+
+    @staticmethod
+    def connect(url: str, token: str | None = None) -> RemoteService:
+        """Return a service that is reached over HTTP, which submits and shows sweeps of another machine.
+
+        Args:
+            url: address of its HTTP server, such as `https://sweeps.example.org`.
+            token: of the user; if None, `SWEEP_TOKEN`.
+
+        Raises:
+            BadInput: the address would send the token over a network without TLS, or there is no token.
+        """
+        return RemoteService.at(url, token)
 
     @classmethod
     def submitted(cls, submission: Submission, workspace: Workspace) -> Sweep:

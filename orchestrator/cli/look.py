@@ -13,19 +13,24 @@ from rich.table import Column, Table
 from orchestrator.api.status import DetailedStatus, sweeps
 from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
+from orchestrator.cli import remote
 from orchestrator.cli.display import describe, print_json
 from orchestrator.cli.options import Json, Root
+from orchestrator.cli.remote import Server
 
 _LOOK_SECONDS = 2.0
 
 
-def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """List every sweep with its state, its task and its trials by state.
 
     Example:
 
         sweep list
     """
+    if server is not None:
+        remote.list_sweeps(server, as_json=as_json)
+        return
     listed = sweeps(root=root)
     if as_json:
         print_json([entry.document() for entry in listed])
@@ -48,6 +53,7 @@ def status(
     ] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
+    server: Server = None,
 ) -> None:
     """Show the state of a sweep: its driver, its trials by state, the best trial so far.
 
@@ -55,6 +61,9 @@ def status(
 
         sweep status retrieval --watch
     """
+    if server is not None:
+        remote.status(server, sweep, as_json=as_json)
+        return
     while True:
         now = status_of(sweep, root=root)
         if as_json:

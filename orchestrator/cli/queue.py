@@ -10,18 +10,23 @@ from rich.table import Column, Table
 
 from orchestrator.api import queue as api
 from orchestrator.api.workspace import DEFAULT_ROOT
+from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.cli.remote import Server
 from orchestrator.sharing.rows import UNIT
 
 
-def queue(root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """Show how the running sweeps share their cluster: share, running trials, position, why one waits.
 
     Example:
 
         sweep queue
     """
+    if server is not None:
+        remote.queue(server, as_json=as_json)
+        return
     entries = api.queue(root=root)
     if as_json:
         print_json([entry.document() for entry in entries])
@@ -52,6 +57,7 @@ def move(
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="One of urgent, normal, idle.")],
     weight: Annotated[float, typer.Option("--weight", help="Among the owner's sweeps.")] = 1.0,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
 ) -> None:
     """Move a sweep to another class: `urgent` goes ahead of the others, `idle` takes what they leave.
 
@@ -59,6 +65,9 @@ def move(
 
         sweep move listops idle
     """
+    if server is not None:
+        remote.move(server, sweep, priority_class, weight)
+        return
     sweep_id, moved = api.move(sweep, priority_class, weight=weight, root=root)
     print_line(f"{sweep_id}: class {moved}, weight {weight:g}")
 

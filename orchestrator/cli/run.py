@@ -17,9 +17,11 @@ from orchestrator.api import following, service
 from orchestrator.api.cluster import available, this_machine
 from orchestrator.api.sweep import Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
+from orchestrator.cli import remote
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier, ended
 from orchestrator.cli.options import Data, Json, Root, SweepId
+from orchestrator.cli.remote import Server
 from orchestrator.cli.results import show_result
 from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
 from orchestrator.cli.submission import (
@@ -100,29 +102,34 @@ def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int
 
 
 @with_run_options
-def retry_failed(sweep: SweepId, *, options: RunOptions) -> int:
+def retry_failed(sweep: SweepId, server: Server = None, *, options: RunOptions) -> int:
     """Run the failed trials of a sweep again in this process, each from its last checkpoint.
 
     Example:
 
         sweep retry-failed retrieval
     """
+    if server is not None:
+        return remote.retry_failed(server, sweep)
     return run_here(Sweep.find(sweep, root=options.root, data=options.data), options, retry=True)
 
 
-def stop(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
+def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
     """Ask a running sweep to save every trial and end, from any machine that reaches its ledger.
 
     Example:
 
         sweep stop retrieval
     """
+    if server is not None:
+        remote.stop(server, sweep)
+        return
     selected = Sweep.find(sweep, root=root)
     driver = selected.stop()
     print_line(f"{selected.id}: {f'{driver} saves its trials and ends' if driver else 'is not started'}.")
 
 
-def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
+def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> int:
     """Print what the driver of a sweep prints until it ends; Ctrl-C ends only the following.
 
     Exit codes: those of the sweep, or 5 if it still runs.
@@ -131,6 +138,8 @@ def follow(sweep: SweepId, root: Root = DEFAULT_ROOT) -> int:
 
         sweep follow retrieval
     """
+    if server is not None:
+        return remote.follow(server, sweep)
     selected = Sweep.find(sweep, root=root)
     if service.is_supervised(selected):
         return follow_submitted(selected.id, selected.workspace.paths.root)

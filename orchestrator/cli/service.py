@@ -11,9 +11,10 @@ import typer
 from orchestrator.api import service
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import DEFAULT_ROOT
-from orchestrator.cli import submission
+from orchestrator.cli import remote, submission
 from orchestrator.cli.display import print_line
 from orchestrator.cli.options import Root, SweepId
+from orchestrator.cli.remote import Server
 from orchestrator.cli.run import load, run_here
 from orchestrator.cli.run_options import NOTIFY, File, Overrides, Profile, RunOptions, with_run_options
 from orchestrator.errors import Exit
@@ -29,6 +30,7 @@ def submit(
         str | None,
         typer.Option("--key", help="Identifies the submission: repeating it with the same key adds nothing."),
     ] = None,
+    server: Server = None,
     *,
     options: RunOptions,
 ) -> int:
@@ -40,22 +42,27 @@ def submit(
 
         sweep submit search_spaces/listops.yaml --key listops-monday
     """
-    server = service.running(root=options.root)
-    options = submission.with_root_of(server, options)
+    if server is not None:
+        return remote.submit(server, file, profile=profile, overrides=overrides or (), new=new, key=key)
+    running = service.running(root=options.root)
+    options = submission.with_root_of(running, options)
     sweep_id, _ = submission.submit(load(file, profile, overrides, new, options), options, new=new, key=key)
     print_line(sweep_id)
-    if server is None:
+    if running is None:
         print_line("No service runs for this root: `serve` starts one, which then starts the sweep.")
     return Exit.COMPLETE
 
 
-def release(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
+def release(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
     """Queue a sweep again that was parked after several crashes.
 
     Example:
 
         sweep release listops
     """
+    if server is not None:
+        remote.release(server, sweep)
+        return
     print_line(f"{service.release(sweep, root=root)}: QUEUED")
 
 

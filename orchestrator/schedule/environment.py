@@ -33,6 +33,9 @@ RAY_ENVIRONMENT = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 
+GIVEN = frozenset(os.environ)
+"""Names of the variables that this process was given; what is imported later may set others."""
+
 METRICS_OFF = {
     "RAY_enable_metrics_collection": "0",
     "AUTOSCALER_METRIC_PORT": "-1",

@@ -207,6 +207,18 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     manager._resource_cls = acquired
 
 
+# ------------------------------------------------------------------ Tune's telemetry
+# With any callback, Tune imports MLflow and three other trackers to count which of them are used, also with
+# usage statistics off. That takes a driver 1.3 s, and memory.
+
+
+def count_no_callbacks() -> None:
+    """Let Tune not count which callbacks a sweep uses."""
+    from ray.air._internal import usage  # with Tune, and not by a look at a cluster
+
+    usage.tag_callbacks = lambda callbacks: False
+
+
 # ------------------------------------------------------------------ the end of an attempt
 # Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
 

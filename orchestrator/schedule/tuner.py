@@ -55,6 +55,7 @@ def run(
         if session.stopped:
             ray_private.publish_stop(sweep_id)
 
+    ray_private.count_no_callbacks()
     ray_private.withdraw_stop(sweep_id)
     scheduler = schedulers.build(session.sweep, histories(curves))
     session.settle_stopped(scheduler.stopped)

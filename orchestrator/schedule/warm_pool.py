@@ -27,6 +27,9 @@ NAMESPACE = "sweep-warm"
 CLAIM_SECONDS = 1.0
 """Longest wait for the answers of idle workers; one that takes longer is left."""
 
+_OF_LIBRARIES = ("JAX_", "XLA_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
+"""Beginnings of variables that count even if this process has set them itself."""
+
 _OF_A_SWEEP = ("SWEEP_", "INVOCATION_ID", "OLDPWD", "PWD", "SHLVL", "_")
 """Beginnings of variables that no computation depends on."""
 
@@ -122,7 +125,11 @@ def pool(gpu: float, compilations: str) -> Iterator[WarmPool | None]:
 
 def _key(variables: dict[str, str | None], compilations: str) -> str:
     """Return what a worker must have in common with a driver, as a digest."""
-    ours = {name: value for name, value in variables.items() if not name.startswith(_OF_A_SWEEP)}
+    ours = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(_OF_LIBRARIES) or (name in environment.GIVEN and not name.startswith(_OF_A_SWEEP))
+    }
     text = json.dumps([CODE, sys.executable, compilations, sorted(ours.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -40,6 +40,7 @@ def build(site: Site) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         exception_handlers={
             Refusal: problems.on_refusal,
+            problems.Denial: problems.on_refusal,
             RequestValidationError: problems.on_invalid,
             HTTPException: problems.on_http_error,
             Exception: problems.on_crash,

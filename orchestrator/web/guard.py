@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.errors import Refusal
-from orchestrator.web.problems import TooLarge, WrongHost, refused
+from orchestrator.web.problems import Denial, TooLarge, WrongHost, refused
 from orchestrator.web.site import Site
 
 MOST_BYTES = 256_000
@@ -71,7 +70,7 @@ class Guard:
         app = self._app if refusal is None else refused(refusal)
         await app(scope, receive, protected)
 
-    def _refusal(self, headers: Headers) -> Refusal | None:
+    def _refusal(self, headers: Headers) -> Denial | None:
         """Return why a request is refused, or None. Bodies without a length are limited while they arrive."""
         host, length = headers.get("host", ""), headers.get("content-length", "")
         if _name(host) not in self._site.hosts:

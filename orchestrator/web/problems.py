@@ -29,35 +29,50 @@ from orchestrator.errors import (
 MEDIA_TYPE = "application/problem+json"
 
 
-class NotFound(Refusal):
+class Denial(Exception):
+    """Root of the refusals that concern a request alone, which callers of the Python API never meet.
+
+    Args:
+        where: the header, the path or the field.
+        must: what must hold.
+        got: what was found instead.
+        remedy: what would be right.
+    """
+
+    def __init__(self, where: str, must: str, got: str, remedy: str) -> None:
+        self.where, self.must, self.got, self.remedy = where, must, got, remedy
+        super().__init__(where, must, got, remedy)
+
+
+class NotFound(Denial):
     """Raised for a sweep, a trial, a user or a file that does not exist."""
 
 
-class NotSignedIn(Refusal):
+class NotSignedIn(Denial):
     """Raised for a request without a valid token."""
 
 
-class NotAllowed(Refusal):
+class NotAllowed(Denial):
     """Raised for a request that the role of its user does not permit."""
 
 
-class Conflict(Refusal):
+class Conflict(Denial):
     """Raised for a change that the present state of its target does not permit."""
 
 
-class TooMany(Refusal):
+class TooMany(Denial):
     """Raised for a request that comes too soon after earlier ones."""
 
 
-class TooLarge(Refusal):
+class TooLarge(Denial):
     """Raised for a request whose body is larger than any that the API takes."""
 
 
-class WrongHost(Refusal):
+class WrongHost(Denial):
     """Raised for a request that names another host, or that a page of another site has sent."""
 
 
-STATUS: Mapping[type[Refusal], HTTPStatus] = {
+STATUS: Mapping[type[Exception], HTTPStatus] = {
     NotSignedIn: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     WrongHost: HTTPStatus.FORBIDDEN,
@@ -83,7 +98,7 @@ RETRY_SECONDS: Mapping[HTTPStatus, int] = {
 """Value of the header `Retry-After` by status."""
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal | Denial) -> Response:
     """Return the answer to a request that is refused."""
     kinds = (STATUS[kind] for kind in type(refusal).__mro__ if kind in STATUS)
     status = next(kinds, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -92,8 +107,8 @@ def refused(refusal: Refusal) -> Response:
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
-    """Answer a request whose handler raised a `Refusal`."""
-    assert isinstance(error, Refusal)
+    """Answer a request whose handler raised a `Refusal` or a `Denial`."""
+    assert isinstance(error, Refusal | Denial)
     return refused(error)
 
 

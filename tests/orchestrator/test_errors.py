@@ -14,6 +14,7 @@ from orchestrator.errors import (
     Exit,
     NoCluster,
     NoDatabase,
+    NoServer,
     NoSpace,
     NoStore,
     Refusal,
@@ -59,7 +60,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     assert provenance.command() == f"sweep x.yaml {words[0][:8]}{words[0][8:9] or ' '}... --quiet"
 
 
-@pytest.mark.parametrize("outage", [NoCluster, NoDatabase, NoSpace, NoStore])
+@pytest.mark.parametrize("outage", [NoCluster, NoDatabase, NoServer, NoSpace, NoStore])
 def test_a_command_that_meets_an_outage_can_be_run_again(outage: type[Refusal]) -> None:
     """A batch system starts it again after code 4, and gives up after code 2."""
     assert exit_of(outage("where", "must answer", "nothing", "Wait.")) is Exit.RESUMABLE

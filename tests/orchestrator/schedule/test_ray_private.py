@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,8 @@ from orchestrator.schedule import ray_private
 from orchestrator.schedule.environment import METRICS_OFF
 from orchestrator.schedule.ray_private import DEATH_PHRASES, cause_of_death
 from tests.shared_ray import own_ray
+
+tune_module = import_module("ray.tune.tune")  # `ray.tune.tune` is not its attribute
 
 INSTALLED = Path(ray.__file__).parent
 TEXTS = ("exceptions.py", "_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
@@ -202,6 +205,13 @@ def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     assert "actor = remote_actor_cls.remote(**kwargs)" in start
     acquire = inspect.getsource(PlacementGroupResourceManager.acquire_resources)
     assert "self._resource_cls(placement_group=pg, resource_request=resource_request)" in acquire
+
+
+def test_tune_does_not_import_mlflow_to_count_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_module.air_usage, "tag_callbacks", tune_module.air_usage.tag_callbacks)
+    assert "air_usage.tag_callbacks(callbacks)" in inspect.getsource(tune_module.run)
+    ray_private.count_no_callbacks()
+    assert not tune_module.air_usage.tag_callbacks([object()])
 
 
 def test_the_actor_of_a_trial_is_known() -> None:

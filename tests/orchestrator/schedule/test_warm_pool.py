@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.machines.warmth import WARM
-from orchestrator.schedule import warm_pool
+from orchestrator.schedule import environment, warm_pool
 from orchestrator.schedule.warm_pool import pool
 from tests.shared_ray import own_ray
 
@@ -90,11 +90,11 @@ EXPECTED = {
 
 
 def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with own_ray(temporary) as variables:
         done = subprocess.run(
             [sys.executable, "-c", DRIVER, str(temporary)],
-            env={**environment, **variables},
+            env={**inherited, **variables},
             capture_output=True,
             text=True,
             check=False,
@@ -111,6 +111,10 @@ def test_a_worker_is_only_found_by_the_same_code_and_environment(monkeypatch: py
     assert plain == key({"SWEEP_OWNER": "bob", "XLA_FLAGS": "a"})
     assert plain != key({"XLA_FLAGS": "b", "SWEEP_OWNER": "ada"})
     assert plain != key({"XLA_FLAGS": None, "SWEEP_OWNER": "ada"})
+    set_by_an_import = {"XLA_FLAGS": "a", "SWEEP_OWNER": "ada", "KMP_INIT_AT_FORK": "FALSE"}
+    assert plain == key(set_by_an_import)
+    monkeypatch.setattr(environment, "GIVEN", {"KMP_INIT_AT_FORK"})
+    assert plain != key(set_by_an_import)
     monkeypatch.setattr(warm_pool, "CODE", "changed since")
     assert plain != key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
 

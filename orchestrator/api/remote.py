@@ -1,0 +1,301 @@
+"""Sweeps of a service that is reached over HTTP: the Python API without the service's machine.
+
+service = Sweep.connect("https://sweeps.example.org")
+sweep = service.submit("search_spaces/listops.yaml", key="monday")
+sweep.follow(print)
+sweep.trials                      # one mapping a trial
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from orchestrator.config.yaml_reader import read_text
+from orchestrator.errors import BadInput, NoServer, Refusal
+
+TOKEN = "SWEEP_TOKEN"
+"""Environment variable: the token of the user, as `sweep user add` has printed it."""
+
+TIMEOUT_SECONDS = 60.0
+"""Longest wait for an answer."""
+
+LOOK_SECONDS = 1.0
+"""Time between two looks at a sweep that is followed."""
+
+PAGE = 1_000
+"""Rows that are asked for at once."""
+
+_ENDED = frozenset({"COMPLETE", "FAILED", "INTERRUPTED", "PARKED"})
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Show = Callable[[str], None]
+"""Receives text as a driver prints it."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: the token would be sent along."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """Return None, so that the answer is an error."""
+        return None
+
+
+@dataclass(frozen=True)
+class RemoteService:
+    """A service that is reached over HTTP.
+
+    Attributes:
+        url: address of its HTTP server.
+        token: of the user.
+    """
+
+    url: str
+    token: str = field(repr=False)
+
+    @classmethod
+    def at(cls, url: str, token: str | None = None) -> RemoteService:
+        """Return the service at an address; nothing is sent yet.
+
+        Args:
+            url: address of its HTTP server, such as `https://sweeps.example.org`.
+            token: of the user; if None, `SWEEP_TOKEN`.
+
+        Raises:
+            BadInput: the address would send the token over a network without TLS, or there is no token.
+        """
+        parts = urlsplit(url)
+        is_near = parts.hostname in _LOOPBACK
+        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_near)):
+            must = "must begin with https://, or with http:// for this machine"
+            raise BadInput("--server", must, url, "Write an address such as https://sweeps.example.org.")
+        known = token or os.environ.get(TOKEN)
+        if not known:
+            remedy = "An admin gets one with `sweep user add NAME`."
+            raise BadInput(TOKEN, "must be the token of a user", "nothing", remedy)
+        return cls(url.rstrip("/"), known)
+
+    def submit(
+        self,
+        path: str | Path,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        new: bool = False,
+        key: str | None = None,
+    ) -> RemoteSweep:
+        """Submit a search-space file, and return its sweep.
+
+        Args:
+            path: the file, on this machine.
+            profile: as in `Sweep.load`.
+            overrides: as in `Sweep.load`.
+            new: run another sweep of the same file.
+            key: identifies the submission, so that repeating it adds nothing; None for no key.
+
+        Raises:
+            BadInput: the file is wrong, or the user may not submit it.
+            NoServer: the server does not answer.
+        """
+        file = Path(path)
+        body = {
+            "name": file.stem,
+            "text": read_text(file),
+            "profile": profile,
+            "overrides": list(overrides),
+            "new": new,
+        }
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return RemoteSweep(self, self.call("POST", "/sweeps", body, headers)["id"])
+
+    def sweep(self, sweep_id: str) -> RemoteSweep:
+        """Return a sweep of the service.
+
+        Raises:
+            BadInput: there is no sweep of this id.
+            NoServer: the server does not answer.
+        """
+        found = RemoteSweep(self, sweep_id)
+        found.status()
+        return found
+
+    def sweeps(self) -> list[Mapping[str, Any]]:
+        """Return the sweeps of the service, the newest first."""
+        return list(self._pages("/sweeps", "sweeps"))
+
+    def queue(self) -> Sequence[Mapping[str, Any]]:
+        """Return what runs, what waits, and why."""
+        entries: Sequence[Mapping[str, Any]] = self.call("GET", "/queue")["queue"]
+        return entries
+
+    def call(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Send one request to the API, and return the document of the answer.
+
+        Args:
+            method: of HTTP.
+            path: below `/api/v1`.
+            body: plain JSON values, or None.
+            headers: further headers.
+
+        Raises:
+            BadInput: the service refuses the request.
+            NoServer: the server does not answer.
+        """
+        with self._answer(method, path, body, headers or {}) as answer:
+            document: dict[str, Any] = json.load(answer)
+            return document
+
+    def read(self, path: str) -> bytes:
+        """Return what the API answers to a GET request, as it is; raises like `call`."""
+        with self._answer("GET", path, None, {}) as answer:
+            return answer.read()
+
+    def _pages(self, path: str, name: str) -> Iterator[Mapping[str, Any]]:
+        offset, total = 0, 1
+        while offset < total:
+            page = self.call("GET", f"{path}?{urlencode({'offset': offset, 'limit': PAGE})}")
+            yield from page[name]
+            offset, total = offset + PAGE, page["total"]
+
+    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> IO[bytes]:
+        content = None if body is None else json.dumps(body).encode()
+        own = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
+        request = urllib.request.Request(f"{self.url}/api/v1{path}", content, own, method=method)
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if urlsplit(self.url).hostname in _LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))
+        try:
+            answer: IO[bytes] = urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(self.url, error) from None
+        except OSError as error:
+            raise _silent(self.url, str(getattr(error, "reason", error))) from None
+        return answer
+
+
+@dataclass(frozen=True)
+class RemoteSweep:
+    """A sweep of a service that is reached over HTTP. Its methods raise like `RemoteService.call`.
+
+    Attributes:
+        service: of the sweep.
+        id: of the sweep.
+    """
+
+    service: RemoteService
+    id: str
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the state of the sweep, its progress, its failures and its file."""
+        return self._call("GET")
+
+    @property
+    def state(self) -> str:
+        """Return the state of the sweep."""
+        return str(self.status()["state"])
+
+    @property
+    def trials(self) -> list[Mapping[str, Any]]:
+        """Return one mapping a trial, by number."""
+        return list(self.service._pages(f"{self._path}/trials", "trials"))
+
+    def curves(
+        self, metric: str | None = None, *, trials: int = 50, points: int = 1_000
+    ) -> Mapping[str, Any]:
+        """Return the learning curves of the running and of the best trials.
+
+        Args:
+            metric: what the sweep optimises, if None.
+            trials: most curves, up to 50.
+            points: most points of a curve, up to 1,000.
+        """
+        query: dict[str, Any] = {"trials": trials, "points": points}
+        return self._call("GET", f"/curves?{urlencode(query | ({'metric': metric} if metric else {}))}")
+
+    def stop(self) -> None:
+        """Ask the driver of the sweep to save every trial and end."""
+        self._call("POST", "/stop")
+
+    def extend(self, **budget: float) -> None:
+        """Go on with the sweep once it has ended, with another budget: `trials`, `hours`, `gpu_hours`."""
+        self._call("POST", "/extend", budget)
+
+    def retry(self) -> None:
+        """Run the sweep again if it was stopped, or its failed trials if it is finished."""
+        self._call("POST", "/retry")
+
+    def release(self) -> None:
+        """Queue the sweep again after it was parked."""
+        self._call("POST", "/release")
+
+    def move(self, priority_class: str, *, weight: float = 1.0) -> None:
+        """Set the class of the sweep, and its weight among its owner's sweeps."""
+        self._call("PATCH", "", {"priority_class": priority_class, "weight": weight})
+
+    def report(self, file: str | Path) -> None:
+        """Write the report of the sweep as it stands to a file, one HTML page."""
+        Path(file).write_bytes(self.service.read(f"{self._path}/report"))
+
+    def follow(self, show: Show, *, start: int | None = 0) -> str:
+        """Show what the drivers of the sweep print until it has ended; return its last state.
+
+        Args:
+            show: receives what is printed.
+            start: position in the log to begin at, in bytes; None for its end.
+        """
+        position = start
+        while True:
+            state = self.state  # before the log is read, so that nothing printed before the end is missed
+            position = self._show(show, position)
+            if state in _ENDED:
+                return state
+            time.sleep(LOOK_SECONDS)
+
+    def _show(self, show: Show, position: int | None) -> int | None:
+        while True:
+            query = "" if position is None else f"?{urlencode({'start': position})}"
+            try:
+                part = self._call("GET", f"/log{query}")
+            except BadInput as refusal:
+                if refusal.where == "log":  # no driver has begun yet
+                    return position
+                raise
+            if part["text"]:
+                show(part["text"])
+            position = int(part["end"])
+            if position >= part["size"]:
+                return position
+
+    @property
+    def _path(self) -> str:
+        return f"/sweeps/{quote(self.id, safe='')}"
+
+    def _call(self, method: str, path: str = "", body: object = None) -> dict[str, Any]:
+        return self.service.call(method, f"{self._path}{path}", body)
+
+
+def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
+    """Return the refusal of a problem document, with its own four parts."""
+    try:
+        document = json.loads(error.read())
+        parts = [str(document[name]) for name in ("where", "must", "got", "remedy")]
+    except (ValueError, KeyError, TypeError):
+        return _silent(url, f"{error.code} {error.reason}")
+    kind = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
+    return kind(*parts)
+
+
+def _silent(url: str, got: str) -> NoServer:
+    return NoServer(url, "must be the HTTP server of a service", got, "Try again, or start `serve --http`.")

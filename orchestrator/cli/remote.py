@@ -1,0 +1,139 @@
+"""The verbs with `--server`: the same sweeps, reached over HTTP."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from orchestrator.api.following import exit_code
+from orchestrator.api.remote import RemoteService
+from orchestrator.cli.display import print_json, print_line
+from orchestrator.errors import BadInput, Exit
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        envvar="SWEEP_URL",
+        help="Address of a service that is reached over HTTP; SWEEP_TOKEN holds the token.",
+    ),
+]
+
+
+def submit(
+    server: str,
+    file: Path,
+    *,
+    profile: str | None,
+    overrides: Sequence[str],
+    new: bool,
+    key: str | None,
+) -> int:
+    """Submit a file, and print the id of its sweep."""
+    service = RemoteService.at(server)
+    sweep = service.submit(file, profile=profile or "auto", overrides=overrides, new=new, key=key)
+    print_line(sweep.id)
+    return Exit.COMPLETE
+
+
+def list_sweeps(server: str, *, as_json: bool) -> None:
+    """Print every sweep."""
+    listed = RemoteService.at(server).sweeps()
+    if as_json:
+        print_json(listed)
+        return
+    table = Table(Column("sweep", no_wrap=True), "state", "owner", "task", "trials", "started", box=None)
+    for entry in listed:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["created_at"]))
+        owner = entry["owner"] or ""
+        table.add_row(entry["id"], entry["state"], owner, entry["task"], _counts(entry["trials"]), started)
+    Console(soft_wrap=True).print(table)
+
+
+def status(server: str, sweep: str | None, *, as_json: bool) -> None:
+    """Print the state of a sweep, or of the newest one."""
+    service = RemoteService.at(server)
+    now = service.sweep(sweep or _newest(service)).status()
+    if as_json:
+        print_json(now)
+        return
+    reason = f" ({now['reason']})" if now["reason"] else ""
+    print_line(f"{now['id']}: {now['state']}{reason}")
+    progress = now["progress"]
+    best = f", best {now['metric']} {progress['best_value']:.6g}" if progress["best_key"] else ""
+    print_line(f"  {_counts(progress['states']) or 'no trials'} of {progress['wanted']}{best}")
+    for cause, count in now["failures"].items():
+        print_line(f"  failed {count} times: {cause}")
+
+
+def stop(server: str, sweep: str) -> None:
+    """Ask a sweep to end."""
+    RemoteService.at(server).sweep(sweep).stop()
+    print_line(f"{sweep}: is asked to save its trials and end.")
+
+
+def follow(server: str, sweep: str) -> int:
+    """Print what the drivers of a sweep print until it has ended."""
+    found = RemoteService.at(server).sweep(sweep)
+    try:
+        state = found.follow(_write)
+    except KeyboardInterrupt:
+        print_line(f"{sweep} is still running.")
+        return Exit.STILL_RUNNING
+    return exit_code(state, failed=bool(found.status()["failures"]))
+
+
+def queue(server: str, *, as_json: bool) -> None:
+    """Print what runs and what waits."""
+    entries = RemoteService.at(server).queue()
+    if as_json:
+        print_json(entries)
+        return
+    for entry in entries:
+        place = f"{entry['position']}. " if entry["position"] else ""
+        amounts = f"running {entry['running']} of {entry['wanted']}, share {entry['share']}"
+        why = f": {entry['why']}" if entry["why"] else ""
+        print_line(f"{place}{entry['sweep']} ({entry['owner']}, {entry['priority_class']}): {amounts}{why}")
+
+
+def move(server: str, sweep: str, priority_class: str, weight: float) -> None:
+    """Set the class of a sweep."""
+    RemoteService.at(server).sweep(sweep).move(priority_class, weight=weight)
+    print_line(f"{sweep}: class {priority_class}, weight {weight:g}")
+
+
+def release(server: str, sweep: str) -> None:
+    """Queue a parked sweep again."""
+    RemoteService.at(server).sweep(sweep).release()
+    print_line(f"{sweep}: QUEUED")
+
+
+def retry_failed(server: str, sweep: str) -> int:
+    """Run the failed trials of a sweep again."""
+    RemoteService.at(server).sweep(sweep).retry()
+    print_line(f"{sweep}: QUEUED")
+    return Exit.COMPLETE
+
+
+def _newest(service: RemoteService) -> str:
+    listed = service.sweeps()
+    if not listed:
+        raise BadInput(service.url, "must have a sweep", "none", "Submit one first.")
+    return str(listed[0]["id"])
+
+
+def _counts(trials: Mapping[str, Any]) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in trials.items())
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

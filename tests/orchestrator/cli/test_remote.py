@@ -1,0 +1,41 @@
+"""The verbs with `--server`, against a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from tests import sweeps
+from tests.orchestrator.web import server
+from tests.orchestrator.web.server import FILE, QUEUED
+
+
+def test_the_verbs_reach_a_service_over_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(FILE)
+    with server.served(tmp_path / "mlruns") as client:
+        monkeypatch.setenv("SWEEP_TOKEN", client.tokens["ada"])
+
+        def run(*words: str, code: int = 0) -> str:
+            assert run_command([*words, "--server", client.address]) == code
+            return capsys.readouterr().out
+
+        sweep_id = run("submit", str(file), "--set", "budget.trials=3").strip()
+        assert sweep_id in run("list")
+        assert {entry["id"] for entry in json.loads(run("list", "--json"))} >= {sweep_id, QUEUED}
+        assert "QUEUED" in run("status", sweep_id)
+        assert "class idle" in run("move", sweep_id, "idle")
+        assert f"{sweep_id} (ada, idle)" in run("queue")
+        assert "best val/accuracy 0.646866" in run("status", sweeps.SWEEP_ID)
+        assert run("stop", sweep_id) == f"{sweep_id}: is asked to save its trials and end.\n"
+        run("release", sweep_id, code=2)
+        run("retry-failed", sweep_id, code=2)
+        log = client.workspace.paths.driver_log(sweeps.SWEEP_ID)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("the end\n")
+        assert run("follow", sweeps.SWEEP_ID, code=4) == "the end\n"

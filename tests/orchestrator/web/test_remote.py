@@ -1,0 +1,103 @@
+"""The Python API over HTTP, against a real server."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from pathlib import Path
+
+import pytest
+
+from orchestrator import Sweep
+from orchestrator.api.remote import RemoteService
+from orchestrator.errors import BadInput, Exit, NoServer, exit_of
+from tests import sweeps
+from tests.orchestrator.web.server import FILE, QUEUED, Client
+
+
+def connect(client: Client, user: str = "ada") -> RemoteService:
+    return Sweep.connect(client.address, token=client.tokens[user])
+
+
+def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(FILE)
+    service = connect(client)
+    sweep = service.submit(file, overrides=["budget.trials=3"], key="monday")
+    assert service.submit(file, overrides=["budget.trials=3"], key="monday").id == sweep.id
+    assert sweep.state == "QUEUED"
+    assert sweep.status()["progress"]["wanted"] == 3
+    assert sweep.id in {entry["id"] for entry in service.sweeps()}
+    sweep.move("idle")
+    assert {entry["sweep"]: entry["priority_class"] for entry in service.queue()}[sweep.id] == "idle"
+    sweep.stop()
+    with pytest.raises(BadInput, match="must have ended"):
+        sweep.extend(trials=5)
+    assert client.tokens["ada"] not in repr(service)
+
+
+def test_results_are_those_of_the_ledger(client: Client, tmp_path: Path) -> None:
+    sweep = connect(client, "vera").sweep(sweeps.SWEEP_ID)
+    assert [trial["number"] for trial in sweep.trials] == list(range(8))
+    assert [curve["number"] for curve in sweep.curves(trials=1)["curves"]] == [7]
+    sweep.report(tmp_path / "report.html")
+    assert b"<html" in (tmp_path / "report.html").read_bytes()
+
+
+def test_a_log_is_followed_to_the_end_of_the_sweep(client: Client) -> None:
+    log = client.workspace.paths.driver_log(sweeps.SWEEP_ID)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("x" * 100_000 + "\nend\n")
+    shown: list[str] = []
+    assert connect(client).sweep(sweeps.SWEEP_ID).follow(shown.append) == "INTERRUPTED"
+    assert "".join(shown) == log.read_text()
+
+
+def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
+    with pytest.raises(BadInput) as refused:
+        connect(client, "bob").sweep(QUEUED).stop()
+    assert refused.value.must == "must be asked for by the owner of the sweep or an admin"
+    assert refused.value.got == "bob, a member"
+    with pytest.raises(BadInput, match="must be the whole id of a sweep"):
+        connect(client).sweep("nothing")
+
+
+@pytest.mark.parametrize("url", ["http://sweeps.example.org", "ftp://127.0.0.1", "sweeps", "https://"])
+def test_a_token_is_not_sent_without_tls(url: str) -> None:
+    with pytest.raises(BadInput, match="must begin with https"):
+        Sweep.connect(url, token="secret")
+
+
+def test_a_missing_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SWEEP_TOKEN", raising=False)
+    with pytest.raises(BadInput, match="SWEEP_TOKEN"):
+        Sweep.connect("http://127.0.0.1:1")
+
+
+def test_a_server_that_does_not_answer_can_be_tried_again() -> None:
+    with pytest.raises(NoServer) as refused:
+        Sweep.connect("http://127.0.0.1:1", token="secret").queue()
+    assert exit_of(refused.value) == Exit.RESUMABLE
+
+
+def test_a_redirection_does_not_receive_the_token() -> None:
+    received: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            received.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever)
+        thread.start()
+        with pytest.raises(NoServer, match="302"):
+            Sweep.connect(f"http://127.0.0.1:{listening.server_port}", token="secret").queue()
+        listening.shutdown()
+        thread.join()
+    assert received == ["/api/v1/queue"]
