@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.trainables.layers.cases import OPTIONS
 from tests.trainables.toy import toy_data, toy_trial
 from trainables.engine import Engine
 from trainables.engine.report import MOST_STEPS
@@ -170,6 +171,26 @@ def test_a_new_trial_compiles_nothing(fused: Engine) -> None:
     with _compilations() as seen:
         jax.jit(lambda x: x + 3)(np.float32(1))
     assert seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layer",
+    ["gru", "min_gru", "rot_gated", "rg_lru", "s6", "delta_net", "gated_delta_net", "attention", "urnn"],
+)
+def test_a_new_learning_rate_compiles_nothing_for_gated_layers(layer: str) -> None:
+    """Layers that look at their input train in a slot, their norms are recorded, and rates are free."""
+    network = {"layer": layer, "options": OPTIONS.get(layer, {}), "bidirectional": False}
+    one, other = (toy_trial(0, model=network, learning_rate=rate, steps=40) for rate in (1e-3, 2e-3))
+    engine = Engine(one, toy_data(), slots=2, stacked=True)
+    with _trials(engine, {0: one}):
+        first = engine.advance({0: 20})[0]
+    with _compilations() as seen, _trials(engine, {1: other}):
+        second = engine.advance({1: 20})[1]
+    assert not seen
+    assert first.hidden_norms[0] > 0
+    assert np.isfinite(second.loss)
+    assert second.loss != first.loss
 
 
 def test_programs_are_compiled_by_size() -> None:
