@@ -42,7 +42,7 @@ up: $(STAMP)  ## Start PostgreSQL and an MLflow server with users, for a small g
 down:  ## Stop them; their data stays in stores/
 	@cluster/stores.sh down
 
-test: $(STAMP) packages  ## Run every test that can run here (10 to 15 minutes on 2 cores; WORKERS=4)
+test: $(STAMP) packages  ## Run every test that can run here (about 12 minutes on 2 cores; WORKERS=4)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests
 
 test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those of `ray job submit` too)

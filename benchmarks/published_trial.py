@@ -32,7 +32,15 @@ PUBLISHED = TrialSettings(
         depth=6,
         d_model=128,
         d_state=256,
-        options={"heads": 32, "algorithm": "auto", "activations": "float32"},
+        options={
+            "heads": 32,
+            "normalisation": "input",
+            "basis": "learned",
+            "train_theta": True,
+            "train_gamma": True,
+            "algorithm": "auto",
+            "activations": "float32",
+        },
         ranges={"gamma_init": (0.5, 0.999), "theta_init": (0.0, math.pi / 100)},
     ),
     training=TrainingSettings(

@@ -57,7 +57,7 @@ class Loud(LDS):
 @pytest.fixture
 def second(tmp_path: Path, shared_folder: Path, commands: Commands) -> Commands:
     """Return commands of a second sweep, with a root of its own; `commands` checks what is left of both."""
-    return Commands(tmp_path / "second", shared_folder, commands.mark, commands.processes)
+    return Commands(tmp_path / "second", shared_folder, commands.mark, processes=commands.processes)
 
 
 def states(commands: Commands) -> tuple[str | None, str | None]:

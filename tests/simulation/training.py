@@ -154,7 +154,7 @@ def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
 
     with (
         patch.object(cluster, "evaluate", evaluate),
-        patch.object(evaluation, "EngineCache", Cache),
+        patch.object(evaluation, "cache_of_process", Cache),
         patch.object(evaluation, "configure", lambda _: None),
     ):
         yield
