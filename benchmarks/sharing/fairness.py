@@ -2,14 +2,15 @@
 
     python -m benchmarks.sharing.fairness [--minutes 5] [--picture FILE]
 
-Ada has one sweep, Bob and Cyd have two each, on six nodes of two processors. The ideal is an equal part for each
-owner, and for each sweep of an owner: 4, 2 + 2 and 2 + 2 processors. Ada's sweep starts a minute before the
-others and holds everything by then. The rules are the service's own. Trials report every second and train nothing.
+Ada has one sweep, Bob and Cyd have two each, on six nodes of two processors. The ideal is an equal part for
+each owner, and for each sweep of an owner: 4, 2 + 2 and 2 + 2 processors. Ada's sweep starts a minute before
+the others and holds everything by then. The rules are the service's own. Trials report every second and train
+nothing.
 
-Printed for each sweep are the mean number of trials that it ran, beside the ideal one, over the minutes after all
-shares were reached for the first time, and how long that took. The capacity lost to moves is the time in which
-attempts after a shed start, and the work since the last report before it, over all places and minutes, the
-minutes of the convergence included.
+Printed for each sweep are the mean number of trials that it ran, beside the ideal one, over the minutes after
+all shares were reached for the first time, and how long that took. The capacity lost to moves is the time in
+which attempts after a shed start, and the work since the last report before it, over all places and minutes,
+the minutes of the convergence included.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from orchestrator.sharing.rows import RULES
 NODES, CPUS = 6, 2
 OWNERS = {"first": "ada", "second": "bob", "third": "bob", "fourth": "cyd", "fifth": "cyd"}
 IDEAL = {"first": 4, "second": 2, "third": 2, "fourth": 2, "fifth": 2}
-STEPS, PAUSE = 90, 1.0
+STEPS, PAUSE = 600, 1.0
 ALONE = 60.0
 """Seconds for which the first sweep is alone."""
 
