@@ -170,3 +170,55 @@ class TrialSettings:
             "steps": float(training.steps),
             **({} if training.clip is None else {"clip": training.clip}),
         }
+
+
+@dataclass(frozen=True)
+class ProgramTraining:
+    """How long a trial of a user's program is trained.
+
+    Attributes:
+        steps: updates of the whole trial.
+        interval: steps between two reports.
+        reproducible: "bits": a trial's numbers depend on no neighbour, to the last bit; slower.
+    """
+
+    steps: int
+    interval: int
+    reproducible: str | None = None
+
+
+@dataclass(frozen=True)
+class ProgramSettings:
+    """What one trial of a user's program trains.
+
+    Attributes:
+        program: `package.module:Name` of a `trainables.program.Program`, or `file.py:Name`.
+        folder: in which a file is looked for.
+        params: a value for every hyperparameter of the trial, static and free ones.
+        training: how long.
+        seed: of the initialisation, the order of the epochs, and the keys of all steps. Free.
+        free: the names of the free ones, as the program declares them.
+    """
+
+    program: str
+    folder: str
+    params: Mapping[str, Any]
+    training: ProgramTraining
+    seed: int
+    free: tuple[str, ...]
+    evaluate_examples: int | None = None
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> ProgramSettings:
+        """Return the settings that `asdict` turned into a document."""
+        training = ProgramTraining(**document["training"])
+        return ProgramSettings(**{**document, "training": training, "free": tuple(document["free"])})
+
+    def static_params(self) -> dict[str, Any]:
+        """Return the hyperparameters that are arguments of the program's `__init__`."""
+        return {name: value for name, value in self.params.items() if name not in self.free}
+
+    def static(self) -> tuple[Any, ...]:
+        """Return the static choice, hashable: trials with equal ones share one compiled program."""
+        static = tuple(sorted(self.static_params().items()))
+        return (self.program, self.folder, static, self.training.reproducible)
