@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -178,7 +179,7 @@ class Linen(Supervised):
         return self.module.apply(variables, self.inputs(batch), rngs=rngs, mutable=list(rest), **mode)
 
     def _mode(self, *, train: bool) -> dict[str, Any]:
-        accepted = type(self.module).__call__.__code__.co_varnames
+        accepted = inspect.signature(self.module.__call__).parameters
         return {"train": train} if "train" in accepted else {}
 
 
