@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.ledger.keys import sweep_id_of
-from trainables.trial import TrialSettings
+from trainables.trial import Settings, settings_from
 
 SIZE = "size/"
 """Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
@@ -35,7 +35,7 @@ class Assignment:
 
     attempt_id: str
     trial_key: str
-    settings: TrialSettings
+    settings: Settings
     cpu: float
     gpu: float
     data: str
@@ -65,7 +65,7 @@ class Assignment:
     def from_config(config: dict[str, Any]) -> Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
-        settings = TrialSettings.from_document(fields.pop("settings"))
+        settings = settings_from(fields.pop("settings"))
         resume = fields.pop("resume")
         return Assignment(**fields, settings=settings, resume=SavedCheckpoint(**resume) if resume else None)
 
@@ -105,6 +105,7 @@ class Outcome:
         queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
             None: a sign of life, not a report.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
+        complete: True if a function or a command has ended before its last step, and so its trial.
     """
 
     step: int
@@ -118,6 +119,7 @@ class Outcome:
     node: str | None = None
     queued: bool = False
     alone: bool = False
+    complete: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""

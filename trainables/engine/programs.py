@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from trainables.engine.custom import CustomProgram
 from trainables.engine.network import NetworkProgram
@@ -10,10 +10,8 @@ from trainables.engine.slot_program import SlotProgram
 from trainables.program import loaded
 from trainables.trial import ProgramSettings, TrialSettings
 
-Settings: TypeAlias = TrialSettings | ProgramSettings
 
-
-def program_of(settings: Settings, data: Any) -> SlotProgram:
+def program_of(settings: TrialSettings | ProgramSettings, data: Any) -> SlotProgram:
     """Return the program of a static choice.
 
     Args:
