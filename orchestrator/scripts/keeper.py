@@ -3,7 +3,7 @@
     {"command": [...], "folder": "...", "memory": bytes or null, "seconds": seconds or null, "grace": seconds}
 
 A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
-which comes when the process at its other end dies, ends it at once. Standard output carries one line at the end:
+which comes when the process at its other end dies, ends it at once. At the end standard output has one line:
 {"code": exit code or minus a signal, "limit": "memory" or "minutes" if one was exceeded}. The command's own
 output goes to standard error.
 

@@ -110,7 +110,7 @@ class Attempt:
     def _sizes(self) -> dict[str, float]:
         """Return parameters and state of the network for the first report of the trial, else nothing."""
         training = self._settings.training
-        if self._step > min(training.interval, training.steps):
+        if self._step > min(training.interval, training.steps) or self._engine.cost is None:
             return {}
         sizes = self._engine.cost.document()
         return {f"{SIZE}{name}": float(value) for name, value in sizes.items()}

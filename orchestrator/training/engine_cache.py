@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.tasks import TASKS
 from trainables.trial import ProgramSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
@@ -25,9 +24,9 @@ class EngineCache:
 
     def __init__(self) -> None:
         # They import JAX, which takes a second and reads environment variables.
-        from trainables.engine import Engine, choose_slots
+        from trainables.engine import Engine, choose_slots, data_of
 
-        self._new_engine, self._choose_slots = Engine, choose_slots
+        self._new_engine, self._choose_slots, self._load = Engine, choose_slots, data_of
         self._key: object = None
         self._engine: Engine | None = None
         self._data: Any = None
@@ -67,7 +66,7 @@ class EngineCache:
         else:
             key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
         if self._data is None or self._data_key != key:
-            self._data, self._data_key = _load(settings, Path(folder)), key
+            self._data, self._data_key = self._load(settings, Path(folder)), key
         return self._data
 
     def best_slots(self, settings: TrialSettings | ProgramSettings, folder: str) -> int:
@@ -78,15 +77,6 @@ class EngineCache:
             folder: of the data sets.
         """
         return self._choose_slots(settings, self.data(settings, folder)).slots
-
-
-def _load(settings: TrialSettings | ProgramSettings, folder: Path) -> Any:
-    if isinstance(settings, TrialSettings):
-        return TASKS[settings.task].load(settings.task_options, folder)
-    # It imports JAX.
-    from trainables.program import ProgramData, loaded
-
-    return ProgramData.of(loaded(settings), folder)
 
 
 _kept: EngineCache | None = None

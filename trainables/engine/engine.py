@@ -134,8 +134,8 @@ class Engine:
         return self._compiler.seconds
 
     @cached_property
-    def cost(self) -> Cost:
-        """Return parameters and state of the network, from shapes alone."""
+    def cost(self) -> Cost | None:
+        """Return parameters and state of the network, from shapes alone; None of a user's program."""
         return self._program.cost()
 
     def admit(self, slot: int, settings: EngineSettings) -> None:

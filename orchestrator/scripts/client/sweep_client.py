@@ -53,6 +53,7 @@ class Trial:
         self._answers = facts["answers"]
         self._checkpoints = facts["checkpoints"]
         self._sent = 0
+        self._is_over = False
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None
@@ -60,6 +61,7 @@ class Trial:
         """Report metrics at a step, and a checkpoint; return True if the trial should go on.
 
         The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
+        After an answer of False, the next call ends the process.
 
         Args:
             step: steps done so far, more than in the report before.
@@ -67,6 +69,8 @@ class Trial:
             checkpoint: folder with everything needed to go on from this step, or None: a trial without
                 checkpoints starts again at step 0 when it is interrupted.
         """
+        if self._is_over:
+            raise SystemExit(0)
         self._sent += 1
         name = None if checkpoint is None else self._handed_over(Path(checkpoint))
         line = {"step": int(step), "metrics": {k: float(v) for k, v in metrics.items()}, "checkpoint": name}
@@ -75,7 +79,8 @@ class Trial:
             return not self.stopping
         with Path(self._reports).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        return self._answer() and not self.stopping
+        self._is_over = not self._answer() or self.stopping
+        return not self._is_over
 
     def stop_on_sigterm(self) -> None:
         """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once."""
