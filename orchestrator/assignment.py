@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.ledger.keys import sweep_id_of
+from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 
 SIZE = "size/"
@@ -31,6 +33,7 @@ class Assignment:
         engine: name of the engine that the attempt shares, or None if it has its own.
         alone: whether the shared engine must train nothing else until the attempt's first report: the trial
             was in an engine that died, and is tested for it.
+        observed: metrics that every report must hold: the objectives and what is constrained.
     """
 
     attempt_id: str
@@ -46,6 +49,7 @@ class Assignment:
     store: str | None = None
     engine: str | None = None
     alone: bool = False
+    observed: tuple[str, ...] = ()
 
     @property
     def sweep_id(self) -> str:
@@ -57,6 +61,18 @@ class Assignment:
         """Return how many trials share a device, each in a slot of its engine; 1 if the trial has its own."""
         return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
 
+    def check_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Check that a report holds what decides about trials.
+
+        Raises:
+            Refusal: a metric is missing.
+        """
+        for name in self.observed:
+            if name not in metrics:
+                must = f"must hold {name}, which the search-space file names"
+                got = ", ".join(sorted(metrics)[:8]) or "no metrics"
+                raise Refusal("a report", must, got, "Report it, or name another objective.")
+
     def to_config(self) -> dict[str, Any]:
         """Return the Ray Tune configuration that carries this assignment."""
         return {"assignment": asdict(self)}
@@ -66,8 +82,13 @@ class Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
         settings = settings_from(fields.pop("settings"))
-        resume = fields.pop("resume")
-        return Assignment(**fields, settings=settings, resume=SavedCheckpoint(**resume) if resume else None)
+        resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
+        return Assignment(
+            **fields,
+            observed=observed,
+            settings=settings,
+            resume=SavedCheckpoint(**resume) if resume else None,
+        )
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ class ScriptAttempt:
 
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
         """Save the checkpoint of a report, and return what it says."""
+        self._assignment.check_metrics(report.metrics)
         began = time.perf_counter()
         files = self._files_of(report)
         now = time.monotonic()

@@ -35,13 +35,18 @@ LIMIT_SECONDS = 0.5
 LONGEST_END = 10.0
 """Seconds after which a process that cannot be killed is left alone."""
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def adopt_orphans() -> None:
-    """Become the parent of the orphans among all descendants, where the system knows that."""
+def set_option(option: int, value: int) -> None:
+    """Set an option of this process that only Linux has."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def end_with_keeper() -> None:
+    """Let this process, which is about to become the command, be killed if its keeper is."""
+    set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def descendants() -> list[int]:
@@ -93,9 +98,14 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
 
 def run(task: Mapping[str, Any]) -> dict[str, Any]:
     """Run the command; return what is printed at its end."""
-    adopt_orphans()
+    set_option(_PR_SET_CHILD_SUBREAPER, 1)
     process = subprocess.Popen(
-        task["command"], cwd=task["folder"], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+        task["command"],
+        cwd=task["folder"],
+        stdin=subprocess.DEVNULL,
+        stdout=2,
+        start_new_session=True,
+        preexec_fn=end_with_keeper,
     )
     began = looked_at = time.monotonic()
     leave_by: float | None = None
@@ -120,7 +130,14 @@ def run(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the task, run it, print its end."""
+    """Read the task, run it, print its end.
+
+    In a process that is no child of the one that started it: Ray kills the children of a worker that dies,
+    and with its keeper dead a command's own children would live on.
+    """
+    if os.fork():
+        os._exit(0)
+    os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     text = b""

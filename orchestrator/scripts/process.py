@@ -23,6 +23,9 @@ KEEPER = Path(__file__).parent / "keeper.py"
 GRACE = 10.0
 """Seconds that a script has to leave after SIGTERM."""
 
+LONGEST_END = 15.0
+"""Seconds to wait for what a killed script has started to be gone."""
+
 _NOT_FOR_SCRIPTS = ("RAY_", "SWEEP_")
 """Beginnings of the names of variables that are the service's own."""
 
@@ -113,8 +116,8 @@ class ScriptProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment_of(settings, place, step),
-            start_new_session=True,
         )
+        self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None
         self._tell(json.dumps(task))
         self._threads = [
@@ -137,9 +140,8 @@ class ScriptProcess:
         """Kill the script with everything that it has started, and wait until it is gone."""
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
-        self._keeper.wait()
         for thread in self._threads:
-            thread.join()
+            thread.join(LONGEST_END)
         for pipe in (self._keeper.stdout, self._keeper.stderr):
             assert pipe is not None
             pipe.close()
@@ -160,8 +162,8 @@ class ScriptProcess:
     def _await(self) -> None:
         assert self._keeper.stdout is not None
         text = self._keeper.stdout.read()
-        code = self._keeper.wait()
-        answer: Mapping[str, Any] = json.loads(text) if text else {"code": code, "limit": None}
+        killed = {"code": None, "limit": None, "error": "the process that keeps it was killed"}
+        answer: Mapping[str, Any] = json.loads(text) if text else killed
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
 
 

@@ -102,6 +102,7 @@ class Attempt:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
         metrics = {**_metrics(report, scores, time.perf_counter() - started), **self._sizes()}
+        self._assignment.check_metrics(metrics)
         saved = self._save(report.curve(scores))
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps

@@ -61,7 +61,7 @@ class Trial:
         """Report metrics at a step, and a checkpoint; return True if the trial should go on.
 
         The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
-        After an answer of False, the next call ends the process.
+        After the sweep has answered that it stops the trial, the next call ends the process.
 
         Args:
             step: steps done so far, more than in the report before.
@@ -79,8 +79,8 @@ class Trial:
             return not self.stopping
         with Path(self._reports).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._is_over = not self._answer() or self.stopping
-        return not self._is_over
+        self._is_over = not self._answer()
+        return not (self._is_over or self.stopping)
 
     def stop_on_sigterm(self) -> None:
         """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once."""

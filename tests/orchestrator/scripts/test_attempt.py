@@ -162,6 +162,12 @@ def test_a_failure_is_an_outcome_with_its_cause(runs: Runs, text: str, message: 
     assert message in str(last.message)
 
 
+def test_a_report_without_the_objective_is_refused(runs: Runs) -> None:
+    assigned = replace(runs.function(FUNCTION), observed=("val/accuracy",))
+    (outcome,) = runs.all(assigned)
+    assert "must hold val/accuracy, which the search-space file names, got val/loss" in str(outcome.message)
+
+
 def test_the_traceback_is_in_the_log(runs: Runs) -> None:
     runs.all(runs.function("def train(trial):\n    boundary = 1 / 0"))
     assert "boundary = 1 / 0" in runs.log
