@@ -23,7 +23,8 @@ from jax import numpy as jnp
 from benchmarks.printed import PrintedRotRNN
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
 from trainables.data.task import Signature
-from trainables.engine.program import Examples, Program
+from trainables.engine.calls import Calls
+from trainables.engine.network import NetworkProgram, Sequences
 from trainables.engine.state import free_of
 from trainables.layers.rotrnn import RotRNN
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
@@ -51,12 +52,12 @@ SETTINGS = TrialSettings(
 
 def training_steps(implementation: str, length: int) -> Callable[[], Any]:
     """Return a compiled function that takes ten steps of a new trial."""
-    program = Program(SETTINGS, Signature("class", 2, 100, 1, length), padded=True, evaluated=BATCH)
+    program = NetworkProgram(SETTINGS, Signature("class", 2, 100, 1, length), padded=True, evaluated=BATCH)
     tokens = jax.random.randint(jax.random.key(0), (EXAMPLES, length), 0, 100).astype(jnp.uint8)
-    train = Examples(tokens, jnp.full(EXAMPLES, length), tokens[:, 0].astype(jnp.int32) % 2)
+    train = Sequences(tokens, jnp.full(EXAMPLES, length), tokens[:, 0].astype(jnp.int32) % 2)
     with mock.patch("trainables.model.LAYERS", {"rotrnn": IMPLEMENTATIONS[implementation]}):
         arguments = (program.initialise(free_of(SETTINGS)), jnp.int32(STEPS), train)
-        advance = jax.jit(program.advance).lower(*arguments).compile()
+        advance = jax.jit(Calls(program).advance).lower(*arguments).compile()
     return lambda: advance(*arguments)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from trainables.engine.program import Examples, Program
+from trainables.engine.calls import Calls
+from trainables.engine.network import NetworkProgram, Sequences
 from trainables.rehearsal import drawn, signature_of
 from trainables.trial import TrialSettings
 
@@ -18,6 +19,6 @@ def trace(settings: TrialSettings) -> None:
     """
     batch = settings.training.batch_size * settings.training.accumulate
     data = drawn(signature_of(settings), batch)
-    program = Program(settings, data.signature, True, batch)
-    examples = Examples(data.train.inputs, data.train.lengths, data.train.targets)  # type: ignore[arg-type]
-    jax.eval_shape(program.advance, program.shapes(), np.int32(1), examples)
+    program = NetworkProgram(settings, data.signature, True, batch)
+    examples = Sequences(data.train.inputs, data.train.lengths, data.train.targets)  # type: ignore[arg-type]
+    jax.eval_shape(Calls(program).advance, program.shapes(), np.int32(1), examples)

@@ -17,7 +17,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from trainables.cost import Cost
 from trainables.data.task import Signature
-from trainables.engine.program import Examples, Program
+from trainables.engine.network import NetworkProgram, Sequences
+from trainables.engine.state import SlotState
 from trainables.layers import LAYERS
 from trainables.trial import TrialSettings
 
@@ -77,8 +78,8 @@ _SIZES: dict[Hashable, Cost] = {}
 _WORK: dict[Hashable, Work] = {}
 
 
-def _program(settings: TrialSettings, signature: Signature) -> Program:
-    return Program(settings, signature, padded=False, evaluated=settings.training.batch_size)
+def _program(settings: TrialSettings, signature: Signature) -> NetworkProgram:
+    return NetworkProgram(settings, signature, padded=False, evaluated=settings.training.batch_size)
 
 
 def _sequential(settings: TrialSettings) -> TrialSettings:
@@ -89,21 +90,24 @@ def _sequential(settings: TrialSettings) -> TrialSettings:
     return replace(settings, model=replace(model, options={**model.options, "algorithm": ALGORITHM}))
 
 
-def _work_of_a_step(program: Program) -> Work:
-    traced = jax.jit(program.step).trace(program.shapes(), _examples(program))
+def _work_of_a_step(program: NetworkProgram) -> Work:
+    def step(slot: SlotState, train: Sequences) -> SlotState:
+        return program.step(slot, train, jnp.arange(program.batch), jnp.bool_(False))[0]
+
+    traced = jax.jit(step).trace(program.shapes(), _examples(program))
     return work(traced.jaxpr)
 
 
-def _examples(program: Program) -> Examples:
+def _examples(program: NetworkProgram) -> Sequences:
     """Return the shapes of the examples of one step."""
-    signature, training = program.signature, program.settings.training
-    rows = training.batch_size * training.accumulate
+    signature = program.signature
+    rows = program.batch
     towers = () if signature.towers == 1 else (signature.towers,)
     features = () if signature.vocabulary else (signature.features,)
     per_step = (signature.length,) if signature.output == "steps" else ()
 
-    def zeros() -> Examples:
-        return Examples(
+    def zeros() -> Sequences:
+        return Sequences(
             jnp.zeros(
                 (rows, *towers, signature.length, *features), "uint8" if signature.vocabulary else "float32"
             ),

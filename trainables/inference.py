@@ -19,7 +19,7 @@ from jax import numpy as jnp
 
 from trainables import checkpoint
 from trainables.data.task import Signature, Task
-from trainables.engine.program import Program
+from trainables.engine.network import NetworkProgram
 from trainables.engine.slots import bucket
 from trainables.engine.state import Names, Trained
 from trainables.errors import Refusal
@@ -146,7 +146,7 @@ class Predictor:
         self.settings = TrialSettings.from_document(facts["settings"])
         self.signature = Signature.from_document(facts["signature"])
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])
-        self._layout = Program(self.settings, self.signature, padded=True, evaluated=1).layout
+        self._layout = NetworkProgram(self.settings, self.signature, padded=True, evaluated=1).layout
         names = Names(self._layout.params, self._layout.stats, self.settings.training.optimizer)
         self._trained = names.together(arrays)
         # The arrays are arguments: as constants, XLA would fold them for minutes.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
@@ -170,3 +170,109 @@ class TrialSettings:
             "steps": float(training.steps),
             **({} if training.clip is None else {"clip": training.clip}),
         }
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How long a trial of a user's program, function or command is trained.
+
+    Attributes:
+        steps: of the whole trial.
+        interval: steps between two reports.
+        reproducible: "bits": a trial's numbers depend on no neighbour, to the last bit; slower.
+    """
+
+    steps: int
+    interval: int
+    reproducible: str | None = None
+
+
+@dataclass(frozen=True)
+class ScriptSettings:
+    """What one trial of a function or a command runs; one of the two is given.
+
+    Attributes:
+        function: `package.module:name`, or `file.py:name`.
+        command: the words of a command, with placeholders such as `{learning_rate}`.
+        shell: whether the words are one text for a shell.
+        folder: of the search-space file: the command's working folder, and where a file is looked for.
+        params: a value for every hyperparameter of the trial.
+        training: how long.
+        seed: for the script to use.
+        memory: most bytes that its processes may hold together, or None.
+        minutes: longest time of an attempt, or None.
+    """
+
+    function: str | None
+    command: tuple[str, ...] | None
+    shell: bool
+    folder: str
+    params: Mapping[str, Any]
+    training: Clock
+    seed: int
+    memory: int | None = None
+    minutes: float | None = None
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> ScriptSettings:
+        """Return the settings that `asdict` turned into a document."""
+        command = document["command"]
+        fields = {
+            "training": Clock(**document["training"]),
+            "command": None if command is None else tuple(command),
+        }
+        return ScriptSettings(**{**document, **fields})
+
+    def static(self) -> tuple[Any, ...]:
+        """Return what all trials of a sweep have in common: nothing is compiled."""
+        return (self.function, self.command, self.folder)
+
+
+@dataclass(frozen=True)
+class ProgramSettings:
+    """What one trial of a user's program trains.
+
+    Attributes:
+        program: `package.module:Name` of a `trainables.program.Program`, or `file.py:Name`.
+        folder: in which a file is looked for.
+        params: a value for every hyperparameter of the trial, static and free ones.
+        training: how long.
+        seed: of the initialisation, the order of the epochs, and the keys of all steps. Free.
+        free: the names of the free ones, as the program declares them.
+    """
+
+    program: str
+    folder: str
+    params: Mapping[str, Any]
+    training: Clock
+    seed: int
+    free: tuple[str, ...]
+    evaluate_examples: int | None = None
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> ProgramSettings:
+        """Return the settings that `asdict` turned into a document."""
+        training = Clock(**document["training"])
+        return ProgramSettings(**{**document, "training": training, "free": tuple(document["free"])})
+
+    def static_params(self) -> dict[str, Any]:
+        """Return the hyperparameters that are arguments of the program's `__init__`."""
+        return {name: value for name, value in self.params.items() if name not in self.free}
+
+    def static(self) -> tuple[Any, ...]:
+        """Return the static choice, hashable: trials with equal ones share one compiled program."""
+        static = tuple(sorted(self.static_params().items()))
+        return (self.program, self.folder, static, self.training.reproducible)
+
+
+Settings: TypeAlias = TrialSettings | ProgramSettings | ScriptSettings
+"""What one trial trains: a network of this package, a program, or a function or command."""
+
+
+def settings_from(document: Mapping[str, Any]) -> Settings:
+    """Return the settings of any kind that `asdict` turned into a document."""
+    if "task" in document:
+        return TrialSettings.from_document(document)
+    if "program" in document:
+        return ProgramSettings.from_document(document)
+    return ScriptSettings.from_document(document)

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax
 import numpy as np
 from jax import numpy as jnp
 
 from trainables.cost import Cost
-from trainables.data.task import Split, TaskData
-from trainables.engine.program import Compiler, Examples, Program, blocks, on_device
+from trainables.data.task import TaskData
+from trainables.engine.calls import Calls, blocks
+from trainables.engine.compiler import Compiler
+from trainables.engine.programs import program_of
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
+from trainables.engine.slot_program import Examples, SlotProgram, number_of, on_device
 from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
-from trainables.engine.state import Names, SlotState, Trained, free_of
+from trainables.engine.state import SlotState, Trained
 from trainables.errors import Refusal
 from trainables.optim import Sums
-from trainables.trial import TrialSettings
-
-BLOCK = 8
-"""Batches an evaluation hands to the device at once."""
-
-EVALUATED_STEPS = 2**20
-"""Steps of sequences that a GPU evaluates at once: what one trial's batch leaves idle, many batches fill."""
+from trainables.trial import ProgramSettings, TrialSettings
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
 
 DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
 """For `reproducible: bits`: no atomic additions, and no kernels chosen by measuring them."""
+
+
+EngineSettings: TypeAlias = TrialSettings | ProgramSettings
+"""What an engine trains."""
 
 
 @dataclass
@@ -84,7 +85,12 @@ class Engine:
     """
 
     def __init__(
-        self, settings: TrialSettings, data: TaskData, *, slots: int = 1, stacked: bool | None = None
+        self,
+        settings: EngineSettings,
+        data: TaskData,
+        *,
+        slots: int = 1,
+        stacked: bool | None = None,
     ) -> None:
         """Place the training examples on the device; compile nothing yet.
 
@@ -97,19 +103,15 @@ class Engine:
         """
         self.slots = slots
         self._settings, self.data = settings, data
-        evaluated = _evaluated(settings, data.signature.towers * data.signature.length)
-        self._program = Program(settings, data.signature, _padded(data.train), evaluated)
-        layout = self._program.layout
-        self._names = Names(layout.params, layout.stats, settings.training.optimizer)
+        self._program: SlotProgram = program_of(settings, data)
         self._compiler = Compiler()
-        self._train = on_device(data.train)
+        self._train = on_device(self._program.examples(data.train))
         self._validation: tuple[int, list[tuple[Examples, int]]] = (0, [])
-        cpu, bits = self.device == "cpu", settings.training.reproducible == "bits"
-        self._options = DETERMINISTIC if bits and not cpu else None
+        self._options = DETERMINISTIC if self._program.bits and self.device != "cpu" else None
         shared = self._program, self._compiler, self._train, slots
         self._slots: Slots = (
             StackedSlots(*shared)
-            if (slots > 1 and not (cpu or bits) if stacked is None else stacked)
+            if (slots > 1 and self._program.stacks if stacked is None else stacked)
             else SeparateSlots(*shared, self._options)
         )
         self._taken: set[int] = set()
@@ -132,11 +134,11 @@ class Engine:
         return self._compiler.seconds
 
     @cached_property
-    def cost(self) -> Cost:
-        """Return parameters and state of the network, from shapes alone."""
+    def cost(self) -> Cost | None:
+        """Return parameters and state of the network, from shapes alone; None of a user's program."""
         return self._program.cost()
 
-    def admit(self, slot: int, settings: TrialSettings) -> None:
+    def admit(self, slot: int, settings: EngineSettings) -> None:
         """Start a trial in a slot, from its seed.
 
         Raises:
@@ -144,12 +146,12 @@ class Engine:
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
-        arguments = (free_of(settings),)
+        arguments = (self._program.free(settings),)
         options = UNOPTIMISED if self.device == "cpu" else self._options
         draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
         self._place(slot, draw(*arguments))
 
-    def restore(self, slot: int, settings: TrialSettings, arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, slot: int, settings: EngineSettings, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on with a trial in a slot, from a snapshot; hyperparameters and seed are those of the settings.
 
         Raises:
@@ -157,8 +159,8 @@ class Engine:
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
-        trained = self._names.together(arrays)
-        state = SlotState(trained=trained, free=free_of(settings), finite=jnp.asarray(True))
+        trained = self._program.together(arrays)
+        state = SlotState(trained=trained, free=self._program.free(settings), finite=jnp.asarray(True))
         self._place(slot, state)
 
     def evict(self, slot: int) -> None:
@@ -265,31 +267,29 @@ class Engine:
     ) -> list[tuple[Sums, int]]:
         """Call a function of the program with each block of a split; return its sums and their examples."""
         trained, parts, rows = self._trained(slot), [], self.data.split(split)
-        evaluated = _evaluated(self._settings, self.data.signature.towers * _steps(rows))
-        program = replace(self._program, padded=_padded(rows), evaluated=evaluated)
-        for block, count in self._blocks(split, rows, examples):
-            arguments = (trained, block, np.int32(count))
-            key = name, program.padded, _steps(rows)
-            call = self._compiler.get(key, getattr(program, name), arguments, options=self._options)
-            parts.append((call(*arguments), count))
+        calls = Calls(self._program.of_split(rows))
+        for block, counted in self._blocks(split, self._program.examples(rows), examples):
+            arguments = (trained, block, np.int32(counted))
+            key = name, calls.program.key, _shapes(block)
+            call = self._compiler.get(key, getattr(calls, name), arguments, options=self._options)
+            parts.append((call(*arguments), counted))
         return parts
 
     def _metrics(self, loss: float, metric: float, counted: float) -> dict[str, float]:
         mean = float(loss / counted)
         # Of logits that are no numbers, the first class would be "predicted", and sometimes be right.
         scored = float(metric / counted) if np.isfinite(mean) else mean
-        return {"loss": mean, self.data.signature.metric: scored}
+        return {"loss": mean, self._program.metric: scored}
 
     def snapshot(self, slot: int) -> dict[str, np.ndarray]:
         """Return what `restore` needs to go on from here, by name, on the host."""
-        return self._names.apart(self._trained(slot))
+        return self._program.apart(self._trained(slot))
 
-    def _check(self, settings: TrialSettings) -> None:
+    def _check(self, settings: EngineSettings) -> None:
         if settings.static() != self._settings.static():
             must = "a trial must share its engine's static choice"
             raise Refusal("engine", must, str(settings.static()), "Use another engine.")
-        training = settings.training
-        examples = training.steps * training.batch_size * training.accumulate
+        examples = settings.training.steps * self._program.batch
         if examples >= 2**32:
             must = "steps * batch_size * accumulate must be below 2**32"
             raise Refusal("training.steps", must, str(examples), "Train for fewer steps.")
@@ -304,35 +304,15 @@ class Engine:
         assert slot in self._taken, f"slot {slot} holds no trial"
         return self._slots.trained(slot)
 
-    def _blocks(self, name: str, split: Split, examples: int | None) -> Iterable[tuple[Examples, int]]:
+    def _blocks(self, name: str, split: Examples, most: int | None) -> Iterable[tuple[Examples, int]]:
         """Return equal blocks of a split and how many of each count; validation's stay on the device."""
-        count = min(len(split), examples or len(split))
-        rows = BLOCK * self._settings.training.batch_size
+        size = min(number_of(split), most or number_of(split))
         if name != "validation":
-            return blocks(split, count, rows)
-        if self._validation[0] != count:
-            self._validation = count, list(blocks(split, count, rows))
+            return blocks(split, size, self._program.block)
+        if self._validation[0] != size:
+            self._validation = size, list(blocks(split, size, self._program.block))
         return self._validation[1]
 
 
-def _steps(split: Split) -> int:
-    """Return the padded length of a split's sequences."""
-    return split.inputs.shape[split.lengths.ndim]
-
-
-def _padded(split: Split) -> bool:
-    return bool(np.any(split.lengths < _steps(split)))
-
-
-def _evaluated(settings: TrialSettings, steps: int) -> int:
-    """Return how many examples are evaluated at once: a batch on a CPU, up to a block of them on a GPU.
-
-    Args:
-        settings: of any trial.
-        steps: of the sequences of an example.
-    """
-    batch = settings.training.batch_size
-    if jax.default_backend() == "cpu":
-        return batch
-    fitting = max(1, min(EVALUATED_STEPS // (batch * steps), BLOCK))
-    return batch << (fitting.bit_length() - 1)
+def _shapes(examples: Examples) -> tuple[tuple[int, ...], ...]:
+    return tuple(leaf.shape for leaf in jax.tree.leaves(examples))

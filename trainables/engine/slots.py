@@ -15,8 +15,10 @@ from typing import Any, Protocol, TypeAlias
 import jax
 import numpy as np
 
-from trainables.engine.program import Compiler, Examples, Program
+from trainables.engine.calls import Calls
+from trainables.engine.compiler import Compiler
 from trainables.engine.report import MOST_STEPS, Log, cut
+from trainables.engine.slot_program import Examples, SlotProgram
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take
 from trainables.stretches import Stretch
 
@@ -71,14 +73,14 @@ class SeparateSlots:
 
     def __init__(
         self,
-        program: Program,
+        program: SlotProgram,
         compiler: Compiler,
         train: Examples,
         slots: int,
         options: dict[str, Any] | None,
     ) -> None:
         self.width, self._options = slots, options
-        self._program, self._compiler, self._train = program, compiler, train
+        self._calls, self._compiler, self._train = Calls(program), compiler, train
         self._states: dict[int, SlotState] = {}
         self._step_seconds: float | None = None
 
@@ -107,7 +109,7 @@ class SeparateSlots:
     def _call(self, slot: int, steps: int) -> Call:
         arguments = (self._states[slot], np.int32(steps), self._train)
         call = self._compiler.get(
-            "advance", self._program.advance, arguments, donate=(0,), options=self._options
+            "advance", self._calls.advance, arguments, donate=(0,), options=self._options
         )
         began = time.perf_counter()
         self._states[slot], log = call(*arguments)
@@ -126,9 +128,9 @@ class StackedSlots:
         slots: K.
     """
 
-    def __init__(self, program: Program, compiler: Compiler, train: Examples, slots: int) -> None:
+    def __init__(self, program: SlotProgram, compiler: Compiler, train: Examples, slots: int) -> None:
         self.width = self._slots = slots
-        self._program, self._compiler, self._train = program, compiler, train
+        self._calls, self._compiler, self._train = Calls(program), compiler, train
         self._state: SlotState = blank(program.shapes(), slots)
         self._step_seconds: dict[int, float] = {}
 
@@ -172,7 +174,7 @@ class StackedSlots:
         arguments = (self._state, picks, live, np.int32(steps), self._train)
         key = ("advance", size)
         try:
-            call = self._compiler.get(key, self._program.advance_stacked, arguments, donate=(0,))
+            call = self._compiler.get(key, self._calls.advance_stacked, arguments, donate=(0,))
             state = self._state if size in self._step_seconds else self._copied(call)
             began = time.perf_counter()
             moved, stacked = call(state, *arguments[1:])

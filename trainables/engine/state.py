@@ -70,12 +70,12 @@ class SlotState:
     """One slot.
 
     Attributes:
-        trained: what a checkpoint holds.
+        trained: what a checkpoint holds: `Trained`, or another tree with a `step`.
         free: from the settings.
         finite: false from the first loss or gradient on that is not finite: the slot is frozen.
     """
 
-    trained: Trained
+    trained: Any
     free: Free
     finite: Array
 

@@ -1,0 +1,196 @@
+"""A program of a user as a program of the engine: its state is any tree of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.counter import folded
+from trainables.engine.report import StepMetrics
+from trainables.engine.slot_program import Scorer, at
+from trainables.engine.state import Free, SlotState
+from trainables.errors import Refusal
+from trainables.optim import Sums
+from trainables.program import Program, Tree
+from trainables.trial import ProgramSettings
+
+BLOCK = 8
+"""Batches that an evaluation hands to the device at once."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Stepped:
+    """What training changes, and a checkpoint holds.
+
+    Attributes:
+        state: of the user's program.
+        step: int32, updates done.
+    """
+
+    state: Tree
+    step: Array
+
+
+@dataclass(frozen=True)
+class CustomProgram:
+    """A user's program for one static choice."""
+
+    program: Program
+    settings: ProgramSettings
+
+    @property
+    def depth(self) -> int:
+        """Return 0: no hidden-state norm is known."""
+        return 0
+
+    @property
+    def batch(self) -> int:
+        """Return the examples of one step."""
+        return self.program.batch_size
+
+    @property
+    def evaluated(self) -> int:
+        """Return how many examples are evaluated at once."""
+        return self.program.batch_size
+
+    @property
+    def block(self) -> int:
+        """Return the examples that an evaluation hands to the device at once."""
+        return BLOCK * self.evaluated
+
+    @property
+    def metric(self) -> str:
+        """Return the name of the score."""
+        return self.program.metric
+
+    @property
+    def bits(self) -> bool:
+        """Return True if a trial's numbers must not depend on its neighbours."""
+        return self.settings.training.reproducible == "bits"
+
+    @property
+    def stacks(self) -> bool:
+        """Return True unless the settings ask for reproducible bits: a small program gains on a CPU too."""
+        return not self.bits
+
+    @property
+    def key(self) -> Hashable:
+        """Return nothing: one program evaluates every split."""
+        return None
+
+    def of_split(self, split: Any) -> CustomProgram:
+        """Return the same program."""
+        return self
+
+    def examples(self, split: Any) -> Any:
+        """Return the arrays of a split as they are."""
+        return split
+
+    def free(self, settings: ProgramSettings) -> Free:
+        """Return the free hyperparameters of a trial, as arrays."""
+        values = {name: jnp.float32(settings.params[name]) for name in settings.free}
+        return Free(values, {}, seed=jnp.asarray(np.array(divmod(settings.seed, 2**32), np.uint32)))
+
+    def initialise(self, free: Free) -> SlotState:
+        """Return a slot at step 0."""
+        state = self.program.initialise(_key(free.seed), free.values)
+        return SlotState(Stepped(state, jnp.int32(0)), free, finite=jnp.bool_(True))
+
+    def shapes(self) -> SlotState:
+        """Return the shapes and types of a slot's arrays."""
+        return self._shapes
+
+    @cached_property
+    def _shapes(self) -> SlotState:
+        return jax.eval_shape(self.initialise, self.free(self.settings))
+
+    def cost(self) -> None:
+        """Return None: which numbers of the state are trained is not known."""
+
+    def step(self, slot: SlotState, train: Any, rows: Array, record: Array) -> tuple[SlotState, StepMetrics]:
+        """Take one step of the user's program on some rows of the training examples."""
+        trained, free = slot.trained, slot.free
+        key = _key(folded(free.seed, trained.step.astype(jnp.uint32)))
+        state, means = self.program.step(trained.state, at(train, rows), key, free.values)
+        loss, batch = jnp.float32(means["loss"]), jnp.float32(self.batch)
+        outcome = StepMetrics(
+            loss=loss,
+            metric=jnp.float32(means.get(self.metric, jnp.nan)) * batch,
+            counted=batch,
+            tokens=jnp.int32(self.batch),
+            norms=jnp.zeros(0),
+            rate=free.values.get("learning_rate", jnp.float32(0)),
+        )
+        moved = SlotState(Stepped(state, trained.step + 1), free, jnp.isfinite(loss) & _finite(state))
+        return moved, outcome
+
+    def scorer(self, trained: Stepped) -> Scorer:
+        """Return what evaluates a slot."""
+
+        def each(chosen: Any, counts: Array) -> Sums:
+            scores = self.program.evaluate(trained.state, chosen)
+            loss, metric = (jnp.where(counts > 0, scores[name], 0) for name in ("loss", self.metric))
+            return Sums(loss * counts, metric * counts, counts)
+
+        def sums(chosen: Any, counts: Array) -> Sums:
+            return jax.tree.map(jnp.sum, each(chosen, counts))
+
+        return Scorer(sums, each)
+
+    def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
+        """Return the arrays by the paths in the tree, on the host; a key by its data."""
+        leaves = jax.tree_util.tree_leaves_with_path(trained)
+        return {_name(path): np.array(jax.device_get(_data(leaf))) for path, leaf in leaves}
+
+    def together(self, arrays: Mapping[str, np.ndarray]) -> Stepped:
+        """Return the state that `apart` took apart.
+
+        Raises:
+            Refusal: names, shapes or types are not those of the program.
+        """
+        paths, structure = jax.tree_util.tree_flatten_with_path(self._shapes.trained)
+        wanted = {_name(path): leaf for path, leaf in paths}
+        if odd := sorted(wanted.keys() ^ arrays.keys()):
+            side = "in the checkpoint" if odd[0] in arrays else "in the program"
+            raise _misfit("its arrays must be those of the program", f"{odd[0]} only {side}")
+        return jax.tree.unflatten(structure, [_leaf(name, wanted[name], arrays[name]) for name in wanted])
+
+
+def _key(words: Array) -> Array:
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+def _finite(state: Tree) -> Array:
+    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.isfinite(sum((jnp.sum(jnp.abs(leaf)) for leaf in floats), start=jnp.float32(0)))
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _data(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _leaf(name: str, wanted: Any, array: np.ndarray) -> Array:
+    shape = jax.eval_shape(_data, wanted)
+    if (array.shape, array.dtype) != (shape.shape, shape.dtype):
+        raise _misfit(f"{name} must be {np.dtype(shape.dtype)} {shape.shape}", f"{array.dtype} {array.shape}")
+    return _key(jnp.asarray(array)) if _is_key(wanted) else jnp.asarray(array)
+
+
+def _misfit(must: str, got: str) -> Refusal:
+    return Refusal("checkpoint", must, got, "Use a checkpoint of the same static choices.")

@@ -1,0 +1,127 @@
+"""What an engine of slots knows of a static choice: pure functions, and a few sizes.
+
+The network of a search-space file is one implementation, `trainables.engine.network`; a program of one's own,
+`trainables.program`, is another. Everything that differs between trials of one static choice is an argument,
+so a new trial compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import jax
+import numpy as np
+from jax import Array
+
+from trainables.cost import Cost
+from trainables.engine.report import StepMetrics
+from trainables.engine.state import Free, SlotState
+from trainables.optim import Sums
+
+Tree = Any
+
+Examples: TypeAlias = Any
+"""A tree of arrays whose leading axis counts examples."""
+
+
+class Scorer(NamedTuple):
+    """What evaluates one trained state.
+
+    Attributes:
+        sums: (examples, counts (n,)) -> sums over the examples, each times what it counts.
+        each: the same for every example, as arrays (n,).
+    """
+
+    sums: Callable[[Examples, Array], Sums]
+    each: Callable[[Examples, Array], Sums]
+
+
+class SlotProgram(Protocol):
+    """One static choice.
+
+    Attributes:
+        depth: number of hidden-state norms that a step records.
+        batch: examples of one step.
+        evaluated: examples that an evaluation takes at once.
+        block: examples that an evaluation hands to the device at once, a multiple of `evaluated`.
+        metric: name of the score that is reported beside the loss.
+        bits: whether a trial's numbers must not depend on its neighbours on a GPU either.
+        stacks: whether a device call serves several slots where the caller does not say.
+        key: tells the programs of different splits apart.
+    """
+
+    @property
+    def depth(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def evaluated(self) -> int: ...
+    @property
+    def block(self) -> int: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def bits(self) -> bool: ...
+    @property
+    def stacks(self) -> bool: ...
+    @property
+    def key(self) -> Hashable: ...
+
+    def of_split(self, split: Any) -> SlotProgram:
+        """Return the program that evaluates a split, whose sequences may have another length."""
+
+    def examples(self, split: Any) -> Examples:
+        """Return the arrays of a split, on the host."""
+
+    def free(self, settings: Any) -> Free:
+        """Return the free hyperparameters of a trial, as arrays."""
+
+    def initialise(self, free: Free) -> SlotState:
+        """Return a slot at step 0."""
+
+    def shapes(self) -> SlotState:
+        """Return the shapes and types of a slot's arrays."""
+
+    def cost(self) -> Cost | None:
+        """Return parameters and state, from shapes alone, or None if it is not known which is which."""
+
+    def step(
+        self, slot: SlotState, train: Examples, rows: Array, record: Array
+    ) -> tuple[SlotState, StepMetrics]:
+        """Take one optimiser step.
+
+        Args:
+            slot: a slot's state.
+            train: all training examples.
+            rows: (batch,) of them, which the step trains on.
+            record: whether to compute the hidden-state norms.
+        """
+
+    def scorer(self, trained: Any) -> Scorer:
+        """Return what evaluates a slot."""
+
+    def apart(self, trained: Any) -> dict[str, np.ndarray]:
+        """Return the arrays of a checkpoint by name, on the host."""
+
+    def together(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """Return the state that `apart` took apart.
+
+        Raises:
+            Refusal: names, shapes or types are not those of the program.
+        """
+
+
+def number_of(examples: Examples) -> int:
+    """Return the number of examples."""
+    return len(jax.tree.leaves(examples)[0])
+
+
+def at(examples: Examples, rows: Array) -> Examples:
+    """Return the examples of some rows."""
+    return jax.tree.map(lambda part: part[rows], examples)
+
+
+def on_device(examples: Examples) -> Examples:
+    """Return examples on the device; a CPU maps the file's pages and copies nothing."""
+    return jax.tree.map(jax.device_put, examples)

@@ -1,0 +1,322 @@
+"""A program of one's own: pure JAX functions, of which the engine trains many trials in one compiled program.
+
+    class Net(Linen):
+        free = ("learning_rate",)
+        metric = "accuracy"
+
+        def __init__(self, width: int = 64) -> None:
+            self.module = MLP(width)
+
+        def data(self, folder): ...
+        def inputs(self, batch): ...
+        def scores(self, outputs, batch): ...
+        def optimizer(self, free): return optax.adam(free["learning_rate"])
+
+A file names it as `trainable: {program: mypackage.model:Net}`. What a search draws and `free` names is a
+traced number of the compiled program: another value compiles nothing. Everything else that the search draws
+is static: an argument of `__init__`, and each combination of such values is a program of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import jax
+import numpy as np
+import optax
+from flax import linen, nnx
+from jax import Array
+from jax import numpy as jnp
+
+from trainables.errors import BadData, Refusal
+from trainables.trial import ProgramSettings
+
+Tree: TypeAlias = Any
+"""Nested dicts, lists, tuples and dataclasses of arrays."""
+
+Batch: TypeAlias = Any
+"""A tree of arrays whose leading axis counts examples."""
+
+Free: TypeAlias = Mapping[str, Array]
+"""Values of the free hyperparameters by name, float32 scalars, traced."""
+
+
+class Program(ABC):
+    """What the engine trains: `initialise` once, `step` for every update, `evaluate` at every report.
+
+    The functions are pure: what a trial remembers is in its state, chance comes from the keys that they are
+    given. They are traced, so the shapes of their results depend on nothing but the arguments of `__init__`.
+
+    Attributes:
+        free: names of the hyperparameters that are traced numbers.
+        metric: name of the score that is reported beside the loss, as `val/<metric>`.
+        batch_size: examples of a step.
+    """
+
+    free: ClassVar[Sequence[str]] = ("learning_rate",)
+    metric: ClassVar[str] = "accuracy"
+    batch_size: int = 32
+
+    @abstractmethod
+    def data(self, folder: Path) -> Mapping[str, Batch]:
+        """Return the examples, as NumPy arrays: `train`, `validation` and `test`.
+
+        Args:
+            folder: of the data sets, the option `--data`.
+        """
+
+    @abstractmethod
+    def initialise(self, key: Array, free: Free) -> Tree:
+        """Return the state before the first step: parameters, the optimiser's state, and anything else.
+
+        Args:
+            key: of the trial.
+            free: hyperparameters of the trial.
+        """
+
+    @abstractmethod
+    def step(self, state: Tree, batch: Batch, key: Array, free: Free) -> tuple[Tree, Mapping[str, Array]]:
+        """Return the state after one update, and the mean `loss` of the batch; the mean metric too if known.
+
+        Args:
+            state: as `initialise` or the previous step returned it.
+            batch: `batch_size` training examples.
+            key: of the step.
+            free: hyperparameters of the trial.
+        """
+
+    @abstractmethod
+    def evaluate(self, state: Tree, batch: Batch) -> Mapping[str, Array]:
+        """Return the `loss` and the metric of every example, arrays (B,)."""
+
+
+class Supervised(Program):
+    """A network whose mean loss an Optax optimiser lowers; `Linen` and `Nnx` say how it is called."""
+
+    @abstractmethod
+    def optimizer(self, free: Free) -> optax.GradientTransformation:
+        """Return the optimiser: any of Optax, whose rates may be traced numbers."""
+
+    @abstractmethod
+    def inputs(self, batch: Batch) -> Any:
+        """Return the part of a batch that the network reads, its first argument."""
+
+    @abstractmethod
+    def scores(self, outputs: Any, batch: Batch) -> Mapping[str, Array]:
+        """Return the `loss` and the metric of every example, arrays (B,), from the network's outputs."""
+
+    @abstractmethod
+    def started(self, key: Array) -> tuple[Tree, Tree]:
+        """Return new parameters, and what else the network carries, such as running statistics."""
+
+    @abstractmethod
+    def outputs(self, params: Tree, rest: Tree, batch: Batch, key: Array | None) -> tuple[Any, Tree]:
+        """Return the network's outputs, and what else it carries after them.
+
+        Args:
+            params: as `started` returned them.
+            rest: what else the network carries.
+            batch: of examples.
+            key: of the training step, or None in an evaluation.
+        """
+
+    def initialise(self, key: Array, free: Free) -> Tree:
+        """Return parameters, what else the network carries, and the state of the optimiser."""
+        params, rest = self.started(key)
+        return {"params": params, "rest": rest, "optimizer": self.optimizer(free).init(params)}
+
+    def step(self, state: Tree, batch: Batch, key: Array, free: Free) -> tuple[Tree, Mapping[str, Array]]:
+        """Take one step of the optimiser on the mean loss."""
+
+        def loss(params: Tree) -> tuple[Array, tuple[Tree, Mapping[str, Array]]]:
+            outputs, rest = self.outputs(params, state["rest"], batch, key)
+            means = jax.tree.map(jnp.mean, dict(self.scores(outputs, batch)))
+            return means["loss"], (rest, means)
+
+        gradient, (rest, means) = jax.grad(loss, has_aux=True)(state["params"])
+        optimizer = self.optimizer(free)
+        updates, moments = optimizer.update(gradient, state["optimizer"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        return {"params": params, "rest": rest, "optimizer": moments}, means
+
+    def evaluate(self, state: Tree, batch: Batch) -> Mapping[str, Array]:
+        """Return the scores of every example."""
+        outputs, _ = self.outputs(state["params"], state["rest"], batch, None)
+        return self.scores(outputs, batch)
+
+
+class Linen(Supervised):
+    """A Flax linen module, `self.module`, that is called with the inputs of a batch.
+
+    A module whose `__call__` has an argument `train` is told whether it trains; dropout draws from the stream
+    `dropout`.
+    """
+
+    module: linen.Module
+    example: Batch
+    """One example or more, for the shapes of the parameters."""
+
+    def started(self, key: Array) -> tuple[Tree, Tree]:
+        """Initialise the module's variables."""
+        variables = dict(self.module.init(key, self.inputs(self.example), **self._mode(train=False)))
+        return variables.pop("params"), variables
+
+    def outputs(self, params: Tree, rest: Tree, batch: Batch, key: Array | None) -> tuple[Any, Tree]:
+        """Apply the module; in training, with new running statistics."""
+        variables, mode = {"params": params, **rest}, self._mode(train=key is not None)
+        if key is None:
+            return self.module.apply(variables, self.inputs(batch), **mode), rest
+        rngs = {"dropout": key}
+        return self.module.apply(variables, self.inputs(batch), rngs=rngs, mutable=list(rest), **mode)
+
+    def _mode(self, *, train: bool) -> dict[str, Any]:
+        accepted = inspect.signature(self.module.__call__).parameters
+        return {"train": train} if "train" in accepted else {}
+
+
+class Nnx(Supervised):
+    """A Flax nnx module, which `build` makes."""
+
+    @abstractmethod
+    def build(self, rngs: nnx.Rngs) -> nnx.Module:
+        """Return the module."""
+
+    def started(self, key: Array) -> tuple[Tree, Tree]:
+        """Initialise the module."""
+        _, *states = nnx.split(self.build(nnx.Rngs(key)), nnx.Param, ...)
+        params, rest = map(nnx.to_pure_dict, states)
+        return params, rest
+
+    def outputs(self, params: Tree, rest: Tree, batch: Batch, key: Array | None) -> tuple[Any, Tree]:
+        """Call the module, in training or evaluation mode."""
+        graph, *shapes = nnx.split(nnx.eval_shape(lambda: self.build(nnx.Rngs(0))), nnx.Param, ...)
+        states = [_filled(shape, values) for shape, values in zip(shapes, (params, rest), strict=True)]
+        module = nnx.merge(graph, *states)
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+        outputs = module(self.inputs(batch))
+        _, *moved = nnx.split(module, nnx.Param, ...)
+        return outputs, nnx.to_pure_dict(moved[1])
+
+
+def _filled(state: nnx.State, values: Tree) -> nnx.State:
+    nnx.replace_by_pure_dict(state, values)
+    return state
+
+
+@dataclass(frozen=True)
+class ProgramData:
+    """The examples of a user's program.
+
+    Attributes:
+        train: that the steps read.
+        validation: that every report evaluates.
+        test: that the chosen trial is evaluated on.
+        digest: SHA-256 of the content of all of them.
+    """
+
+    train: Batch
+    validation: Batch
+    test: Batch
+    digest: str
+
+    further: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def of(program: Program, folder: Path) -> ProgramData:
+        """Load the examples of a program.
+
+        Raises:
+            BadData: a part is missing, or its arrays do not have one number of examples.
+        """
+        parts = program.data(folder)
+        for name in ("train", "validation", "test"):
+            if name not in parts:
+                got = ", ".join(parts) or "nothing"
+                raise BadData("`data`", f"must return `{name}`", got, "Return a dict of trees of arrays.")
+        digest = hashlib.sha256()
+        for name, part in parts.items():
+            leaves = jax.tree.leaves(part)
+            if len({len(leaf) for leaf in leaves}) != 1:
+                must = "all arrays of a part must have the same number of examples"
+                got = f"{[np.shape(leaf) for leaf in leaves]} in {name}"
+                raise BadData("`data`", must, got, "The leading axis counts examples.")
+            for leaf in leaves:
+                digest.update(f"{name} {leaf.dtype} {leaf.shape}".encode())
+                digest.update(np.ascontiguousarray(leaf).data)
+        return ProgramData(parts["train"], parts["validation"], parts["test"], digest.hexdigest())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a checkpoint says of the data: JSON values."""
+        return {"data": self.digest}
+
+    def split(self, name: str) -> Batch:
+        """Return `train`, `validation` or `test`."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+
+def loaded(settings: ProgramSettings) -> Program:
+    """Import and construct the program of a trial's static choice.
+
+    Raises:
+        Refusal: there is no such module or name, it is no `Program`, or its arguments are wrong.
+    """
+    found = imported(settings.program, Path(settings.folder))
+    if not (isinstance(found, type) and issubclass(found, Program)):
+        must = "must name a class that derives from trainables.program.Program"
+        raise Refusal("trainable.program", must, f"{found!r}"[:80], "See docs/trainables.md.")
+    try:
+        program: Program = found(**settings.static_params())
+    except TypeError as error:
+        must = "its `__init__` must take the static hyperparameters of the search"
+        raise Refusal("trainable.program", must, str(error), "Or name the free ones in `free`.") from error
+    return program
+
+
+def imported(reference: str, folder: Path) -> Any:
+    """Return what `package.module:Name` names, or `file.py:Name` in a folder.
+
+    Raises:
+        Refusal: there is no such module or name.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        found = (
+            _module_of_file(folder / module) if module.endswith(".py") else importlib.import_module(module)
+        )
+        return getattr(found, name)
+    except (ImportError, AttributeError, OSError) as error:
+        must = "must name something that can be imported"
+        got = f"{type(error).__name__}: {error}"
+        remedy = "Write package.module:Name, or file.py:Name for a file beside the YAML file."
+        raise Refusal("trainable", must, got, remedy) from error
+
+
+def _module_of_file(file: Path) -> Any:
+    """Import a file as a module, once; its neighbours can be imported by it."""
+    name = f"_beside_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}_{file.stem}"
+    if name not in sys.modules:
+        if str(file.parent) not in sys.path:
+            sys.path.insert(0, str(file.parent))
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
