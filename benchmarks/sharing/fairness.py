@@ -142,6 +142,8 @@ def run(folder: Path, minutes: float, file: Path | None) -> None:
         held = mean(runs[name], converged, end)
         print(f"| {name} | {OWNERS[name]} | {ideal} | {held:.2f} | {held / ideal - 1:+.1%} |")
     cost, places = lost(folder), NODES * CPUS * end
+    used = sum(mean(points, 0.0, end) for points in runs.values()) / (NODES * CPUS)
+    print(f"\nplaces in use since the last start, the convergence included: {used:.1%}")
     print(f"\n{cost.sheds} trials moved; {cost.seconds:.0f} of {places:.0f} seconds of places lost", end="")
     print(f" to it: {cost.seconds / places:.2%}")
     if file is not None:
