@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.ledger.keys import sweep_id_of
-from trainables.trial import TrialSettings
+from trainables.errors import Refusal
+from trainables.trial import Settings, settings_from
 
 SIZE = "size/"
 """Prefix of the metrics that hold the numbers of a `trainables.cost.Cost`, in a trial's first report."""
@@ -31,11 +33,12 @@ class Assignment:
         engine: name of the engine that the attempt shares, or None if it has its own.
         alone: whether the shared engine must train nothing else until the attempt's first report: the trial
             was in an engine that died, and is tested for it.
+        observed: metrics that every report must hold: the objectives and what is constrained.
     """
 
     attempt_id: str
     trial_key: str
-    settings: TrialSettings
+    settings: Settings
     cpu: float
     gpu: float
     data: str
@@ -46,6 +49,7 @@ class Assignment:
     store: str | None = None
     engine: str | None = None
     alone: bool = False
+    observed: tuple[str, ...] = ()
 
     @property
     def sweep_id(self) -> str:
@@ -57,6 +61,18 @@ class Assignment:
         """Return how many trials share a device, each in a slot of its engine; 1 if the trial has its own."""
         return round(1 / self.gpu) if 0 < self.gpu < 1 else 1
 
+    def check_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Check that a report holds what decides about trials.
+
+        Raises:
+            Refusal: a metric is missing.
+        """
+        for name in self.observed:
+            if name not in metrics:
+                must = f"must hold {name}, which the search-space file names"
+                got = ", ".join(sorted(metrics)[:8]) or "no metrics"
+                raise Refusal("a report", must, got, "Report it, or name another objective.")
+
     def to_config(self) -> dict[str, Any]:
         """Return the Ray Tune configuration that carries this assignment."""
         return {"assignment": asdict(self)}
@@ -65,9 +81,14 @@ class Assignment:
     def from_config(config: dict[str, Any]) -> Assignment:
         """Return the assignment carried by a Ray Tune configuration."""
         fields = dict(config["assignment"])
-        settings = TrialSettings.from_document(fields.pop("settings"))
-        resume = fields.pop("resume")
-        return Assignment(**fields, settings=settings, resume=SavedCheckpoint(**resume) if resume else None)
+        settings = settings_from(fields.pop("settings"))
+        resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
+        return Assignment(
+            **fields,
+            observed=observed,
+            settings=settings,
+            resume=SavedCheckpoint(**resume) if resume else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,7 @@ class Outcome:
         queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
             None: a sign of life, not a report.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
+        complete: True if a function or a command has ended before its last step, and so its trial.
     """
 
     step: int
@@ -118,6 +140,7 @@ class Outcome:
     node: str | None = None
     queued: bool = False
     alone: bool = False
+    complete: bool = False
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""

@@ -142,12 +142,13 @@ def redacted(text: str, secrets: Sequence[str] | None = None) -> str:
 
 def secrets_of_environment() -> list[str]:
     """Return the values of variables that are named like a secret; a path to one is not secret itself."""
-    named = [(name, os.environ.get(name, "")) for name in os.environ if _is_named_secret(name)]
+    named = [(name, os.environ.get(name, "")) for name in os.environ if is_named_secret(name)]
     return [value for name, value in named if len(value) >= _SHORTEST and not _is_path(name, value)]
 
 
 @cache  # texts are redacted for every event and log line, and the environment has a hundred names
-def _is_named_secret(name: str) -> bool:
+def is_named_secret(name: str) -> bool:
+    """Return True if a variable of this name holds a secret."""
     return bool(_NAMED_SECRET.search(name))
 
 

@@ -32,7 +32,8 @@ SPECIFICATION = SimpleNamespace(
     metric="val/accuracy",
     direction="maximize",
     source_text="task: retrieval\n",
-    model=SimpleNamespace(layer="rotrnn"),
+    kind="rotrnn",
+    subject="rotrnn on retrieval",
 )
 """The fields of an `orchestrator.config.sweep_config.SweepConfig` that events use."""
 

@@ -68,7 +68,7 @@ class Program(ABC):
 
     @abstractmethod
     def data(self, folder: Path) -> Mapping[str, Batch]:
-        """Return the examples, as NumPy arrays: `train`, `validation`, and `test` if there are any.
+        """Return the examples, as NumPy arrays: `train`, `validation` and `test`.
 
         Args:
             folder: of the data sets, the option `--data`.
@@ -222,13 +222,13 @@ class ProgramData:
     Attributes:
         train: that the steps read.
         validation: that every report evaluates.
-        test: that the chosen trial is evaluated on, or None.
+        test: that the chosen trial is evaluated on.
         digest: SHA-256 of the content of all of them.
     """
 
     train: Batch
     validation: Batch
-    test: Batch | None
+    test: Batch
     digest: str
 
     further: ClassVar[tuple[str, ...]] = ()
@@ -241,7 +241,7 @@ class ProgramData:
             BadData: a part is missing, or its arrays do not have one number of examples.
         """
         parts = program.data(folder)
-        for name in ("train", "validation"):
+        for name in ("train", "validation", "test"):
             if name not in parts:
                 got = ", ".join(parts) or "nothing"
                 raise BadData("`data`", f"must return `{name}`", got, "Return a dict of trees of arrays.")
@@ -255,13 +255,15 @@ class ProgramData:
             for leaf in leaves:
                 digest.update(f"{name} {leaf.dtype} {leaf.shape}".encode())
                 digest.update(np.ascontiguousarray(leaf).data)
-        return ProgramData(parts["train"], parts["validation"], parts.get("test"), digest.hexdigest())
+        return ProgramData(parts["train"], parts["validation"], parts["test"], digest.hexdigest())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a checkpoint says of the data: JSON values."""
+        return {"data": self.digest}
 
     def split(self, name: str) -> Batch:
         """Return `train`, `validation` or `test`."""
-        split = {"train": self.train, "validation": self.validation, "test": self.test}[name]
-        assert split is not None, f"no split {name}"
-        return split
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
 
 def loaded(settings: ProgramSettings) -> Program:

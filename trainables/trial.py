@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
@@ -173,11 +173,11 @@ class TrialSettings:
 
 
 @dataclass(frozen=True)
-class ProgramTraining:
-    """How long a trial of a user's program is trained.
+class Clock:
+    """How long a trial of a user's program, function or command is trained.
 
     Attributes:
-        steps: updates of the whole trial.
+        steps: of the whole trial.
         interval: steps between two reports.
         reproducible: "bits": a trial's numbers depend on no neighbour, to the last bit; slower.
     """
@@ -185,6 +185,47 @@ class ProgramTraining:
     steps: int
     interval: int
     reproducible: str | None = None
+
+
+@dataclass(frozen=True)
+class ScriptSettings:
+    """What one trial of a function or a command runs; one of the two is given.
+
+    Attributes:
+        function: `package.module:name`, or `file.py:name`.
+        command: the words of a command, with placeholders such as `{learning_rate}`.
+        shell: whether the words are one text for a shell.
+        folder: of the search-space file: the command's working folder, and where a file is looked for.
+        params: a value for every hyperparameter of the trial.
+        training: how long.
+        seed: for the script to use.
+        memory: most bytes that its processes may hold together, or None.
+        minutes: longest time of an attempt, or None.
+    """
+
+    function: str | None
+    command: tuple[str, ...] | None
+    shell: bool
+    folder: str
+    params: Mapping[str, Any]
+    training: Clock
+    seed: int
+    memory: int | None = None
+    minutes: float | None = None
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> ScriptSettings:
+        """Return the settings that `asdict` turned into a document."""
+        command = document["command"]
+        fields = {
+            "training": Clock(**document["training"]),
+            "command": None if command is None else tuple(command),
+        }
+        return ScriptSettings(**{**document, **fields})
+
+    def static(self) -> tuple[Any, ...]:
+        """Return what all trials of a sweep have in common: nothing is compiled."""
+        return (self.function, self.command, self.folder)
 
 
 @dataclass(frozen=True)
@@ -203,7 +244,7 @@ class ProgramSettings:
     program: str
     folder: str
     params: Mapping[str, Any]
-    training: ProgramTraining
+    training: Clock
     seed: int
     free: tuple[str, ...]
     evaluate_examples: int | None = None
@@ -211,7 +252,7 @@ class ProgramSettings:
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ProgramSettings:
         """Return the settings that `asdict` turned into a document."""
-        training = ProgramTraining(**document["training"])
+        training = Clock(**document["training"])
         return ProgramSettings(**{**document, "training": training, "free": tuple(document["free"])})
 
     def static_params(self) -> dict[str, Any]:
@@ -222,3 +263,16 @@ class ProgramSettings:
         """Return the static choice, hashable: trials with equal ones share one compiled program."""
         static = tuple(sorted(self.static_params().items()))
         return (self.program, self.folder, static, self.training.reproducible)
+
+
+Settings: TypeAlias = TrialSettings | ProgramSettings | ScriptSettings
+"""What one trial trains: a network of this package, a program, or a function or command."""
+
+
+def settings_from(document: Mapping[str, Any]) -> Settings:
+    """Return the settings of any kind that `asdict` turned into a document."""
+    if "task" in document:
+        return TrialSettings.from_document(document)
+    if "program" in document:
+        return ProgramSettings.from_document(document)
+    return ScriptSettings.from_document(document)

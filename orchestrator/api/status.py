@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.config import from_document
 from orchestrator.config.strategy import most_trials
+from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
@@ -165,7 +166,7 @@ def _submitted_row(submission: Submission) -> dict[str, Any]:
         "id": submission.sweep_id,
         "state": state,
         "reason": reason,
-        "task": submission.document["task"],
+        "task": task_of(submission.document),
         "profile": submission.document.get("profile"),
         "driver": None,
         "trials": {},

@@ -65,7 +65,7 @@ class Plan:
     """What running a sweep would take.
 
     Attributes:
-        source: where the data set comes from.
+        source: where the data set comes from; None of a trainable, which loads its own.
         hardware: what trials can run on.
         at_once: number of trials that run at a time.
         estimate: time and memory of a trial, as an earlier sweep measured them; None if none did.
@@ -73,7 +73,7 @@ class Plan:
         requires: what an answer of the task requires of a network in words, or None if it is not known.
     """
 
-    source: Source
+    source: Source | None
     hardware: Hardware
     at_once: int
     estimate: Estimate | None
@@ -307,16 +307,22 @@ class Sweep:
             with self.workspace.ledger() as ledger:
                 measured = preflight.estimate(self.specification, ledger)
         matched = chosen_sizes(self.specification.document())
-        task, options = TASKS[self.specification.task], self.specification.task_options
-        required = task.requires(completed(self.specification.task, task.options, options))
         return Plan(
             source=source,
             hardware=hardware,
             at_once=_at_once(self.specification, hardware),
             estimate=measured,
             matched=matched,
-            requires=None if required is None else required.phrase,
+            requires=self._requires(),
         )
+
+    def _requires(self) -> str | None:
+        """Return what an answer of the task requires, in words, or None if it is not known."""
+        name, options = self.specification.task, self.specification.task_options
+        if self.specification.trainable is not None:
+            return None
+        required = TASKS[name].requires(completed(name, TASKS[name].options, options))
+        return None if required is None else required.phrase
 
     def networks(self, *, work: bool = False) -> list[Network]:
         """Return every network that the search can draw, with its size; nothing is written.
@@ -331,6 +337,9 @@ class Sweep:
             BadData: the files of the data set are missing or wrong.
         """
         sweep = self.specification
+        if sweep.trainable is not None:
+            must = "must be that of a network of this package to be counted"
+            raise BadInput(f"{sweep.name}: size", must, sweep.subject, "Count it yourself.")
         if not 0 < (number := networks.count(sweep)) <= MOST_NETWORKS:
             must = f"must have at most {MOST_NETWORKS} combinations of static choices to count them"
             got = f"{number:,}" if number else "a continuous one"

@@ -160,6 +160,7 @@ class Trial:
             BadInput: the trial has no checkpoint, or the checkpoint cannot be evaluated.
             NoStore: the shared store does not answer.
         """
+        self._check_kind("evaluate", "function", "command")
         saved = self._best_checkpoint()
         answer = self._evaluated(self._at_hand(saved), saved.digest)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
@@ -175,6 +176,7 @@ class Trial:
         Raises:
             BadInput: the folder exists, or the trial has not reported anything.
         """
+        self._check_kind("export", "function", "command", "program")
         with self.workspace.ledger() as ledger:
             facts = self._facts(ledger)
             return export_folder.export(ledger, self.record, Path(folder).absolute(), facts)
@@ -187,6 +189,7 @@ class Trial:
             NoStore: the shared store does not answer.
             DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
+        self._check_kind("load as a network", "function", "command", "program")
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
         from trainables.inference import Predictor  # JAX takes a second to import
@@ -230,6 +233,18 @@ class Trial:
             with suppress(DamagedCheckpoint, NoStore):
                 return checkpoint.load(self._at_hand(last), last.digest)[1]
         return {}
+
+    def _check_kind(self, what: str, *kinds: str) -> None:
+        """Refuse what the service cannot do with a trial of some kinds of trainable."""
+        with self.workspace.ledger() as ledger:
+            sweep = ledger.sweep(self.record.sweep_id)
+        assert sweep is not None
+        section = sweep.document.get("trainable", {})
+        for kind in kinds:
+            if kind in section:
+                must = f"must train a network of this package to {what} its trials"
+                remedy = "`show` names the checkpoint, whose files are the ones that it has written."
+                raise BadInput(self.key, must, f"a trial of a {kind}", remedy)
 
     def _best_checkpoint(self) -> CheckpointRecord:
         with self.workspace.ledger() as ledger:

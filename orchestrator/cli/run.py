@@ -177,7 +177,7 @@ def validate(
     plan = sweep.plan()
     if as_json:
         cost = asdict(plan.estimate) if plan.estimate else None
-        about = {"id": sweep.id, "data": plan.source.phrase, "specification": sweep.specification.document()}
+        about = {"id": sweep.id, "data": _data(sweep, plan), "specification": sweep.specification.document()}
         print_json({**about, "estimate": cost, "networks": _network_documents(sweep, flops)})
         return
     for line in (*_planned(sweep, plan), *_cost(sweep, plan), *_networks(sweep, flops)):
@@ -276,7 +276,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
     what, training = sweep.specification, sweep.specification.training
     return [
         f"{sweep.id}: valid",
-        f"data: {plan.source.phrase}",
+        f"data: {_data(sweep, plan)}",
         *([] if plan.requires is None else [f"an answer requires: {plan.requires}"]),
         f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
         f"objective: {what.direction} {what.metric}",
@@ -287,6 +287,10 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         "space:",
         *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
     ]
+
+
+def _data(sweep: Sweep, plan: Plan) -> str:
+    return f"loaded by {sweep.specification.subject}" if plan.source is None else plan.source.phrase
 
 
 def _networks(sweep: Sweep, flops: bool) -> Iterator[str]:

@@ -7,20 +7,23 @@ It is generated from the sections, the layers and the tasks, so that an editor c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.sections import MERGED_SECTIONS, OWN_FIELDS, SLUG, SpaceFile
+from orchestrator.config.sections import MERGED_SECTIONS, OWN_FIELDS, SLUG, SpaceFile, TrainableFile
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, options_section
 from trainables.layers import LAYERS
 from trainables.settings import LayerSettings, Option
 from trainables.tasks import TASKS
 
 DESTINATION = Path("search_spaces/schema.json")
+
+_TASK, _OWN = "task", "trainable"
+"""The two kinds of file."""
 
 _NUMBER = r"(pi|[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?|\.[0-9]+([eE][-+]?[0-9]+)?)"
 # Editors read 50_000 and pi/10 as text, and so must let them pass where a number stands.
@@ -30,13 +33,16 @@ _REFERENCE = {"$ref": "#/$defs/Expression"}
 
 def schema() -> dict[str, Any]:
     """Return the schema of a whole file."""
-    raw = SpaceFile.model_json_schema()
-    sections = {name: _plain(part) for name, part in raw.pop("$defs").items()}
-    properties: dict[str, Any] = {name: _plain(part) for name, part in raw["properties"].items()}
+    raw, other = SpaceFile.model_json_schema(), TrainableFile.model_json_schema()
+    sections = {name: _plain(part) for name, part in {**other.pop("$defs"), **raw.pop("$defs")}.items()}
+    properties: dict[str, Any] = {
+        name: _plain(part) for name, part in {**other["properties"], **raw["properties"]}.items()
+    }
+    trainings = {file: _plain(part["properties"]["training"]) for file, part in ((_TASK, raw), (_OWN, other))}
+    properties["training"] = {"description": "How a trial is trained.", "type": "object"}
     properties["task"] = {**properties["task"], "enum": sorted(TASKS)}
     properties["sampler"] |= {"$ref": "#/$defs/Sampler"}
     properties["scheduler"] |= {"$ref": "#/$defs/Scheduler"}
-    properties["search"] |= {"propertyNames": {"enum": _searchable()}}
     sections["Expression"] = _EXPRESSION
     sections["Sampler"] = _named({name: options_section("sampler", name) for name in SAMPLERS})
     sections["Scheduler"] = _named({name: options_section("scheduler", name) for name in SCHEDULERS})
@@ -56,10 +62,24 @@ def schema() -> dict[str, Any]:
         "title": "Search space of a sweep",
         "type": "object",
         "properties": properties,
-        "required": raw["required"],
+        "required": sorted(set(raw["required"]) & set(other["required"])),
         "additionalProperties": False,
-        "allOf": [_task_options(name, task.options) for name, task in sorted(TASKS.items())],
+        "allOf": [
+            _kind_of_file(trainings, raw["required"]),
+            *(_task_options(name, task.options) for name, task in sorted(TASKS.items())),
+        ],
         "$defs": sections,
+    }
+
+
+def _kind_of_file(trainings: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """Return the rule for a file with a `trainable`, and that for a file with a task and a network."""
+    left_out = dict.fromkeys(("task", "data", "model", "evaluate"), False)
+    network = {"training": trainings[_TASK], "search": {"propertyNames": {"enum": _searchable()}}}
+    return {
+        "if": {"required": ["trainable"]},
+        "then": {"properties": {"training": trainings[_OWN], **left_out}},
+        "else": {"properties": network, "required": list(required)},
     }
 
 
@@ -165,9 +185,14 @@ def _in_part(name: str, part: Mapping[str, Any], sections: dict[str, Any]) -> An
         return part
     if name == "search":
         return {**part, "minProperties": 0, "additionalProperties": _or_null(part["additionalProperties"])}
-    whole = sections[part["$ref"].removeprefix("#/$defs/")]
-    fields = {key: _or_null(kept) for key, kept in whole["properties"].items()}
+    names = ("TrainingSection", "ClockSection") if name == "training" else (_referenced(part),)
+    known = {key: kept for section in names for key, kept in sections[section]["properties"].items()}
+    fields = {key: _or_null(kept) for key, kept in known.items()}
     return {"type": "object", "properties": fields, "additionalProperties": False}
+
+
+def _referenced(part: Mapping[str, Any]) -> str:
+    return str(part["$ref"]).removeprefix("#/$defs/")
 
 
 def written() -> str:

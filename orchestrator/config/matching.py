@@ -60,7 +60,7 @@ def chosen_sizes(document: Mapping[str, Any]) -> str | None:
     Args:
         document: of the sweep.
     """
-    model = document["model"]
+    model = document.get("model", {})
     if not model.get("match"):
         return None
     searched = document["search"].get("layer", {}).get("choice")

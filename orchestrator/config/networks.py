@@ -35,7 +35,7 @@ def names_of_networks(search: Iterable[str], layers: Iterable[str]) -> frozenset
 def layers(sweep: SweepConfig) -> tuple[str, ...]:
     """Return the names of the layers that trials may have."""
     searched = sweep.search.get("layer")
-    return tuple(map(str, searched.choices)) if searched else (sweep.model.layer,)
+    return tuple(map(str, searched.choices)) if searched else (sweep.network.layer,)
 
 
 def count(sweep: SweepConfig) -> int:
@@ -48,6 +48,6 @@ def networks(sweep: SweepConfig) -> list[TrialSettings]:
 
     All else is as in the largest trial of the search.
     """
-    largest = sweep.settings(sweep.largest(), seed=0)
+    largest = sweep.network_settings(sweep.largest(), seed=0)
     drawn = [replace(largest, model=model) for model in sweep.networks(static_names(sweep))]
     return list({trial.static(): trial for trial in drawn}.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.document import Path, Violation, flow, nearest
-from orchestrator.config.sections import ObjectiveSection, SpaceFile
+from orchestrator.config.sections import ObjectiveSection, SpaceFile, TrainableFile
 from orchestrator.config.space import Distribution, active
 from orchestrator.config.sweep_config import Constraint, Direction, Objective, Published
 from trainables.data.task import completed
@@ -36,6 +36,21 @@ def read_objectives(file: SpaceFile) -> tuple[Objective, ...]:
     if len(metrics) < len(objectives):
         raise Violation(("objective",), "must name each metric once", example)
     return tuple(sorted(objectives, key=lambda objective: (objective.metric != leading[0], objective.metric)))
+
+
+def read_named_objectives(file: TrainableFile) -> tuple[Objective, ...]:
+    """Return the objectives of a file with a `trainable`; the first one that it names decides.
+
+    Raises:
+        Violation: there is none, or one is named twice.
+    """
+    example = "For example objective: {minimize: val/loss}."
+    objectives = _objectives(file.objective) if file.objective is not None else []
+    if not objectives:
+        raise Violation(("objective",), "must name a metric that the trials report", example, "nothing")
+    if len({objective.metric for objective in objectives}) < len(objectives):
+        raise Violation(("objective",), "must name each metric once", example)
+    return tuple(objectives)
 
 
 def _objectives(section: ObjectiveSection) -> list[Objective]:
@@ -68,7 +83,7 @@ def _check_reported(path: Path, metric: str, score: str) -> None:
         raise Violation(path, must, nearest(metric, reported), f"`{metric}`")
 
 
-def read_constraints(file: SpaceFile) -> tuple[Constraint, ...]:
+def read_constraints(file: SpaceFile | TrainableFile) -> tuple[Constraint, ...]:
     """Return the constraints in the order of their metrics.
 
     Raises:
@@ -77,7 +92,8 @@ def read_constraints(file: SpaceFile) -> tuple[Constraint, ...]:
     constraints = []
     for metric, bound in sorted(file.constraints.items()):
         path = ("constraints", metric)
-        _check_reported(path, metric, TASKS[file.task].metric)
+        if isinstance(file, SpaceFile):
+            _check_reported(path, metric, TASKS[file.task].metric)
         low, high = bound.at_least, bound.at_most
         if low is None and high is None:
             must = "must be {at_least: a number}, {at_most: a number} or both"
@@ -90,7 +106,7 @@ def read_constraints(file: SpaceFile) -> tuple[Constraint, ...]:
 
 
 def read_published(
-    file: SpaceFile, space: Mapping[str, Distribution], data: Mapping[str, Any]
+    file: SpaceFile | TrainableFile, space: Mapping[str, Distribution], data: Mapping[str, Any]
 ) -> Published | None:
     """Return the published values and results, or None if the file has none.
 
@@ -101,7 +117,8 @@ def read_published(
         return None
     section = file.published
     values = _assignment(section.values, space) if section.values else {}
-    return Published(section.source, values, _results(section.extras, file.task, data))
+    known = tested_metrics(file.task, data) if isinstance(file, SpaceFile) else None
+    return Published(section.source, values, _results(section.extras, known))
 
 
 def _assignment(given: Mapping[str, Any], space: Mapping[str, Distribution]) -> dict[str, Any]:
@@ -140,11 +157,11 @@ def tested_metrics(task: str, data: Mapping[str, Any]) -> list[str]:
     return [f"test/{score}{name}" for name in ("", *(f"_{name}" for name in further)) for score in scores]
 
 
-def _results(given: Mapping[str, Any], task: str, data: Mapping[str, Any]) -> dict[str, float]:
-    known = tested_metrics(task, data)
+def _results(given: Mapping[str, Any], known: Sequence[str] | None) -> dict[str, float]:
+    """Return the published results; of a `trainable` any metric may be one."""
     for name, value in given.items():
         path = ("published", name)
-        if name not in known:
+        if known is not None and name not in known:
             remedy = nearest(name, ["source", "values", *known])
             raise Violation(path, "must be a known key", remedy, f"`{name}`")
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -10,10 +10,19 @@ from typing import Any
 
 from orchestrator.config import objectives, rules
 from orchestrator.config.document import LocatedValue, Violation, nearest, tree_of
-from orchestrator.config.sections import MERGED_SECTIONS, SLUG, SpaceFile, validated
+from orchestrator.config.sections import (
+    FILE_SECTIONS,
+    MERGED_SECTIONS,
+    SLUG,
+    EvaluateSection,
+    SpaceFile,
+    TrainableFile,
+    validated,
+)
 from orchestrator.config.space import read_space
 from orchestrator.config.strategy import check_installed, read_strategy
 from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_fragment, read_document, shown
 from orchestrator.errors import BadInput, redacted
 
@@ -35,7 +44,7 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     """
     _check_name(path.stem, shown(path), "the file's name", "Rename it: it names the sweep.")
     root, text = read_document(path)
-    return _resolved(root, path.stem, profile, overrides, gpus, text)
+    return _resolved(root, path.stem, profile, overrides, gpus, text, path.resolve().parent)
 
 
 def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gpus: int) -> SweepConfig:
@@ -52,7 +61,7 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
     """
     _check_name(name, "name", "a sweep's name", "Choose another.")
     root = tree_of(document)
-    return _resolved(root, name, profile, (), gpus, json.dumps(root.plain(), indent=1))
+    return _resolved(root, name, profile, (), gpus, json.dumps(root.plain(), indent=1), Path.cwd())
 
 
 def from_tree(root: LocatedValue, *, name: str, profile: str | None = None) -> SweepConfig:
@@ -95,13 +104,19 @@ def from_document(
 
 
 def _resolved(
-    root: LocatedValue, name: str, profile: str | None, overrides: Sequence[str], gpus: int, text: str
+    root: LocatedValue,
+    name: str,
+    profile: str | None,
+    overrides: Sequence[str],
+    gpus: int,
+    text: str,
+    folder: Path,
 ) -> SweepConfig:
     chosen = profile_of(root, profile, gpus)
     root = with_profile(root, chosen)
     for override in overrides:
         root = _overridden(root, override, "--set ")
-    sweep = _validated(root, name, chosen, text)
+    sweep = _validated(root, name, chosen, text, folder)
     with root.pointing():
         check_installed(sweep.sampler)
     return sweep
@@ -131,8 +146,8 @@ def _check_profile(name: str, node: LocatedValue) -> None:
     if not isinstance(node.value, dict):
         raise Violation(path, "must be a mapping", f"For example {name}: {{budget: {{trials: 12}}}}.")
     for key in node.entries:
-        if key not in SpaceFile.model_fields:
-            remedy = nearest(key, SpaceFile.model_fields)
+        if key not in FILE_SECTIONS:
+            remedy = nearest(key, FILE_SECTIONS)
             raise Violation((*path, key), "must be a known key", remedy, f"`{key}`")
 
 
@@ -252,12 +267,25 @@ def _replaced(
 def _is_mapping(path: tuple[str, ...]) -> bool:
     """Return True for a section of the file, for `model.match`, `model.layers` and a layer in it."""
     if len(path) == 1:
-        return path[0] in SpaceFile.model_fields
+        return path[0] in FILE_SECTIONS
     return path == ("model", "match") or (path[:2] == ("model", "layers") and len(path) <= 3)
 
 
-def _validated(root: LocatedValue, name: str, profile: str | None, text: str) -> SweepConfig:
+def _validated(
+    root: LocatedValue, name: str, profile: str | None, text: str, folder: Path = Path()
+) -> SweepConfig:
+    """Return the validated sweep.
+
+    Args:
+        root: the sections.
+        name: of the sweep.
+        profile: that was applied, or None.
+        text: of the file.
+        folder: of the file, in which a trainable is looked for unless the sections name a folder.
+    """
     with root.pointing():
+        if "trainable" in root.entries:
+            return _of_trainable(root, name, profile, text, folder)
         file = validated(SpaceFile, root.plain())
         task_options = rules.read_task_options(file)
         space = read_space(file.search)
@@ -265,7 +293,7 @@ def _validated(root: LocatedValue, name: str, profile: str | None, text: str) ->
         rules.check_training(file.training, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
-        sampler, scheduler = read_strategy(file, space, len(goals))
+        sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
         return SweepConfig(
             name=name,
             profile=profile,
@@ -286,3 +314,38 @@ def _validated(root: LocatedValue, name: str, profile: str | None, text: str) ->
             warm_start=tuple(file.warm_start),
             source_text=redacted(text),
         )
+
+
+def _of_trainable(root: LocatedValue, name: str, profile: str | None, text: str, folder: Path) -> SweepConfig:
+    """Return the validated sweep of a file with a function, a command or a program."""
+    for key in ("task", "data", "model", "evaluate"):
+        if key in root.entries:
+            must = "must be left out of a file with a `trainable`, which takes their place"
+            raise Violation((key,), must, f"Remove `{key}`, or `trainable`.", f"`{key}`")
+    file = validated(TrainableFile, root.plain())
+    space = read_space(file.search)
+    trainable = read_trainable(file, space, folder)
+    rules.check_share(file.resources)
+    goals = objectives.read_named_objectives(file)
+    sampler, scheduler = read_strategy(file, space, len(goals), frozenset(trainable.free))
+    return SweepConfig(
+        name=name,
+        profile=profile,
+        task=trainable.name,
+        task_options={},
+        model=None,
+        training=file.training,
+        evaluate=EvaluateSection(),
+        search=space,
+        objectives=goals,
+        constraints=objectives.read_constraints(file),
+        sampler=sampler,
+        scheduler=scheduler,
+        budget=file.budget,
+        resources=file.resources,
+        confirm=file.confirm,
+        published=objectives.read_published(file, space, {}),
+        warm_start=tuple(file.warm_start),
+        source_text=redacted(text),
+        trainable=trainable,
+    )

@@ -322,7 +322,27 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
     raise Violation(path, must, f"Write weight_decay: 0, or one of these optimizers: {able}.", got)
 
 
+def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
+    """Return the hyperparameters that act throughout training, so that a running trial can take others."""
+    layers = space["layer"].choices if "layer" in space else (file.model.layer,)
+    known = [known for layer in layers for known in searchable(str(layer)).items()]
+    return frozenset(name for name, hyperparameter in known if hyperparameter.mutable)
+
+
 def check_resources(resources: ResourcesSection) -> None:
+    """Check the share of a GPU, and that no limit is given that a network does not need.
+
+    Raises:
+        Violation: the share is wrong, or there is a limit of memory or minutes.
+    """
+    for name in ("memory", "minutes"):
+        if getattr(resources, name) is not None:
+            must = "must stand beside a `trainable` that is a function or a command"
+            raise Violation(("resources", name), must, "Leave it out.")
+    check_share(resources)
+
+
+def check_share(resources: ResourcesSection) -> None:
     """Check that a trial takes no GPU, a whole GPU, or a slot of one.
 
     Raises:

@@ -205,6 +205,43 @@ class TrainingSection(Section):
     )
 
 
+class TrainableSection(Section):
+    """What a trial runs instead of a task and a network of this package: one of the first three."""
+
+    function: Word | None = setting(
+        "A function `train(trial)`, by its module or the file beside this one.", "train.py:train", None
+    )
+    command: list[Word] | None = setting(
+        "A command, word by word; {name} stands for the value of a hyperparameter.",
+        ["python", "train.py", "--lr", "{learning_rate}"],
+        None,
+        min_length=1,
+    )
+    program: Word | None = setting(
+        "A class that derives from `trainables.program.Program`: its trials share a compiled program.",
+        "model.py:Net",
+        None,
+    )
+    shell: Flag = setting("Whether the command is one text for a shell.", True, False)
+    folder: Word | None = setting(
+        "Working folder, and where files are looked for; that of this file if left out.",
+        "/home/ada/digits",
+        None,
+    )
+
+
+class ClockSection(Section):
+    """How long a trial of a `trainable` is trained."""
+
+    steps: Whole = setting("Steps of a trial.", 2000, ge=1, le=10**9)
+    interval: Whole = setting("Steps between two reports.", 100, ge=1, le=10**9)
+    reproducible: Literal["bits"] | None = setting(
+        "`bits`: the numbers of a trial of a program depend on no neighbour, to the last bit; slower.",
+        "bits",
+        None,
+    )
+
+
 class EvaluateSection(Section):
     """What an evaluation reads."""
 
@@ -265,6 +302,13 @@ class ResourcesSection(Section):
         "Most trials at a time; as many as fit if left out.", 8, None, ge=1, le=10_000
     )
 
+    memory: Number | None = setting(
+        "GiB of memory that a function or command may hold; it is ended above that.", 4, None, gt=0
+    )
+    minutes: Number | None = setting(
+        "Longest time of an attempt of a function or command, in minutes.", 60, None, gt=0
+    )
+
     def shared_by(self, slots: int) -> ResourcesSection:
         """Return the resources of one of so many trials that share a GPU."""
         return self.model_copy(update={"gpu": 1 / slots, "slots": None})
@@ -289,14 +333,9 @@ MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
 
-class SpaceFile(Section):
-    """A whole search-space file, its profile applied."""
+class StudySections(Section):
+    """The sections that files of both kinds have."""
 
-    task: Word = setting("Name of the task.", "retrieval")
-    data: dict[str, Any] = setting("Options of the task.", {"length": 512}, {})
-    model: ModelSection = setting("The network.", {"layer": "rotrnn", "depth": 6, "d_model": 128})
-    training: TrainingSection = setting("How a trial is trained.", {"steps": 50_000, "interval": 500})
-    evaluate: EvaluateSection = setting("What an evaluation reads.", {"examples": 2000}, EvaluateSection())
     search: dict[str, SearchEntry] = setting(
         "The searched hyperparameters.",
         {"learning_rate": {"log_uniform": [1e-5, 1e-2]}},
@@ -323,6 +362,27 @@ class SpaceFile(Section):
         [],
         max_length=20,
     )
+
+
+class SpaceFile(StudySections):
+    """A whole search-space file of a task and a network, its profile applied."""
+
+    task: Word = setting("Name of the task.", "retrieval")
+    data: dict[str, Any] = setting("Options of the task.", {"length": 512}, {})
+    model: ModelSection = setting("The network.", {"layer": "rotrnn", "depth": 6, "d_model": 128})
+    training: TrainingSection = setting("How a trial is trained.", {"steps": 50_000, "interval": 500})
+    evaluate: EvaluateSection = setting("What an evaluation reads.", {"examples": 2000}, EvaluateSection())
+
+
+class TrainableFile(StudySections):
+    """A whole search-space file of a function, a command or a program, its profile applied."""
+
+    trainable: TrainableSection = setting("What a trial runs.", {"function": "train.py:train"})
+    training: ClockSection = setting("How long a trial is trained.", {"steps": 2000, "interval": 100})
+
+
+FILE_SECTIONS = tuple(dict.fromkeys([*SpaceFile.model_fields, *TrainableFile.model_fields]))
+"""Names of the sections of both kinds of file."""
 
 
 _MUST = {

@@ -10,8 +10,7 @@ from typing import Any
 from orchestrator.config import declarations
 from orchestrator.config.declarations import SamplerSettings, SchedulerSettings
 from orchestrator.config.document import Path, Violation, flow, nearest
-from orchestrator.config.hyperparameters import searchable
-from orchestrator.config.sections import SearchEntry, Section, SpaceFile, validated
+from orchestrator.config.sections import SearchEntry, Section, StudySections, validated
 from orchestrator.config.space import Distribution, read_space, size
 from orchestrator.config.sweep_config import Sampler, Scheduler
 from trainables.registry import DeclaredRegistry, subclass_of
@@ -60,13 +59,16 @@ _ABILITIES = {
 }
 
 
-def read_strategy(file: SpaceFile, space: Space, objectives: int) -> tuple[Sampler, Scheduler]:
+def read_strategy(
+    file: StudySections, space: Space, objectives: int, mutable: frozenset[str]
+) -> tuple[Sampler, Scheduler]:
     """Return the sampler and the scheduler of a file, every option with a value.
 
     Args:
         file: the file.
         space: its space.
         objectives: number of its objectives.
+        mutable: hyperparameters of which a running trial can take other values.
 
     Raises:
         Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
@@ -77,7 +79,7 @@ def read_strategy(file: SpaceFile, space: Space, objectives: int) -> tuple[Sampl
     named = declared.mutations is None or "sampler" in file.model_fields_set
     sampler = Sampler(*_read("sampler", file.sampler if named else "random"))
     if declared.mutations is not None:
-        _check_mutations(file, space, sampler, scheduler, declared.mutations)
+        _check_mutations(mutable, space, sampler, scheduler, declared.mutations)
     if objectives > 1 and declared.stops_trials:
         must = "must be none when there are several objectives: it would stop trials by one of them"
         raise Violation(("scheduler",), must, "Write scheduler: none.", f"`{scheduler.name}`")
@@ -147,7 +149,7 @@ def _check_needs(path: Path, needs: Iterable[Need], options: Mapping[str, Any]) 
             raise Violation((*path, need.of[0]), need.must, "Change one of them.", got)
 
 
-def _check_sampler(file: SpaceFile, space: Space, sampler: Sampler, objectives: int) -> None:
+def _check_sampler(file: StudySections, space: Space, sampler: Sampler, objectives: int) -> None:
     declared = SAMPLERS.settings(sampler.name)
     conditional = any(distribution.when for distribution in space.values())
     wanted = {
@@ -186,15 +188,12 @@ def _check_ranges(space: Space, sampler: str, least: int) -> None:
 
 
 def _check_mutations(
-    file: SpaceFile, space: Space, sampler: Sampler, scheduler: Scheduler, option: str
+    mutable: frozenset[str], space: Space, sampler: Sampler, scheduler: Scheduler, option: str
 ) -> None:
     """Check the hyperparameters that a scheduler changes while trials run."""
     if sampler.name != "random":
         must = f"must be left out: {scheduler.name} changes trials while they run, so no sampler can learn"
         raise Violation(("sampler",), must, "Leave it out.", f"`{sampler.name}`")
-    layers = space["layer"].choices if "layer" in space else (file.model.layer,)
-    known = [known for layer in layers for known in searchable(str(layer)).items()]
-    mutable = {name for name, hyperparameter in known if hyperparameter.mutable}
     path = ("scheduler", scheduler.name, option)
     for name in scheduler.options[option]:
         if name not in space:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from orchestrator.config.hyperparameters import searchable
 from orchestrator.config.sections import (
     BudgetSection,
+    ClockSection,
     ConfirmSection,
     EvaluateSection,
     ModelSection,
@@ -19,8 +20,16 @@ from orchestrator.config.sections import (
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, active, combinations
+from orchestrator.config.trainable import Trainable
 from trainables.layers import LAYERS
-from trainables.trial import ModelSettings, TrainingSettings, TrialSettings, in_current_names
+from trainables.trial import (
+    Clock,
+    ModelSettings,
+    Settings,
+    TrainingSettings,
+    TrialSettings,
+    in_current_names,
+)
 
 Direction = Literal["maximize", "minimize"]
 
@@ -38,6 +47,8 @@ EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
 
 def current(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document that this version or an earlier one recorded, as this version would record it."""
+    if "trainable" in document:
+        return dict(document)
     renamed = {name: in_current_names(document.get(name) or {}) for name in ("model", "training", "search")}
     for name, choices in EARLIER_CHOICES.items():
         renamed[name] = {**choices, **renamed[name]}
@@ -55,6 +66,9 @@ def identity(document: Mapping[str, Any]) -> str:
     What earlier versions did without recording it is left out: their sweeps keep their digests and ids.
     """
     kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
+    if trainable := kept.get("trainable"):
+        # The same files in another folder, such as a copy on a cluster, are the same sweep.
+        kept["trainable"] = {name: value for name, value in trainable.items() if name != "folder"}
     for name in EARLIER_CHOICES.keys() & kept.keys():
         choices = EARLIER_CHOICES[name]
         kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}
@@ -121,9 +135,9 @@ class SweepConfig:
     Attributes:
         name: stem of the file, a slug.
         profile: name of the applied profile, or None for the whole file as it stands.
-        task: a name of `trainables.tasks.TASKS`.
+        task: a name of `trainables.tasks.TASKS`; of a trainable, its own name.
         task_options: options of the task that the file sets.
-        model: the network, where the search says nothing else.
+        model: the network, where the search says nothing else; None if the file has a trainable.
         training: how trials are trained, where the search says nothing else.
         evaluate: what an evaluation reads.
         search: the space; a hyperparameter stands after those its condition names.
@@ -137,6 +151,7 @@ class SweepConfig:
         published: values tried first, or None.
         warm_start: ids of earlier sweeps to learn from.
         source_text: the file as it was read.
+        trainable: the function, command or program that trials run, or None: they train a network.
         edition: number of this sweep among those of the same file, from 1.
         recorded_id: id of the sweep in the ledger, or None if it has neither run nor been submitted.
     """
@@ -145,8 +160,8 @@ class SweepConfig:
     profile: str | None
     task: str
     task_options: Mapping[str, Any]
-    model: ModelSection
-    training: TrainingSection
+    model: ModelSection | None
+    training: TrainingSection | ClockSection
     evaluate: EvaluateSection
     search: Mapping[str, Distribution]
     objectives: tuple[Objective, ...]
@@ -159,8 +174,30 @@ class SweepConfig:
     published: Published | None
     warm_start: tuple[str, ...]
     source_text: str
+    trainable: Trainable | None = None
     edition: int = 1
     recorded_id: str | None = None
+
+    @property
+    def network(self) -> ModelSection:
+        """Return the network; only sweeps without a trainable have one."""
+        assert self.model is not None, f"{self.id} trains {self.task}, no network of this package"
+        return self.model
+
+    @property
+    def kind(self) -> str:
+        """Return the layer that the file names, or the kind of its trainable."""
+        return self.network.layer if self.trainable is None else self.trainable.kind
+
+    @property
+    def subject(self) -> str:
+        """Return what is trained, in words, such as `rotrnn on listops` or `the function train.py:train`."""
+        return f"{self.kind} on {self.task}" if self.trainable is None else f"the {self.kind} {self.task}"
+
+    @property
+    def evaluates_test(self) -> bool:
+        """Return True if the service itself can evaluate a checkpoint."""
+        return self.trainable is None or self.trainable.kind == "program"
 
     @property
     def objective(self) -> Objective:
@@ -201,11 +238,8 @@ class SweepConfig:
         return {
             "name": self.name,
             **({"profile": self.profile} if self.profile else {}),
-            "task": self.task,
-            "data": dict(self.task_options),
-            "model": self.model.model_dump(mode="json"),
+            **self._subject_document(),
             "training": self.training.model_dump(mode="json", exclude_none=True),
-            "evaluate": self.evaluate.model_dump(mode="json", exclude_none=True),
             "search": {name: distribution.document() for name, distribution in self.search.items()},
             "objective": _objective_document(self.objectives),
             "constraints": {bound.metric: _bounds_document(bound) for bound in self.constraints},
@@ -218,7 +252,17 @@ class SweepConfig:
             "warm_start": list(self.warm_start),
         }
 
-    def settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
+    def _subject_document(self) -> dict[str, Any]:
+        if self.trainable is not None:
+            return {"trainable": self.trainable.document()}
+        return {
+            "task": self.task,
+            "data": dict(self.task_options),
+            "model": self.network.model_dump(mode="json"),
+            "evaluate": self.evaluate.model_dump(mode="json", exclude_none=True),
+        }
+
+    def settings(self, params: Mapping[str, Any], seed: int) -> Settings:
         """Return what a trial with these hyperparameters trains.
 
         Args:
@@ -226,11 +270,20 @@ class SweepConfig:
             seed: of the trial.
         """
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
-        known = searchable(str(params.get("layer", self.model.layer)))
+        if self.trainable is not None:
+            clock = Clock(**self.training.model_dump())
+            limits = {"memory": self.resources.memory, "minutes": self.resources.minutes}
+            return self.trainable.settings(params, clock, seed, **limits)
+        return self.network_settings(params, seed)
+
+    def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:
+        """Return what a trial with these hyperparameters trains; the sweep has no trainable."""
+        known = searchable(str(params.get("layer", self.network.layer)))
         drawn = {name: known[name].cast(value) for name, value in params.items()}
+        assert isinstance(self.training, TrainingSection)
         return TrialSettings(
             task=self.task,
-            model=model_settings(self.model, drawn),
+            model=model_settings(self.network, drawn),
             training=_training_settings(self.training, drawn),
             seed=seed,
             task_options=dict(self.task_options),
@@ -256,7 +309,7 @@ class SweepConfig:
     def networks(self, names: frozenset[str]) -> Iterator[ModelSettings]:
         """Yield a network for every draw of some static choices; everything else is as the file fixes it."""
         for drawn in combinations(self.search, names):
-            yield model_settings(self.model, drawn)
+            yield model_settings(self.network, drawn)
 
     def trial_seed(self, number: int, params: Mapping[str, Any]) -> int:
         """Return the seed of trial `number`: of its initialisation, its order of data and its dropout.

@@ -217,7 +217,7 @@ def count_work(claim: Claim, signature: Signature) -> None:
     unknown = [
         choice for choice, trials in choices.items() if not any(trial.key in known for trial in trials)
     ]
-    settings = [claim.sweep.settings(choices[choice][0].params, seed=0) for choice in unknown]
+    settings = [claim.sweep.network_settings(choices[choice][0].params, seed=0) for choice in unknown]
     compilations = str(claim.run.paths.compilations)
     try:
         counted = claim.departure.interruptible(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current
+from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
@@ -32,7 +33,7 @@ CLUSTER_WAIT = 3600.0
 """Default seconds to wait while no trial can start on a cluster."""
 
 _COSTS = ("seconds/train", "seconds/evaluate")
-_PROGRAM = ("task", "data", "model", "evaluate")
+_PROGRAM = ("trainable", "task", "data", "model", "evaluate")
 """Sections of a sweep that, with the batch size, decide what a step costs."""
 
 
@@ -90,8 +91,10 @@ class Patience:
 ON_THIS_MACHINE = Patience(node=10.0, busy=math.inf)
 
 
-def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source:
+def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source | None:
     """Check, before anything starts or is written, that a sweep can run; return the source of its data.
+
+    A trainable loads its own data: their source is not known.
 
     Args:
         sweep: to be run.
@@ -103,7 +106,23 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source:
         BadData: if files of the task are missing or wrong.
     """
     _check_resources(sweep, available)
+    if sweep.trainable is not None:
+        _check_files(sweep.trainable)
+        return None
     return TASKS[sweep.task].check(sweep.task_options, data)
+
+
+def _check_files(trainable: Trainable) -> None:
+    """Check that the file of a function or program is there, and that the folder is."""
+    folder = Path(trainable.folder)
+    if not folder.is_dir():
+        must, remedy = "must be a folder", "Give `trainable.folder`, or move the file back."
+        raise BadInput("trainable.folder", must, str(folder), remedy)
+    if isinstance(trainable.target, str):
+        module = trainable.target.partition(":")[0]
+        if module.endswith(".py") and not (folder / module).is_file():
+            must, remedy = "must name a file beside the search-space file", "Correct the name."
+            raise BadInput(f"trainable.{trainable.kind}", must, str(folder / module), remedy)
 
 
 def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
@@ -272,7 +291,7 @@ def estimate(sweep: SweepConfig, ledger: Ledger) -> Estimate | None:
 
 
 def _same_program(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    same_batch = before["training"]["batch_size"] == now["training"]["batch_size"]
+    same_batch = before["training"].get("batch_size") == now["training"].get("batch_size")
     return same_batch and all(before.get(name) == now.get(name) for name in _PROGRAM)
 
 

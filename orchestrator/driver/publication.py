@@ -70,9 +70,12 @@ def _results(summary: Summary) -> dict[str, float]:
 
 
 def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
-    """Return the event that registers the chosen checkpoint, or None while the choice can still change."""
+    """Return the event that registers the chosen checkpoint.
+
+    None while the choice can still change, and where the service cannot load the weights as a model.
+    """
     chosen = summary.chosen
-    if chosen is None or summary.state != "COMPLETE":
+    if chosen is None or summary.state != "COMPLETE" or "trainable" in history.sweep.document:
         return None
     key = chosen.row.key
     (trial,) = (trial for trial in history.trials if trial.key == key)

@@ -78,14 +78,19 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
                 slotted = execution.with_slots(claim)
                 stopped = execution.run_session(claim, slotted, curves, shipper.nudge)
                 if stopped is None or stopped.state == "COMPLETE":
-                    execution.evaluate_test(claim)
-                    execution.count_work(claim, data.signature)
+                    if sweep.evaluates_test:
+                        execution.evaluate_test(claim)
+                    if data is not None:
+                        execution.count_work(claim, data.signature)
             return claim.sweep.id, execution.conclude(claim, stopped)
         return claim.sweep.id, Exit.RESUMABLE
 
 
-def _load_data(claim: Claim) -> TaskData:
+def _load_data(claim: Claim) -> TaskData | None:
+    """Return the data of the task; a trainable loads its own."""
     sweep, observer = claim.sweep, claim.observer
+    if sweep.trainable is not None:
+        return None
     data = claim.departure.interruptible(
         lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
     )

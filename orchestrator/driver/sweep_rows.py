@@ -58,7 +58,7 @@ def is_stopped(claim: Claim) -> bool:
     return False
 
 
-def enter(claim: Claim, data: TaskData) -> None:
+def enter(claim: Claim, data: TaskData | None) -> None:
     """Create the row of a new sweep, or prepare the rows of a known one for another run."""
     sweep, ledger, say = claim.sweep, claim.ledger, claim.observer.say
     known = ledger.sweep(sweep.id)
@@ -79,17 +79,20 @@ def enter(claim: Claim, data: TaskData) -> None:
         claim.writer.amend_sweep(document, sweep.digest, known.facts)
 
 
-def _new_record(sweep: SweepConfig, data: TaskData, now: float) -> SweepRecord:
-    """Return the row of a sweep that begins now, with everything needed to repeat it."""
+def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepRecord:
+    """Return the row of a sweep that begins now, with everything needed to repeat it.
+
+    Args:
+        sweep: that begins.
+        data: of its task, or None if trials load their own.
+        now: time of the ledger.
+    """
     facts: dict[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
         "command": provenance.command(),
         "sampler_seed": sweep.sampler.seed,
-        "comparable": data.comparable,
-        "note": data.note,
-        "examples": {"train": len(data.train), "validation": len(data.validation)},
-        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
+        **(_OF_NO_TASK if data is None else _facts_of(sweep, data)),
         "metric": sweep.metric,
         "direction": sweep.direction,
         "specification": sweep.source_text,
@@ -103,11 +106,24 @@ def _new_record(sweep: SweepConfig, data: TaskData, now: float) -> SweepRecord:
         digest=sweep.digest,
         state="RUNNING",
         reason=None,
-        data_source=data.source,
-        data_digest=data.digest,
+        data_source=f"loaded by {sweep.subject}" if data is None else data.source,
+        data_digest="" if data is None else data.digest,
         facts=facts,
         created_at=now,
     )
+
+
+_OF_NO_TASK: dict[str, Any] = {"comparable": False, "note": "", "examples": {}, "chance": {}}
+"""The facts of a sweep whose trials load their own data."""
+
+
+def _facts_of(sweep: SweepConfig, data: TaskData) -> dict[str, Any]:
+    return {
+        "comparable": data.comparable,
+        "note": data.note,
+        "examples": {"train": len(data.train), "validation": len(data.validation)},
+        "chance": data.constant_answer(sweep.metric.removeprefix("val/")),
+    }
 
 
 def is_finished(claim: Claim) -> bool:
@@ -136,8 +152,11 @@ def resume(claim: Claim) -> None:
 def without_test(claim: Claim) -> list[tuple[TrialRecord, CheckpointRecord]]:
     """Return the best trial and the complete confirmations that test was not evaluated for.
 
-    Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out.
+    Each comes with the checkpoint to evaluate; a trial whose checkpoint is not kept is left out. Nothing is
+    missing where the service cannot evaluate a checkpoint.
     """
+    if not claim.sweep.evaluates_test:
+        return []
     sweep_id, ledger = claim.sweep.id, claim.ledger
     best = best_of_sweep(ledger, record_of(claim), with_checkpoint=True)
     confirmed = [trial for trial in ledger.trials(sweep_id, "confirmation") if trial.state == "COMPLETE"]

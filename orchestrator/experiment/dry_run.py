@@ -27,7 +27,7 @@ EXAMPLES = 2
 
 def settings_of(sweep: SweepConfig) -> TrialSettings:
     """Return the settings of a trial with the published values, or the largest ones, for a single step."""
-    settings = sweep.settings(sweep.published_params() or sweep.largest(), seed=0)
+    settings = sweep.network_settings(sweep.published_params() or sweep.largest(), seed=0)
     batch = min(settings.training.batch_size, EXAMPLES)
     training = replace(settings.training, steps=1, interval=1, batch_size=batch, accumulate=1)
     return replace(settings, model=replace(settings.model, depth=1), training=training)

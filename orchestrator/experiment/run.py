@@ -131,7 +131,7 @@ def _result(experiment: Experiment, arm: Arm, history: History | None, workspace
         return _measured(experiment, arm, workspace)
     if history is not None:
         return collected(experiment, arm, history)
-    about = f"{arm.sweep.model.layer} on {arm.sweep.task}"
+    about = arm.sweep.subject
     why = obstacle(experiment, arm, None) or _lack(sweep_of(arm, workspace))
     return ArmResult(arm.name, about, "", "NEW", (), arm.published, why, arm.cell)
 

@@ -182,7 +182,7 @@ def summarise(history: History) -> Summary:
     return Summary(
         sweep_id=sweep.id,
         task=sweep.task,
-        layer=str(document["model"]["layer"]),
+        layer=_kind(document),
         profile=sweep.profile,
         state=sweep.state,
         reason=sweep.reason,
@@ -208,6 +208,13 @@ def summarise(history: History) -> Summary:
         failures=dict(Counter(cause_of(trial) for trial in search if trial.state == "FAILED").most_common()),
         spending=spending(history),
     )
+
+
+def _kind(document: Mapping[str, Any]) -> str:
+    """Return the layer that a sweep's file names, or `function`, `command` or `program`."""
+    if "trainable" in document:
+        return next(kind for kind in ("function", "command", "program") if kind in document["trainable"])
+    return str(document["model"]["layer"])
 
 
 def test_metric(metric: str) -> str:

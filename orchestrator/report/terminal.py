@@ -140,7 +140,9 @@ def _where_next(summary: Summary, directions: Directions) -> list[Text]:
         rows.append(("Report", directions.report))
     if summary.chosen is not None:
         checkpoint = words.near(Path(summary.chosen.checkpoint))
-        rows += [("Checkpoint", checkpoint), ("Evaluate", directions.evaluate)]
+        rows.append(("Checkpoint", checkpoint))
+        if summary.layer not in ("function", "command"):
+            rows.append(("Evaluate", directions.evaluate))
     if summary.state in ("INTERRUPTED", "PAUSED"):
         rows.append(("Resume", "run the same command again"))
     return [Text(""), Text("Where to look next", style="bold"), *(Text(f"  {a:<10} {b}") for a, b in rows)]

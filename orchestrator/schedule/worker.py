@@ -12,8 +12,10 @@ from ray import tune
 from orchestrator.assignment import Assignment
 from orchestrator.schedule.engines import SharedEngine
 from orchestrator.schedule.ray_private import stop_published
+from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnEngine
+from trainables.trial import ScriptSettings
 
 
 class Worker(tune.Trainable):
@@ -40,7 +42,7 @@ class Worker(tune.Trainable):
             environment: of `orchestrator.schedule.environment.of_workers`.
         """
         process.adopt(environment)
-        self._engine: OwnEngine | SharedEngine | None = None
+        self._engine: OwnEngine | SharedEngine | OwnProcess | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -80,5 +82,7 @@ class Worker(tune.Trainable):
         self._release()
 
 
-def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine:
+def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine | OwnProcess:
+    if isinstance(assignment.settings, ScriptSettings):
+        return OwnProcess()
     return SharedEngine() if assignment.slots > 1 else OwnEngine()

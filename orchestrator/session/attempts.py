@@ -317,6 +317,7 @@ def launched(
         log=str(paths.log(sweep.id, trial.key)),
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
+        observed=sweep.observed_metrics if sweep.trainable is not None else (),
     )
     return run, assignment
 

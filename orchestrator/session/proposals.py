@@ -158,7 +158,10 @@ def static_choice(sweep: SweepConfig, trial: TrialRecord) -> Hashable:
 
 def several_programs(sweep: SweepConfig) -> bool:
     """Return True if the search varies static choices, each of which is a program of its own."""
-    settings = sweep.settings(sweep.largest(), seed=0)
+    if sweep.trainable is not None:
+        static = sweep.search.keys() - {"seed", *sweep.trainable.free}
+        return sweep.trainable.kind == "program" and bool(static)
+    settings = sweep.network_settings(sweep.largest(), seed=0)
     ends = {f"{name}.{end}" for name in settings.model.complete().ranges for end in ("min", "max")}
     own = {f"{settings.model.layer}.{end}" for end in ends}
     return not sweep.search.keys() <= {"seed", *settings.free(), *ends, *own}

@@ -241,7 +241,7 @@ class Session:
         is_shed = run.cause == "shared"
         if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
-        elif outcome is not None and outcome.step >= run.trial.total_steps:
+        elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
             self._attempts.settle(attempt_id, "COMPLETE")
         elif is_shed or outcome is None or outcome.interrupted or self.stopped:
             self._attempts.requeue(attempt_id, "shared" if is_shed else "interrupted", 0.0)

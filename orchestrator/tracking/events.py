@@ -51,7 +51,7 @@ _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "FAILED": "FAILED"}
 
 def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
     """Start the parent run of a sweep, or reopen it when the sweep is resumed."""
-    model, facts = sweep.model, record.facts
+    facts = record.facts
     tags = {
         "sweep.id": record.id,
         "sweep.name": record.name,
@@ -59,13 +59,13 @@ def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
         "sweep.digest": record.digest,
         "sweep.state": "RUNNING",
         "task": record.task,
-        "layer": model.layer,
+        "layer": sweep.kind,
         "objective": f"{sweep.direction} {sweep.metric}",
         "data.source": record.data_source,
         "data.digest": record.data_digest,
         **{_FACTS[name]: facts[name] for name in _FACTS if name in facts},
         **{f"version.{name}": value for name, value in facts.get("versions", {}).items()},
-        "mlflow.note.content": f"{model.layer} on {record.task}. Data: {record.data_source}.",
+        "mlflow.note.content": f"{sweep.subject}. Data: {record.data_source}.",
     }
     payload = {
         "name": record.id,
@@ -87,7 +87,7 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
         "trial.state": "RUNNING",
         "sweep.id": trial.sweep_id,
         "task": sweep.task,
-        "layer": sweep.model.layer,
+        "layer": sweep.kind,
     }
     payload = {
         "name": _name(trial),

@@ -22,6 +22,7 @@ from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables import checkpoint
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 from trainables.stretches import Stretches, continued, merged
+from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
     from trainables.engine import Engine, TrainReport
@@ -37,7 +38,7 @@ class Attempt:
     """
 
     def __init__(self, engine: Engine, slot: int, assignment: Assignment) -> None:
-        self._assignment, self._settings = assignment, assignment.settings
+        self._assignment, self._settings = assignment, _of_engine(assignment.settings)
         self._settings_as_json = asdict(assignment.settings)
         self._engine, self._slot = engine, slot
         self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
@@ -101,6 +102,7 @@ class Attempt:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
         metrics = {**_metrics(report, scores, time.perf_counter() - started), **self._sizes()}
+        self._assignment.check_metrics(metrics)
         saved = self._save(report.curve(scores))
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
@@ -109,7 +111,7 @@ class Attempt:
     def _sizes(self) -> dict[str, float]:
         """Return parameters and state of the network for the first report of the trial, else nothing."""
         training = self._settings.training
-        if self._step > min(training.interval, training.steps):
+        if self._step > min(training.interval, training.steps) or self._engine.cost is None:
             return {}
         sizes = self._engine.cost.document()
         return {f"{SIZE}{name}": float(value) for name, value in sizes.items()}
@@ -123,30 +125,30 @@ class Attempt:
             "step": self._step,
             "metrics": metrics,
             "settings": self._settings_as_json,
-            "signature": asdict(self._engine.data.signature),
-            "characters": self._engine.data.characters,
+            **self._engine.data.facts(),
             "device": self._engine.device,
             "stretches": self._stretches,
         }
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
-            self._upload(saved.folder, self._assignment.store)
+            upload(saved.folder, self._assignment.store)
         self._saved = SavedCheckpoint(str(saved.folder), self._step, saved.digest, saved.bytes)
         return self._saved
-
-    def _upload(self, folder: Path, url: str) -> None:
-        """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
-
-        Hidden folders are being written by others, and those of a later attempt are not this one's to delete.
-        """
-        store.keep(folder, url)
-        for other in folder.parent.glob("step-*"):
-            if other != folder and attempt_of(other.name) <= attempt_of(folder.name):
-                shutil.rmtree(other, ignore_errors=True)
 
     def release(self) -> None:
         """Free the slot."""
         self._engine.evict(self._slot)
+
+
+def upload(folder: Path, url: str) -> None:
+    """Copy a checkpoint to the shared store; then delete older ones of the trial from this machine.
+
+    Hidden folders are being written by others, and those of a later attempt are not this one's to delete.
+    """
+    store.keep(folder, url)
+    for other in folder.parent.glob("step-*"):
+        if other != folder and attempt_of(other.name) <= attempt_of(folder.name):
+            shutil.rmtree(other, ignore_errors=True)
 
 
 class OwnEngine:
@@ -161,7 +163,7 @@ class OwnEngine:
         try:
             if self._attempt is None:
                 configure(assignment.compilations)
-                engine = self._cache.engine(assignment.settings, assignment.data)
+                engine = self._cache.engine(_of_engine(assignment.settings), assignment.data)
                 self._attempt = Attempt(engine, 0, assignment)
             return self._attempt.advance()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
@@ -172,6 +174,12 @@ class OwnEngine:
         if self._attempt is not None:
             self._attempt.release()
             self._attempt = None
+
+
+def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:
+    """Return settings that an engine can train; a function or a command never comes here."""
+    assert not isinstance(settings, ScriptSettings)
+    return settings
 
 
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:

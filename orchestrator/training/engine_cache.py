@@ -8,11 +8,9 @@ driver and a worker that shares an engine construct none.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainables.data.task import TaskData
-from trainables.tasks import TASKS
-from trainables.trial import TrialSettings
+from trainables.trial import ProgramSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
     from trainables.engine import Engine
@@ -26,15 +24,15 @@ class EngineCache:
 
     def __init__(self) -> None:
         # They import JAX, which takes a second and reads environment variables.
-        from trainables.engine import Engine, choose_slots
+        from trainables.engine import Engine, choose_slots, data_of
 
-        self._new_engine, self._choose_slots = Engine, choose_slots
+        self._new_engine, self._choose_slots, self._load = Engine, choose_slots, data_of
         self._key: object = None
         self._engine: Engine | None = None
-        self._data: TaskData | None = None
+        self._data: Any = None
         self._data_key: object = None
 
-    def engine(self, settings: TrialSettings, folder: str, *, slots: int = 1) -> Engine:
+    def engine(self, settings: Settings, folder: str, *, slots: int = 1) -> Engine:
         """Return an engine for the settings' static choice.
 
         Args:
@@ -42,6 +40,7 @@ class EngineCache:
             folder: of the data sets.
             slots: K.
         """
+        assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
         data = self.data(settings, folder)
         key = (settings.static(), self._data_key, data.digest, slots)
         if self._engine is None or self._key != key:
@@ -55,20 +54,22 @@ class EngineCache:
         """Load the data set again when it is needed: its files may have changed."""
         self._data = None
 
-    def data(self, settings: TrialSettings, folder: str) -> TaskData:
-        """Return the data of the settings' task.
+    def data(self, settings: TrialSettings | ProgramSettings, folder: str) -> Any:
+        """Return the data of the settings' task, or of their program.
 
         Args:
             settings: of a trial.
             folder: of the data sets.
         """
-        key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
+        if isinstance(settings, ProgramSettings):
+            key: object = (settings.static(), folder)
+        else:
+            key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
         if self._data is None or self._data_key != key:
-            self._data = TASKS[settings.task].load(settings.task_options, Path(folder))
-            self._data_key = key
+            self._data, self._data_key = self._load(settings, Path(folder)), key
         return self._data
 
-    def best_slots(self, settings: TrialSettings, folder: str) -> int:
+    def best_slots(self, settings: TrialSettings | ProgramSettings, folder: str) -> int:
         """Measure how many trials of these settings train fastest as slots of one engine on this device.
 
         Args:
@@ -102,7 +103,7 @@ def configure(compilations: str) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def best_slots(settings: TrialSettings, data: str, compilations: str) -> int:
+def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilations: str) -> int:
     """Measure the best number of slots in a process that does nothing else; see `EngineCache.best_slots`.
 
     Args:

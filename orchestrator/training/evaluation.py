@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import cache_of_process, configure
-from trainables.trial import TrialSettings
+from trainables.trial import ScriptSettings, settings_from
 
 
 def evaluate(
@@ -40,7 +40,8 @@ def evaluate(
     """
     configure(compilations)
     arrays, facts = store.load(Path(folder), stored, digest)
-    settings = TrialSettings.from_document(facts["settings"])
+    settings = settings_from(facts["settings"])
+    assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
     engine = cache_of_process().engine(settings, data)
     engine.restore(0, settings, arrays)
     scores = None

@@ -60,6 +60,10 @@ def sweep_of(
         except BadInput as refusal:
             where = refusal.where.replace(f"{folder}/", "")
             raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
+    if sweep.specification.trainable is not None:
+        must = "must be left out of a file that is sent over HTTP: its code would run as the service"
+        remedy = "Run `sweep submit` on the machine of the service."
+        raise NotAllowed("trainable", must, sweep.specification.subject, remedy)
     _check_size(sweep.specification)
     if not site.plugins:
         check_own(sweep.specification)

@@ -32,13 +32,6 @@ EVALUATE_SECONDS = 5.0
 """Longest time until a task that evaluates test begins."""
 
 
-@dataclass(frozen=True)
-class _Signature:
-    """Stands in for the shape of the examples."""
-
-    length: int = 1
-
-
 @dataclass
 class Work:
     """The training of a simulation, over all attempts.
@@ -97,7 +90,7 @@ class State:
 class CountingEngine:
     """An engine of one slot that trains by counting; a step takes `seconds` of simulated time."""
 
-    data = SimpleNamespace(signature=_Signature(), characters=None, further=())
+    data = SimpleNamespace(facts=dict, further=())
     device = "cpu"
     cost = Cost(parameters=100, layer_parameters=60, recurrent_parameters=40, state_floats=8)
 

@@ -16,7 +16,7 @@ from trainables.counter import folded, order_of_steps
 from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
 from trainables.program import Batch, ProgramData, loaded
-from trainables.trial import ProgramSettings, ProgramTraining
+from trainables.trial import Clock, ProgramSettings
 
 PROGRAMS = ("OfLinen", "OfNnx")
 STEPS = 20
@@ -35,7 +35,7 @@ def settings(
         f"tests.trainables.digits:{name}",
         ".",
         {"learning_rate": rate, "width": width, **params},
-        ProgramTraining(STEPS, 10, reproducible),
+        Clock(STEPS, 10, reproducible),
         seed,
         ("learning_rate",),
     )
@@ -216,7 +216,7 @@ def test_data_that_cannot_be_evaluated_are_refused(program: type[OfLinen], messa
     ],
 )
 def test_what_cannot_be_constructed_is_refused(reference: str, params: Any, message: str) -> None:
-    trial = ProgramSettings(reference, ".", params, ProgramTraining(1, 1), 0, ())
+    trial = ProgramSettings(reference, ".", params, Clock(1, 1), 0, ())
     with pytest.raises(Refusal, match=message):
         loaded(trial)
 
@@ -230,6 +230,6 @@ def test_a_file_beside_the_search_space_is_imported_with_its_neighbours(tmp_path
         "    def __init__(self):\n"
         "        super().__init__(WIDTH)\n"
     )
-    trial = ProgramSettings("net.py:Net", str(tmp_path), {}, ProgramTraining(1, 1), 0, ())
+    trial = ProgramSettings("net.py:Net", str(tmp_path), {}, Clock(1, 1), 0, ())
     assert loaded(trial).module.width == 4  # type: ignore[attr-defined]
     assert loaded(trial).__class__ is loaded(trial).__class__

@@ -266,6 +266,10 @@ class TaskData:
         assert self.open_further is not None, f"no split {name}"
         return self.open_further(name.removeprefix("test_"))
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a checkpoint says of the data: JSON values."""
+        return {"signature": asdict(self.signature), "characters": self.characters}
+
     def constant_answer(self, score: str) -> dict[str, float]:
         """Return the score of the best constant answer, on "validation" and on "test".
 

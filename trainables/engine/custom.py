@@ -12,7 +12,6 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.cost import Cost
 from trainables.counter import folded
 from trainables.engine.report import StepMetrics
 from trainables.engine.slot_program import Scorer, at
@@ -113,10 +112,8 @@ class CustomProgram:
     def _shapes(self) -> SlotState:
         return jax.eval_shape(self.initialise, self.free(self.settings))
 
-    def cost(self) -> Cost:
-        """Return the numbers that the state holds; which of them are trained is not known."""
-        size = sum(leaf.size for leaf in jax.tree.leaves(self._shapes.trained.state))
-        return Cost(parameters=size, layer_parameters=0, recurrent_parameters=0, state_floats=0)
+    def cost(self) -> None:
+        """Return None: which numbers of the state are trained is not known."""
 
     def step(self, slot: SlotState, train: Any, rows: Array, record: Array) -> tuple[SlotState, StepMetrics]:
         """Take one step of the user's program on some rows of the training examples."""

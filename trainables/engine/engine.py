@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax
 import numpy as np
@@ -16,19 +16,24 @@ from trainables.cost import Cost
 from trainables.data.task import TaskData
 from trainables.engine.calls import Calls, blocks
 from trainables.engine.compiler import Compiler
-from trainables.engine.programs import Settings, program_of
+from trainables.engine.programs import program_of
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
 from trainables.engine.slot_program import Examples, SlotProgram, number_of, on_device
 from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import SlotState, Trained
 from trainables.errors import Refusal
 from trainables.optim import Sums
+from trainables.trial import ProgramSettings, TrialSettings
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 """For what runs once a trial: mostly random draws, which take a CPU 4 times as long to compile optimised."""
 
 DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
 """For `reproducible: bits`: no atomic additions, and no kernels chosen by measuring them."""
+
+
+EngineSettings: TypeAlias = TrialSettings | ProgramSettings
+"""What an engine trains."""
 
 
 @dataclass
@@ -80,7 +85,12 @@ class Engine:
     """
 
     def __init__(
-        self, settings: Settings, data: TaskData, *, slots: int = 1, stacked: bool | None = None
+        self,
+        settings: EngineSettings,
+        data: TaskData,
+        *,
+        slots: int = 1,
+        stacked: bool | None = None,
     ) -> None:
         """Place the training examples on the device; compile nothing yet.
 
@@ -124,11 +134,11 @@ class Engine:
         return self._compiler.seconds
 
     @cached_property
-    def cost(self) -> Cost:
-        """Return parameters and state of the network, from shapes alone."""
+    def cost(self) -> Cost | None:
+        """Return parameters and state of the network, from shapes alone; None of a user's program."""
         return self._program.cost()
 
-    def admit(self, slot: int, settings: Settings) -> None:
+    def admit(self, slot: int, settings: EngineSettings) -> None:
         """Start a trial in a slot, from its seed.
 
         Raises:
@@ -141,7 +151,7 @@ class Engine:
         draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
         self._place(slot, draw(*arguments))
 
-    def restore(self, slot: int, settings: Settings, arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, slot: int, settings: EngineSettings, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on with a trial in a slot, from a snapshot; hyperparameters and seed are those of the settings.
 
         Raises:
@@ -275,7 +285,7 @@ class Engine:
         """Return what `restore` needs to go on from here, by name, on the host."""
         return self._program.apart(self._trained(slot))
 
-    def _check(self, settings: Settings) -> None:
+    def _check(self, settings: EngineSettings) -> None:
         if settings.static() != self._settings.static():
             must = "a trial must share its engine's static choice"
             raise Refusal("engine", must, str(settings.static()), "Use another engine.")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any
 
+from trainables.data.task import TaskData
 from trainables.engine.custom import CustomProgram
 from trainables.engine.network import NetworkProgram
 from trainables.engine.slot_program import SlotProgram
-from trainables.program import loaded
+from trainables.program import ProgramData, loaded
+from trainables.tasks import TASKS
 from trainables.trial import ProgramSettings, TrialSettings
 
-Settings: TypeAlias = TrialSettings | ProgramSettings
 
-
-def program_of(settings: Settings, data: Any) -> SlotProgram:
+def program_of(settings: TrialSettings | ProgramSettings, data: Any) -> SlotProgram:
     """Return the program of a static choice.
 
     Args:
@@ -26,3 +27,18 @@ def program_of(settings: Settings, data: Any) -> SlotProgram:
     if isinstance(settings, ProgramSettings):
         return CustomProgram(loaded(settings), settings)
     return NetworkProgram.of(settings, data.signature, data.train)
+
+
+def data_of(settings: TrialSettings | ProgramSettings, folder: Path) -> TaskData | ProgramData:
+    """Load the data of a trial's task, or of its program.
+
+    Args:
+        settings: of the trial.
+        folder: of the data sets.
+
+    Raises:
+        BadData: they cannot be read.
+    """
+    if isinstance(settings, ProgramSettings):
+        return ProgramData.of(loaded(settings), folder)
+    return TASKS[settings.task].load(settings.task_options, folder)

@@ -136,10 +136,12 @@ class TrainReport:
             scores: of the evaluation on validation that follows it.
         """
         score_name = next(name for name in scores if name != "loss")
+        # A program need not score its training examples.
+        trained = {} if math.isnan(self.metric) else {f"train/{score_name}": self.metric}
         return {
             **{f"val/{name}": value for name, value in scores.items()},
             "train/loss": self.loss,
-            f"train/{score_name}": self.metric,
+            **trained,
             "learning_rate": self.learning_rate,
             **{f"hidden_norm/layer_{k}": norm for k, norm in enumerate(self.hidden_norms)},
         }

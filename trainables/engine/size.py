@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
-from trainables.data.task import TaskData
 from trainables.engine.engine import Engine
 from trainables.engine.slots import out_of_memory
 from trainables.errors import Refusal
-from trainables.trial import TrialSettings
+from trainables.trial import ProgramSettings, TrialSettings
 
 WORTH = 1.05
 """How many times as fast twice the slots must be to be tried further: less is within the noise."""
@@ -34,7 +34,9 @@ class Size:
     rates: Mapping[int, float]
 
 
-def choose_slots(settings: TrialSettings, data: TaskData, *, most: int = 32, seconds: float = 1.0) -> Size:
+def choose_slots(
+    settings: TrialSettings | ProgramSettings, data: Any, *, most: int = 32, seconds: float = 1.0
+) -> Size:
     """Measure 1, 2, 4, ... slots until more of them are not worth it or do not fit.
 
     Args:
@@ -53,12 +55,13 @@ def choose_slots(settings: TrialSettings, data: TaskData, *, most: int = 32, sec
 
 
 def _measured(
-    settings: TrialSettings, data: TaskData, most: int, seconds: float
+    settings: TrialSettings | ProgramSettings, data: Any, most: int, seconds: float
 ) -> Iterator[tuple[int, float]]:
     """Yield numbers of slots that fit, and their rates."""
-    # Speed does not depend on the learning rates; at 0 no trial diverges, which would end its steps early.
-    still = replace(settings.training, learning_rate=0.0, recurrent_learning_rate=0.0)
-    settings = replace(settings, training=still)
+    if isinstance(settings, TrialSettings):
+        # Speed does not depend on the rates; at 0 no trial diverges, which would end its steps early.
+        still = replace(settings.training, learning_rate=0.0, recurrent_learning_rate=0.0)
+        settings = replace(settings, training=still)
     engine = Engine(settings, data, slots=most)
     slots = 1
     while slots <= most:

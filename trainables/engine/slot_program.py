@@ -83,8 +83,8 @@ class SlotProgram(Protocol):
     def shapes(self) -> SlotState:
         """Return the shapes and types of a slot's arrays."""
 
-    def cost(self) -> Cost:
-        """Return parameters and state, from shapes alone."""
+    def cost(self) -> Cost | None:
+        """Return parameters and state, from shapes alone, or None if it is not known which is which."""
 
     def step(
         self, slot: SlotState, train: Examples, rows: Array, record: Array

@@ -1,0 +1,1 @@
+"""Functions and commands of users: their processes, their reports and their checkpoints."""

@@ -1,0 +1,289 @@
+"""An attempt of a function or a command, report by report."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger.keys import attempt_number
+from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
+from orchestrator.storage import store
+from orchestrator.storage.paths import checkpoint_stem
+from orchestrator.training import process
+from orchestrator.training.attempt import TrialLog, failure_outcome, upload
+from trainables import checkpoint
+from trainables.errors import Refusal
+from trainables.trial import ScriptSettings
+
+POLLS = (0.001, 0.002, 0.005, 0.01, 0.05)
+"""Seconds between two looks for a report; longer ones the longer none has come."""
+
+TAIL = 20
+"""Last lines of a script's output that are searched for the reason of its failure."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line that a script has written.
+
+    Attributes:
+        step: steps done.
+        metrics: by name.
+        checkpoint: name of a folder below that of checkpoints, or None.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: str | None
+
+    @staticmethod
+    def read(line: bytes, after: int) -> Report:
+        """Return the report of a line.
+
+        Args:
+            line: as the script has written it.
+            after: step of the report before.
+
+        Raises:
+            Refusal: it is no report.
+        """
+        try:
+            fields = json.loads(line)
+            step, metrics, name = fields["step"], fields["metrics"], fields.get("checkpoint")
+            numbers = {str(key): float(value) for key, value in metrics.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            must = (
+                'a line must be {"step": whole number, "metrics": {name: number}, "checkpoint": name or null}'
+            )
+            raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
+        if isinstance(step, bool) or not isinstance(step, int) or step <= after:
+            raise _refused(
+                f"a step must be a whole number above {after}, that of the report before", repr(step)
+            )
+        if name is not None and (not isinstance(name, str) or not _is_inside(name)):
+            raise _refused("a checkpoint must be a folder inside SWEEP_CHECKPOINT", repr(name))
+        return Report(step, numbers, name)
+
+
+def _is_inside(name: str) -> bool:
+    parts = Path(name).parts
+    return bool(parts) and not Path(name).is_absolute() and ".." not in parts
+
+
+def _refused(must: str, got: str) -> Refusal:
+    return Refusal("a report of the script", must, got, "See docs/trainables.md.")
+
+
+class ScriptAttempt:
+    """One attempt in a process of its own.
+
+    Args:
+        assignment: of the trial, with `ScriptSettings`.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        assert isinstance(assignment.settings, ScriptSettings)
+        self._assignment, self._settings = assignment, assignment.settings
+        self._log = TrialLog(Path(assignment.log), assignment.attempt_id)
+        self._folder = tempfile.mkdtemp(prefix="sweep-trial-")
+        self._place = Place(Path(self._folder))
+        self._saved = assignment.resume
+        self._recorded = assignment.resume.step if assignment.resume else 0
+        self._step = self._read = self._answered = 0
+        self._started_at = time.monotonic()
+        self._tail: list[str] = []
+        try:
+            resumed = self._unpack(assignment.resume)
+            store.check_space(Path(assignment.checkpoints))
+            self._log.started(resumed)
+            self._step = resumed
+            self._process = ScriptProcess(self._settings, self._place, resumed, self._print)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def advance(self) -> Outcome:
+        """Answer the report before, and return the next one, or how the script has ended.
+
+        Raises:
+            Refusal: the script has failed, or has reported something wrong.
+        """
+        if self._answered < self._read:
+            self._answer(go_on=not self._must_stop())
+        asked = polls = 0
+        while True:
+            if (report := self._next_report()) is not None:
+                if report.step > self._recorded:
+                    return self._outcome(report, interrupted=bool(asked))
+                self._answer(go_on=True)  # of an earlier attempt, which had got as far
+                polls = 0
+                continue
+            if (end := self._process.end) is not None and not self._has_more():
+                return self._ended(end, interrupted=bool(asked))
+            if not asked and self._must_stop():
+                self._process.terminate()
+                asked = 1
+            time.sleep(POLLS[min(polls // 50, len(POLLS) - 1)])
+            polls += 1
+
+    def release(self) -> None:
+        """End the process with everything that it has started, and remove its files."""
+        self._answer(go_on=False)
+        if self._step >= self._settings.training.steps:
+            self._wait_for_end(GRACE)  # it has done its last step, and leaves by itself
+        if self._process.end is None:
+            self._process.terminate()
+            self._wait_for_end(2 * GRACE)
+        self._process.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_for_end(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._process.end is None and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def _must_stop(self) -> bool:
+        return process.terminating() or process.stop_requested(self._assignment.sweep_id)
+
+    def _print(self, line: str) -> None:
+        self._log.write(line)
+        self._tail = [*self._tail[-TAIL + 1 :], line]
+
+    def _answer(self, *, go_on: bool) -> None:
+        with self._place.answers.open("a", encoding="utf-8") as file:
+            file.write("continue\n" if go_on else "stop\n")
+        self._answered += 1
+
+    def _lines(self) -> list[bytes]:
+        return self._place.reports.read_bytes().split(b"\n")[:-1]
+
+    def _has_more(self) -> bool:
+        return len(self._lines()) > self._read
+
+    def _next_report(self) -> Report | None:
+        """Return the next report that was written whole."""
+        lines = self._lines()
+        if len(lines) <= self._read:
+            return None
+        line = lines[self._read]
+        self._read += 1
+        report = Report.read(line, self._step if self._step >= self._recorded or self._read > 1 else 0)
+        self._step = report.step
+        return report
+
+    def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
+        """Save the checkpoint of a report, and return what it says."""
+        self._assignment.check_metrics(report.metrics)
+        began = time.perf_counter()
+        files = self._files_of(report)
+        now = time.monotonic()
+        metrics = {**report.metrics, "seconds/train": now - self._started_at}
+        self._started_at = now
+        saved = self._save(report, files)
+        shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
+        self._log.write(f"step {report.step}: {shown}")
+        metrics["seconds/evaluate"] = time.perf_counter() - began
+        done = interrupted or report.step >= self._settings.training.steps
+        return Outcome(report.step, done=done, metrics=metrics, checkpoint=saved, interrupted=interrupted)
+
+    def _files_of(self, report: Report) -> dict[str, np.ndarray] | None:
+        """Return the files of a reported checkpoint by their paths, and remove them; None without one."""
+        if report.checkpoint is None:
+            return None
+        folder = self._place.checkpoints / report.checkpoint
+        if not folder.is_dir():
+            must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
+            raise _refused(must, f"no folder {report.checkpoint}")
+        files = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                files[path.relative_to(folder).as_posix()] = np.frombuffer(path.read_bytes(), np.uint8)
+        shutil.rmtree(folder)
+        return files
+
+    def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:
+        number = attempt_number(self._assignment.attempt_id)
+        stem = Path(self._assignment.checkpoints) / checkpoint_stem(report.step, number)
+        facts = {
+            "trial": self._assignment.trial_key,
+            "step": report.step,
+            "metrics": {name: value for name, value in report.metrics.items() if math.isfinite(value)},
+            "settings": asdict(self._settings),
+            "resumable": files is not None,
+        }
+        saved = checkpoint.save(stem, files or {}, facts)
+        if self._assignment.store:
+            upload(saved.folder, self._assignment.store)
+        self._saved = SavedCheckpoint(str(saved.folder), report.step, saved.digest, saved.bytes)
+        return self._saved
+
+    def _unpack(self, resume: SavedCheckpoint | None) -> int:
+        """Write the files of a checkpoint for the script; return the step that it goes on from."""
+        if resume is None:
+            return 0
+        files, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
+        if not facts["resumable"]:
+            return 0
+        for name, content in files.items():
+            path = self._place.resume / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.tobytes())
+        self._place.resume.mkdir(parents=True, exist_ok=True)
+        return int(facts["step"])
+
+    def _ended(self, end: End, *, interrupted: bool) -> Outcome:
+        """Return the last outcome of a script that has ended.
+
+        Raises:
+            Refusal: it has failed, or ended before it reported anything.
+        """
+        if interrupted:
+            step = 0 if self._saved is None else self._saved.step
+            return Outcome(step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
+        if end.limit is not None:
+            what = {"memory": "resources.memory", "minutes": "resources.minutes"}[end.limit]
+            raise Refusal("the script", f"must keep within {what}", "more", f"Raise {what}, or use less.")
+        if end.code != 0:
+            raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
+        if self._saved is None or self._read == 0:
+            must = "must report at least once"
+            raise Refusal("the script", must, "no report", "Call `trial.report`, or append to SWEEP_REPORTS.")
+        return Outcome(self._saved.step, done=True, metrics={}, checkpoint=self._saved, complete=True)
+
+    def _reason(self, end: End) -> str:
+        if end.error:
+            return end.error
+        code = f"signal {-end.code}" if end.code is not None and end.code < 0 else f"exit code {end.code}"
+        last = next((line.strip() for line in reversed(self._tail) if line.strip()), "")
+        return f"{code}: {last}" if last else code
+
+
+class OwnProcess:
+    """Runs the attempts of functions and commands, each in a process of its own."""
+
+    def __init__(self) -> None:
+        self._attempt: ScriptAttempt | None = None
+
+    def advance(self, assignment: Assignment) -> Outcome:
+        """Return the next report; a failure is an outcome with a cause."""
+        try:
+            if self._attempt is None:
+                self._attempt = ScriptAttempt(assignment)
+            return self._attempt.advance()
+        except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
+            return failure_outcome(assignment, error)
+
+    def release(self) -> None:
+        """End the process."""
+        if self._attempt is not None:
+            self._attempt.release()
+            self._attempt = None

@@ -1,0 +1,121 @@
+"""Report to the sweep that runs this script. Needs Python 3.8 and nothing else; it may be copied.
+
+    import sweep_client
+
+    trial = sweep_client.trial()
+    for step in range(trial.start, 1000):
+        ...
+        if step % 100 == 99 and not trial.report(step + 1, {"val/loss": loss}):
+            break
+
+A function `train(trial)` that a search-space file names gets the same object. Outside a sweep, `trial()` has
+the hyperparameters that it is given as arguments, and `report` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_POLLS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+
+
+class Trial:
+    """The trial that this process runs.
+
+    Attributes:
+        params: the hyperparameters by name.
+        seed: of the trial, for random numbers.
+        folder: for files of one's own, empty at the start of every attempt.
+        resume: folder of the checkpoint to go on from, or None to start at step 0.
+        start: the step to go on from: 0, or that of the checkpoint.
+        steps: of the whole trial.
+        interval: steps between two reports that the file asks for.
+        stopping: True once the sweep asks this trial to save and leave.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.params = facts["params"]
+        self.seed = facts["seed"]
+        self.folder = Path(facts["folder"])
+        self.resume = Path(facts["resume"]) if facts["resume"] else None
+        self.start = facts["start"]
+        self.steps = facts["steps"]
+        self.interval = facts["interval"]
+        self.stopping = False
+        self._reports = facts["reports"]
+        self._answers = facts["answers"]
+        self._checkpoints = facts["checkpoints"]
+        self._sent = 0
+        self._is_over = False
+
+    def report(
+        self, step: int, metrics: Mapping[str, float], checkpoint: str | os.PathLike[str] | None = None
+    ) -> bool:
+        """Report metrics at a step, and a checkpoint; return True if the trial should go on.
+
+        The call returns once the report and a copy of the checkpoint are safe: the folder may be used again.
+        After the sweep has answered that it stops the trial, the next call ends the process.
+
+        Args:
+            step: steps done so far, more than in the report before.
+            metrics: numbers by name, the objective of the sweep among them.
+            checkpoint: folder with everything needed to go on from this step, or None: a trial without
+                checkpoints starts again at step 0 when it is interrupted.
+        """
+        if self._is_over:
+            raise SystemExit(0)
+        self._sent += 1
+        name = None if checkpoint is None else self._handed_over(Path(checkpoint))
+        line = {"step": int(step), "metrics": {k: float(v) for k, v in metrics.items()}, "checkpoint": name}
+        if self._reports is None:
+            print(json.dumps(line), flush=True)  # noqa: T201 - outside a sweep it is for a person
+            return not self.stopping
+        with Path(self._reports).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self._is_over = not self._answer()
+        return not (self._is_over or self.stopping)
+
+    def stop_on_sigterm(self) -> None:
+        """Note SIGTERM in `stopping`, so that the next report is the last one, instead of ending at once."""
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.stopping = True
+
+    def _handed_over(self, folder: Path) -> str:
+        """Copy a checkpoint to where the sweep takes it, and return its name there."""
+        name = f"report-{self._sent}"
+        if self._checkpoints is not None:
+            shutil.copytree(folder, Path(self._checkpoints, name))
+        return name
+
+    def _answer(self) -> bool:
+        polls = 0
+        while True:
+            try:
+                lines = Path(self._answers).read_text(encoding="utf-8").split("\n")[:-1]
+            except FileNotFoundError:
+                lines = []
+            if len(lines) >= self._sent:
+                return lines[self._sent - 1] == "continue"
+            time.sleep(_POLLS[min(polls // 20, len(_POLLS) - 1)])
+            polls += 1
+
+
+def trial(**params: Any) -> Trial:
+    """Return the trial that this process runs; outside a sweep, one with the given hyperparameters."""
+    path = os.environ.get("SWEEP_TRIAL")
+    if path is not None:
+        found = Trial(json.loads(Path(path).read_text(encoding="utf-8")))
+        found.stop_on_sigterm()
+        return found
+    alone: dict[str, Any] = dict.fromkeys(("resume", "reports", "answers", "checkpoints"))
+    facts = {"params": params, "seed": 0, "folder": ".", "start": 0, "steps": 1000, "interval": 100}
+    return Trial({**alone, **facts})

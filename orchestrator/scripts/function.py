@@ -1,0 +1,46 @@
+"""Runs a function of a user: `python -m orchestrator.scripts.function REFERENCE FOLDER`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sweep_client
+
+
+def found(reference: str, folder: Path) -> Callable[[Any], object]:
+    """Return the function that `package.module:name` or `file.py:name` names.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: the module has no such function.
+    """
+    sys.path.insert(0, str(folder))
+    module, _, name = reference.partition(":")
+    if not module.endswith(".py"):
+        function: Callable[[Any], object] = getattr(importlib.import_module(module), name)
+        return function
+    file = folder / module
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ImportError(f"no file {file}")
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = loaded
+    spec.loader.exec_module(loaded)
+    function = getattr(loaded, name)
+    return function
+
+
+def main() -> None:
+    """Call the function with the trial."""
+    reference, folder = sys.argv[1:]
+    found(reference, Path(folder))(sweep_client.trial())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The process of a function or a command: what it is started with, what it prints, how it is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import is_named_secret
+from trainables.trial import ScriptSettings
+
+CLIENT = Path(__file__).parent / "client"
+"""Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
+
+KEEPER = Path(__file__).parent / "keeper.py"
+
+GRACE = 10.0
+"""Seconds that a script has to leave after SIGTERM."""
+
+LONGEST_END = 15.0
+"""Seconds to wait for what a killed script has started to be gone."""
+
+_NOT_FOR_SCRIPTS = ("RAY_", "SWEEP_")
+"""Beginnings of the names of variables that are the service's own."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folders and files of one attempt, on the machine that runs it.
+
+    Attributes:
+        folder: of all the others.
+    """
+
+    folder: Path
+
+    @property
+    def scratch(self) -> Path:
+        """Return the folder for the script's own files."""
+        return self.folder / "scratch"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder into which the script writes checkpoints."""
+        return self.folder / "checkpoints"
+
+    @property
+    def resume(self) -> Path:
+        """Return the folder of the checkpoint to go on from."""
+        return self.folder / "resume"
+
+    @property
+    def reports(self) -> Path:
+        """Return the file to which the script appends its reports."""
+        return self.folder / "reports.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        """Return the file to which the sweep appends an answer to each report."""
+        return self.folder / "answers"
+
+    @property
+    def params(self) -> Path:
+        """Return the JSON file of the hyperparameters."""
+        return self.folder / "params.json"
+
+    @property
+    def trial(self) -> Path:
+        """Return the JSON file that `sweep_client` reads."""
+        return self.folder / "trial.json"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process has ended.
+
+    Attributes:
+        code: its exit code, minus a signal's number, or None if it could not be started.
+        limit: the limit that it exceeded, `memory` or `minutes`, or None.
+        error: why it could not be started, or ''.
+    """
+
+    code: int | None
+    limit: str | None = None
+    error: str = ""
+
+
+class ScriptProcess:
+    """A running function or command, with everything that it starts.
+
+    Args:
+        settings: of the trial.
+        place: of the attempt.
+        step: of the checkpoint in `place.resume`; 0 if there is none.
+        say: receives the lines that the script prints.
+    """
+
+    def __init__(self, settings: ScriptSettings, place: Place, step: int, say: Callable[[str], None]) -> None:
+        _write(settings, place, step)
+        task = {
+            "command": command_of(settings, place, step),
+            "folder": settings.folder,
+            "memory": settings.memory,
+            "seconds": None if settings.minutes is None else 60 * settings.minutes,
+            "grace": GRACE,
+        }
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(KEEPER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment_of(settings, place, step),
+        )
+        self._keeper.wait()  # for its first process; what keeps the script is a child of that one
+        self._end: End | None = None
+        self._tell(json.dumps(task))
+        self._threads = [
+            threading.Thread(target=self._print, args=(say,), name="output of a script", daemon=True),
+            threading.Thread(target=self._await, name="end of a script", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def end(self) -> End | None:
+        """Return how the process has ended, once all that it printed has been read; None while it runs."""
+        return None if any(thread.is_alive() for thread in self._threads) else self._end
+
+    def terminate(self) -> None:
+        """Ask the script to save and leave; it is killed after `GRACE` seconds."""
+        self._tell("term")
+
+    def close(self) -> None:
+        """Kill the script with everything that it has started, and wait until it is gone."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        for thread in self._threads:
+            thread.join(LONGEST_END)
+        for pipe in (self._keeper.stdout, self._keeper.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._keeper.stdin is not None
+        try:
+            self._keeper.stdin.write(line.encode() + b"\n")
+            self._keeper.stdin.flush()
+        except BrokenPipeError:
+            return  # the keeper has ended, and with it the script: `end` says how
+
+    def _print(self, say: Callable[[str], None]) -> None:
+        assert self._keeper.stderr is not None
+        for line in self._keeper.stderr:
+            say(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+
+    def _await(self) -> None:
+        assert self._keeper.stdout is not None
+        text = self._keeper.stdout.read()
+        killed = {"code": None, "limit": None, "error": "the process that keeps it was killed"}
+        answer: Mapping[str, Any] = json.loads(text) if text else killed
+        self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
+
+
+def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:
+    """Return the words of the command, with values in the place of the placeholders."""
+    if settings.function is not None:
+        return [sys.executable, "-m", "orchestrator.scripts.function", settings.function, settings.folder]
+    values = {**_own(settings, place, step), **settings.params}
+    words = [word.format_map(_Dotted(values)) for word in settings.command or ()]
+    return ["/bin/sh", "-c", words[0]] if settings.shell else words
+
+
+class _Dotted(dict[str, Any]):
+    """Values by names that may hold dots, which `format` takes for attributes."""
+
+    def __missing__(self, name: str) -> Any:
+        start = f"{name}."
+        inner = {key.removeprefix(start): value for key, value in self.items() if key.startswith(start)}
+        if not inner:
+            raise KeyError(name)
+        return _Attributes(inner)
+
+
+class _Attributes:
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Any:
+        return _Dotted(self._values)[name]
+
+
+def _own(settings: ScriptSettings, place: Place, step: int) -> dict[str, Any]:
+    resume = str(place.resume) if step else ""
+    return {"seed": settings.seed, "step": step, "folder": str(place.scratch), "resume": resume}
+
+
+def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[str, str]:
+    """Return the environment of a script: that of the worker, without secrets and the service's variables."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not is_named_secret(name) and not name.startswith(_NOT_FOR_SCRIPTS)
+    }
+    paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
+    if settings.function is not None:
+        paths.append(str(Path(__file__).parents[2]))
+    given = {f"SWEEP_PARAM_{name.replace('.', '_').upper()}": str(v) for name, v in settings.params.items()}
+    return {
+        **kept,
+        **given,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+        "SWEEP_TRIAL": str(place.trial),
+        "SWEEP_PARAMS": str(place.params),
+        "SWEEP_REPORTS": str(place.reports),
+        "SWEEP_ANSWERS": str(place.answers),
+        "SWEEP_CHECKPOINT": str(place.checkpoints),
+        "SWEEP_RESUME": str(place.resume) if step else "",
+        "SWEEP_STEP": str(step),
+        "SWEEP_STEPS": str(settings.training.steps),
+        "SWEEP_INTERVAL": str(settings.training.interval),
+        "SWEEP_SEED": str(settings.seed),
+        "SWEEP_FOLDER": str(place.scratch),
+    }
+
+
+def _write(settings: ScriptSettings, place: Place, step: int) -> None:
+    """Write the files that a script reads when it starts."""
+    for folder in (place.scratch, place.checkpoints):
+        folder.mkdir(parents=True)
+    place.reports.touch()
+    place.answers.touch()
+    place.params.write_text(json.dumps(dict(settings.params), indent=1), encoding="utf-8")
+    facts = {
+        "params": dict(settings.params),
+        "seed": settings.seed,
+        "folder": str(place.scratch),
+        "resume": str(place.resume) if step else None,
+        "start": step,
+        "steps": settings.training.steps,
+        "interval": settings.training.interval,
+        "reports": str(place.reports),
+        "answers": str(place.answers),
+        "checkpoints": str(place.checkpoints),
+    }
+    place.trial.write_text(json.dumps(facts, indent=1), encoding="utf-8")

@@ -1,0 +1,161 @@
+"""Files with a function, a command or a program: what they mean, and what is refused when they are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.config import from_document, load
+from orchestrator.config.sweep_config import SweepConfig, identity
+from orchestrator.errors import BadInput
+from trainables.trial import ProgramSettings, ScriptSettings, settings_from
+
+FILE = """
+trainable: {{{trainable}}}
+search:
+  learning_rate: {{log_uniform: [1e-4, 1e-1]}}
+  optimizer.kind: {{choice: [sgd, adam]}}
+  momentum: {{uniform: [0.5, 0.9], when: {{optimizer.kind: sgd}}}}
+training: {{steps: 100, interval: 10}}
+objective: {{minimize: val/loss}}
+budget: {{trials: 4}}
+{more}
+"""
+FUNCTION, COMMAND, PROGRAM = (
+    "function: train.py:train",
+    'command: [python, x.py, "{seed}"]',
+    'program: "m.py:Net"',
+)
+NET = "class Net(Linen):\n    free = ('learning_rate', 'momentum')\n"
+
+
+def read(folder: Path, trainable: str = FUNCTION, more: str = "") -> SweepConfig:
+    (folder / "m.py").write_text(NET)
+    file = folder / "digits.yaml"
+    file.write_text(FILE.format(trainable=trainable, more=more))
+    return load(file, profile=None, gpus=1)
+
+
+def test_any_name_can_be_searched_and_conditions_hold(tmp_path: Path) -> None:
+    sweep = read(tmp_path)
+    params = {"learning_rate": 0.01, "optimizer.kind": "sgd", "momentum": 0.7}
+    settings = sweep.settings(params, seed=3)
+    assert isinstance(settings, ScriptSettings)
+    assert (settings.function, settings.folder, settings.params) == ("train.py:train", str(tmp_path), params)
+    assert (settings.training.steps, settings.training.interval, settings.seed) == (100, 10, 3)
+    assert sweep.active({"learning_rate": 0.01, "optimizer.kind": "adam"}) == {
+        "learning_rate",
+        "optimizer.kind",
+    }
+    assert (sweep.task, sweep.subject) == ("train.py:train", "the function train.py:train")
+
+
+def test_limits_reach_the_settings(tmp_path: Path) -> None:
+    sweep = read(tmp_path, more="resources: {memory: 2, minutes: 30}")
+    settings = sweep.settings(sweep.largest(), seed=0)
+    assert isinstance(settings, ScriptSettings)
+    assert (settings.memory, settings.minutes) == (2 << 30, 30)
+
+
+def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
+    """The class derives from a name that the file does not even import."""
+    settings = read(tmp_path, PROGRAM).settings(
+        {"learning_rate": 0.1, "optimizer.kind": "sgd", "momentum": 0.6}, seed=1
+    )
+    assert isinstance(settings, ProgramSettings)
+    assert settings.static_params() == {"optimizer.kind": "sgd"}
+    assert settings.free == ("learning_rate", "momentum")
+
+
+@pytest.mark.parametrize("trainable", [FUNCTION, COMMAND, PROGRAM])
+def test_a_record_is_read_back(tmp_path: Path, trainable: str) -> None:
+    sweep = read(tmp_path, trainable)
+    again = from_document(sweep.document())
+    assert again.document() == sweep.document()
+    assert again.id == sweep.id
+    settings = sweep.settings(sweep.largest(), seed=0)
+    assert settings_from(_plain(settings)) == settings
+
+
+def _plain(settings: Any) -> Any:
+    return json.loads(json.dumps(asdict(settings)))
+
+
+def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
+    document = read(tmp_path).document()
+    moved = {**document, "trainable": {**document["trainable"], "folder": "/elsewhere"}}
+    other = {**document, "trainable": {**document["trainable"], "function": "other.py:train"}}
+    assert identity(moved) == identity(document) != identity(other)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "more", "where", "message"),
+    [
+        (f"{FUNCTION}, {PROGRAM}", "", "trainable", "exactly one of"),
+        ("shell: true", "", "trainable", "exactly one of"),
+        (f"{FUNCTION}, shell: true", "", "trainable.shell", "beside a command"),
+        ("function: train", "", "trainable.function", "file.py:name"),
+        ('command: [python, "{rate}"]', "", "trainable.command", "learning_rate"),
+        ('command: [python, "{rate"]', "", "trainable.command", "matching braces"),
+        ("command: [a, b], shell: true", "", "trainable.command", "one text"),
+        ('program: "m.py:Nett"', "", "trainable.program", "Net"),
+        ('program: "n.py:Net"', "", "trainable.program", "whose source can be read"),
+        ("program: no_such_package.model:Net", "", "trainable.program", "whose source can be read"),
+        (FUNCTION, "task: retrieval", "task", "must be left out"),
+        (FUNCTION, "model: {layer: lru}", "model", "must be left out"),
+        (FUNCTION, "resources: {gpu: 1/8}", "resources.gpu", "a process of its own"),
+        (FUNCTION, "resources: {gpu: 1, slots: 4}", "resources.slots", "a process of its own"),
+        (PROGRAM, "resources: {memory: 4}", "resources.memory", "a function or a command"),
+        (PROGRAM, "scheduler: {pbt: {mutations: [optimizer.kind]}}", "mutations", "learning_rate"),
+        (FUNCTION, "scheduler: {pbt: {mutations: [learning_rate]}}", "mutations", "throughout training"),
+        (FUNCTION, "confirms: {seeds: 3}", "confirms", "confirm"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    tmp_path: Path, trainable: str, more: str, where: str, message: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, trainable, more)
+    assert where in caught.value.where
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("objective: {minimize: val/loss}\n", "", "must name a metric"),
+        ("interval: 10", "interval: 200", "at most training.steps"),
+        ("interval: 10", "interval: 10, batch_size: 4", "batch_size"),
+        ("  momentum:", "  2nd momentum:", "must be a name"),
+        ("budget: {trials: 4}", "", "budget"),
+    ],
+)
+def test_other_sections_are_checked_too(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = tmp_path / "digits.yaml"
+    text = FILE.format(trainable=FUNCTION, more="")
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(BadInput, match=message):
+        load(file, profile=None, gpus=0)
+
+
+@pytest.mark.parametrize("name", ["memory", "minutes"])
+def test_a_network_has_no_limits(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "adding.yaml"
+    file.write_text(
+        "task: adding\nmodel: {layer: lru, depth: 1, d_model: 8, d_state: 8}\n"
+        "training: {steps: 10, interval: 5, batch_size: 4, recurrent_learning_rate: 1e-3}\n"
+        "search: {learning_rate: {log_uniform: [1e-4, 1e-2]}}\nbudget: {trials: 1}\n"
+        f"resources: {{{name}: 1}}\n"
+    )
+    with pytest.raises(BadInput, match="beside a `trainable`"):
+        load(file, profile=None, gpus=0)
+
+
+def test_a_program_may_change_what_is_free_while_it_runs(tmp_path: Path) -> None:
+    sweep = read(tmp_path, PROGRAM, "scheduler: {pbt: {mutations: [learning_rate]}}")
+    assert sweep.scheduler.options["mutations"] == ["learning_rate"]

@@ -1,0 +1,402 @@
+"""Attempts of functions and commands: real processes, without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.scripts import attempt as attempts
+from orchestrator.scripts import process as processes
+from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.training import process
+from tests.attempts import assignment
+from trainables.trial import Clock, ScriptSettings
+
+PARAMS = {"rate": 0.5, "layers": 2, "block.width": 8}
+
+FUNCTION = """
+import json
+
+def train(trial):
+    state = {"sum": 0.0}
+    if trial.resume is not None:
+        state = json.loads((trial.resume / "state.json").read_text())
+        assert (trial.resume / "below" / "more.txt").read_text() == "more"
+    for step in range(trial.start, trial.steps):
+        state["sum"] += trial.params["rate"] * (step + 1)
+        if (step + 1) % trial.interval == 0:
+            folder = trial.folder / "checkpoint"
+            (folder / "below").mkdir(parents=True, exist_ok=True)
+            (folder / "state.json").write_text(json.dumps(state))
+            (folder / "below" / "more.txt").write_text("more")
+            print("at", step + 1)
+            if not trial.report(step + 1, {"val/loss": state["sum"]}, checkpoint=folder):
+                return
+"""
+
+
+class Runs:
+    """Attempts of one trial, by the text of a script.
+
+    Attributes:
+        folder: of the script, of checkpoints and of the log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.own = folder, OwnProcess()
+        self._attempt = 0
+
+    def function(self, text: str, **settings: Any) -> Assignment:
+        """Return an assignment of the function `train` of a file."""
+        (self.folder / "train.py").write_text(textwrap.dedent(text))
+        return self._assigned(function="train.py:train", command=None, **settings)
+
+    def command(self, text: str, *words: str, **settings: Any) -> Assignment:
+        """Return an assignment of a Python script."""
+        (self.folder / "script.py").write_text(textwrap.dedent(text))
+        return self._assigned(function=None, command=(sys.executable, "script.py", *words), **settings)
+
+    def _assigned(self, *, steps: int = 6, interval: int = 2, **settings: Any) -> Assignment:
+        fields = {"shell": False, "folder": str(self.folder), "params": PARAMS, "seed": 7, **settings}
+        own = assignment(self.folder, 0)
+        return replace(
+            own,
+            settings=ScriptSettings(training=Clock(steps, interval), **fields),
+            checkpoints=str(self.folder / "kept"),
+            log=str(self.folder / "trial.log"),
+            store=None,
+            resume=None,
+        )
+
+    def all(self, assigned: Assignment) -> list[Outcome]:
+        """Return every outcome of an attempt, and end it."""
+        outcomes = [self.own.advance(assigned)]
+        while not outcomes[-1].done:
+            outcomes.append(self.own.advance(assigned))
+        self.own.release()
+        return outcomes
+
+    @property
+    def log(self) -> str:
+        """Return what the trial's log holds."""
+        return (self.folder / "trial.log").read_text()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    started = Runs(tmp_path)
+    yield started
+    started.own.release()
+
+
+def test_every_report_is_an_outcome_with_a_checkpoint(runs: Runs) -> None:
+    outcomes = runs.all(runs.function(FUNCTION))
+    assert [(outcome.step, outcome.metrics["val/loss"]) for outcome in outcomes] == [
+        (2, 1.5),
+        (4, 5),
+        (6, 10.5),
+    ]
+    assert [outcome.done for outcome in outcomes] == [False, False, True]
+    assert all(outcome.checkpoint is not None for outcome in outcomes)
+    assert "attempt 1: at 4" in runs.log
+
+
+def test_an_attempt_goes_on_from_a_checkpoint(runs: Runs) -> None:
+    assigned = runs.function(FUNCTION)
+    first = runs.own.advance(assigned)
+    runs.own.release()
+    rest = runs.all(replace(assigned, resume=first.checkpoint))
+    assert [(outcome.step, outcome.metrics["val/loss"]) for outcome in rest] == [(4, 5), (6, 10.5)]
+
+
+def test_without_checkpoints_an_attempt_starts_again_and_repeats_no_report(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        assert trial.resume is None and trial.start == 0
+        for step in range(1, 4):
+            trial.report(step, {"val/loss": step})
+    """
+    assigned = runs.function(text, steps=3, interval=1)
+    second = [runs.own.advance(assigned) for _ in range(2)][-1]
+    runs.own.release()
+    (rest,) = runs.all(replace(assigned, resume=second.checkpoint))
+    assert (rest.step, rest.done) == (3, True)
+
+
+def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
+    outcomes = runs.all(runs.function("def train(trial): trial.report(2, {'val/loss': 1.0})"))
+    assert [(one.step, one.done, one.complete) for one in outcomes] == [(2, False, False), (2, True, True)]
+    assert outcomes[-1].checkpoint == outcomes[0].checkpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def train(trial): raise ValueError('no such layer')", "exit code 1: ValueError: no such layer"),
+        ("def train(trial): pass", "must report at least once"),
+        ("def other(trial): pass", "has no attribute 'train'"),
+        ("import os\ndef train(trial): os.kill(os.getpid(), 9)", "signal 9"),
+        ("def train(trial):\n    for _ in 'ab': trial.report(1, {'a': 1})", "whole number above 1"),
+        ("def train(trial): trial.report(1, {'a': 'b'})", "could not convert"),
+        ("def train(trial): trial.report(1, {'a': 1}, checkpoint='missing')", "No such file"),
+    ],
+)
+def test_a_failure_is_an_outcome_with_its_cause(runs: Runs, text: str, message: str) -> None:
+    last = runs.all(runs.function(text))[-1]
+    assert last.failure == "error"
+    assert message in str(last.message)
+
+
+def test_a_report_without_the_objective_is_refused(runs: Runs) -> None:
+    assigned = replace(runs.function(FUNCTION), observed=("val/accuracy",))
+    (outcome,) = runs.all(assigned)
+    assert "must hold val/accuracy, which the search-space file names, got val/loss" in str(outcome.message)
+
+
+def test_the_traceback_is_in_the_log(runs: Runs) -> None:
+    runs.all(runs.function("def train(trial):\n    boundary = 1 / 0"))
+    assert "boundary = 1 / 0" in runs.log
+    assert "ZeroDivisionError" in runs.log
+
+
+COMMAND = """
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+for name in ("--rate", "--layers", "--width", "--seed", "--out"):
+    parser.add_argument(name)
+given = vars(parser.parse_args())
+with open(os.environ["SWEEP_PARAMS"]) as file:
+    given["file"] = json.load(file)
+given["variable"] = os.environ["SWEEP_PARAM_BLOCK_WIDTH"]
+given["secrets"] = [name for name in os.environ if "TOKEN" in name or name.startswith("RAY_")]
+folder = os.path.join(os.environ["SWEEP_CHECKPOINT"], "next")
+os.mkdir(folder)
+with open(os.path.join(folder, "given.json"), "w") as file:
+    json.dump(given, file)
+with open(os.environ["SWEEP_REPORTS"], "a") as file:
+    file.write(json.dumps({"step": 6, "metrics": {"val/loss": 0.25}, "checkpoint": "next"}) + "\\n")
+"""
+WORDS = ("--rate", "{rate:.2f}", "--layers={layers}", "--width", "{block.width}", "--seed", "{seed}")
+
+
+def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", "do not tell")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "do not tell")
+    (outcome,) = runs.all(runs.command(COMMAND, *WORDS, "--out", "{folder}/{{x}}"))
+    assert (outcome.step, outcome.metrics["val/loss"], outcome.done) == (6, 0.25, True)
+    assert outcome.checkpoint is not None
+    resumed = replace(runs.command(COMMAND, *WORDS), resume=outcome.checkpoint)
+    place = processes.Place(runs.folder / "place")
+    attempt = attempts.ScriptAttempt(resumed)
+    try:
+        given = json.loads((attempt._place.resume / "given.json").read_text())
+    finally:
+        attempt.release()
+    assert (given["rate"], given["layers"], given["width"], given["seed"]) == ("0.50", "2", "8", "7")
+    assert given["file"] == PARAMS
+    assert given["variable"] == "8"
+    assert given["secrets"] == []
+    assert given["out"].endswith("/scratch/{x}")
+    assert not place.folder.exists()
+
+
+def test_a_command_may_use_the_client(runs: Runs) -> None:
+    text = """
+    import sweep_client
+    trial = sweep_client.trial()
+    for step in (2, 4, 6):
+        go_on = trial.report(step, {"val/loss": trial.params["rate"] * step})
+    print("the last answer:", go_on)
+    """
+    outcomes = runs.all(runs.command(text))
+    assert [outcome.metrics["val/loss"] for outcome in outcomes] == [1, 2, 3]
+    assert "the last answer: False" in runs.log
+
+
+def test_a_shell_runs_only_where_the_file_asks_for_one(runs: Runs) -> None:
+    line = 'echo \'{{"step": 6, "metrics": {{"val/loss": {rate}}}}}\' >> "$SWEEP_REPORTS"'
+    in_shell = runs.command("", shell=True)
+    settings = replace(in_shell.settings, command=(line,))  # type: ignore[type-var]
+    (outcome,) = runs.all(replace(in_shell, settings=settings))
+    assert outcome.metrics["val/loss"] == 0.5
+    words = replace(settings, shell=False, command=("echo", "$HOME;", "exit", "3"))  # type: ignore[type-var]
+    last = runs.all(replace(in_shell, settings=words))[-1]
+    assert "attempt 1: $HOME; exit 3" in runs.log
+    assert "must report at least once" in str(last.message)
+
+
+def test_what_cannot_be_started_is_an_error(runs: Runs) -> None:
+    assigned = runs.command("")
+    settings = replace(assigned.settings, command=("no-such-program",))  # type: ignore[type-var]
+    (outcome,) = runs.all(replace(assigned, settings=settings))
+    assert "no-such-program" in str(outcome.message)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("no JSON", "must be {"),
+        ('{"step": 1.5, "metrics": {}}', "whole number"),
+        ('{"step": 1, "metrics": {"a": "b"}}', "must be {"),
+        ('{"step": 1, "metrics": {}, "checkpoint": "../../etc"}', "inside SWEEP_CHECKPOINT"),
+        ('{"step": 1, "metrics": {}, "checkpoint": "/etc"}', "inside SWEEP_CHECKPOINT"),
+        ('{"step": 1, "metrics": {}, "checkpoint": "missing"}', "no folder missing"),
+    ],
+)
+def test_a_line_that_is_no_report_is_refused(runs: Runs, line: str, message: str) -> None:
+    text = f"import os\nopen(os.environ['SWEEP_REPORTS'], 'a').write({line!r} + '\\n')"
+    last = runs.all(runs.command(text))[-1]
+    assert last.failure == "error"
+    assert message in str(last.message)
+
+
+def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+    import time
+    def train(trial):
+        trial.report(1, {"val/loss": 1.0})
+        while not trial.stopping:
+            time.sleep(0.01)
+        assert not trial.report(2, {"val/loss": 0.5})
+    """
+    assigned = runs.function(text)
+    runs.own.advance(assigned)
+    later = iter([False])  # it comes when the report before has been answered
+    monkeypatch.setattr(process, "stop_requested", lambda sweep: next(later, True))
+    outcome = runs.own.advance(assigned)
+    assert (outcome.step, outcome.interrupted, outcome.done) == (2, True, True)
+
+
+DEAF = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:                       # a daemon, in a session of its own
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open("daemon.pid", "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists("daemon.pid") or not open("daemon.pid").read():
+    time.sleep(0.01)
+open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 1, "metrics": {"val/loss": 1}}\\n')
+hoard = [bytes(1)]
+while True:
+    WORK
+"""
+
+
+def ended(runs: Runs) -> bool:
+    """Return True if the daemon of `DEAF` is gone."""
+    return not psutil.pid_exists(int((runs.folder / "daemon.pid").read_text()))
+
+
+def test_nothing_outlives_an_attempt(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that ignores SIGTERM is killed, and so is a daemon that left its process group."""
+    monkeypatch.setattr(processes, "GRACE", 0.5)
+    assigned = runs.command(DEAF.replace("WORK", "time.sleep(1)"))
+    assert runs.own.advance(assigned).step == 1
+    assert not ended(runs)
+    runs.own.release()
+    assert ended(runs)
+
+
+@pytest.mark.parametrize(
+    ("limit", "work", "message"),
+    [
+        ({"memory": 300 << 20}, "hoard.append(bytearray(20 << 20)); time.sleep(0.01)", "resources.memory"),
+        ({"minutes": 1 / 60}, "time.sleep(0.1)", "resources.minutes"),
+    ],
+)
+def test_a_limit_ends_everything(runs: Runs, limit: dict[str, Any], work: str, message: str) -> None:
+    assigned = runs.command(DEAF.replace("WORK", work), **limit)
+    outcomes = runs.all(assigned)
+    assert outcomes[-1].failure == "error"
+    assert message in str(outcomes[-1].message)
+    assert ended(runs)
+
+
+WORKER = """
+import pickle, sys, time
+from orchestrator.scripts.attempt import OwnProcess
+assigned = pickle.load(open(sys.argv[1], "rb"))
+OwnProcess().advance(assigned)
+print("reported", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_script_ends_with_a_killed_worker(runs: Runs) -> None:
+    file = runs.folder / "assignment"
+    file.write_bytes(pickle.dumps(runs.command(DEAF.replace("WORK", "time.sleep(1)"))))
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(file)], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "reported\n"
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.communicate()
+    until(lambda: ended(runs))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_program_in_c(runs: Runs) -> None:
+    source = r"""
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <sys/stat.h>
+    int main(int count, char **words) {
+        double rate = atof(words[1]), loss = 1;
+        char path[4096];
+        FILE *file;
+        if (*getenv("SWEEP_RESUME")) {
+            snprintf(path, sizeof path, "%s/loss", getenv("SWEEP_RESUME"));
+            file = fopen(path, "r");
+            if (!file || fscanf(file, "%lf", &loss) != 1) return 2;
+            fclose(file);
+        }
+        for (int step = atoi(getenv("SWEEP_STEP")) + 1; step <= atoi(getenv("SWEEP_STEPS")); step++) {
+            loss *= rate;
+            snprintf(path, sizeof path, "%s/step-%d", getenv("SWEEP_CHECKPOINT"), step);
+            mkdir(path, 0700);
+            snprintf(path, sizeof path, "%s/step-%d/loss", getenv("SWEEP_CHECKPOINT"), step);
+            file = fopen(path, "w");
+            fprintf(file, "%.17g", loss);
+            fclose(file);
+            file = fopen(getenv("SWEEP_REPORTS"), "a");
+            fprintf(file, "{\"step\": %d, \"metrics\": {\"val/loss\": %.17g}, \"checkpoint\": \"step-%d\"}\n",
+                    step, loss, step);
+            fclose(file);
+        }
+        return 0;
+    }
+    """
+    (runs.folder / "train.c").write_text(source)
+    subprocess.run(["cc", "train.c", "-o", "train"], cwd=runs.folder, check=True)
+    assigned = runs.command("", steps=4)
+    settings = replace(assigned.settings, command=("./train", "{rate}"))  # type: ignore[type-var]
+    assigned = replace(assigned, settings=settings)
+    first = runs.own.advance(assigned)
+    runs.own.release()
+    rest = runs.all(replace(assigned, resume=first.checkpoint))
+    assert [outcome.metrics["val/loss"] for outcome in [first, *rest]] == [0.5, 0.25, 0.125, 0.0625]
