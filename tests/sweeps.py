@@ -242,8 +242,8 @@ def filled(root: Path, records: Sequence[TrialRecord] | None = None) -> Paths:
     return paths
 
 
-def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
-    """Write a trial from its start to its final state, with a checkpoint if it has a value."""
+def start_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> AttemptRecord:
+    """Write a trial from its start to its last report, with a checkpoint if it has a value."""
     initial = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
     waiting = replace(done, state="WAITING", cause=None, **initial)
     writer.add_trial(waiting, events=[events.trial_started(waiting, SPECIFICATION)])
@@ -251,6 +251,12 @@ def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
     for row in reports(done):
         saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
         writer.record_report(attempt.id, row.step, row.metrics, saved, events=[events.points(row)], at=row.at)
+    return attempt
+
+
+def run_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> None:
+    """Write a trial from its start to its final state, with a checkpoint if it has a value."""
+    attempt = start_trial(writer, done, folder)
     at = events.milliseconds(done.finished_at or 0.0)
     ended = events.trial_ended(done.key, done.state, done.cause, done.step, done.value, at)
     writer.end_attempt(

@@ -1,7 +1,4 @@
-"""How verbs print: lines, JSON, and the live display of a running sweep.
-
-The display is redrawn in place on a terminal, and is a line now and then anywhere else.
-"""
+"""How verbs print: lines, JSON, and a line now and then about a running sweep."""
 
 from __future__ import annotations
 
@@ -11,14 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from orchestrator import Observer, Progress
+from orchestrator.cli.frame import ORDER
 from orchestrator.report.words import duration
 
 _LINE_EVERY_SECONDS = 30.0
-_ORDER = ("RUNNING", "WAITING", "PREEMPTED", "COMPLETE", "PRUNED", "FAILED")
 
 
 def print_line(line: str) -> None:
@@ -33,7 +28,7 @@ def print_json(value: Any) -> None:
 
 @dataclass
 class Display(Observer):
-    """Prints the messages and the progress of one sweep.
+    """Prints the messages of one sweep, and a line about its progress every 30 s and at the end.
 
     Attributes:
         console: where to print.
@@ -44,7 +39,6 @@ class Display(Observer):
     console: Console
     metric: str
     quiet: bool = False
-    _live: Live | None = None
     _printed_at: float = field(default=-_LINE_EVERY_SECONDS)
     _printed: str = ""
 
@@ -60,20 +54,8 @@ class Display(Observer):
         """Show the progress of the sweep."""
         self._draw(describe(progress, self.metric), settled=progress.settled >= progress.wanted)
 
-    def close(self) -> None:
-        """Stop redrawing; the last line stays on the screen."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
     def _draw(self, line: str, *, settled: bool) -> None:
         if self.quiet:
-            return
-        if self.console.is_terminal:
-            if self._live is None:
-                self._live = Live(console=self.console, refresh_per_second=4)
-                self._live.start()
-            self._live.update(Text(line))
             return
         now = time.monotonic()
         if line != self._printed and (settled or now - self._printed_at >= _LINE_EVERY_SECONDS):
@@ -84,7 +66,7 @@ class Display(Observer):
 def describe(progress: Progress, metric: str) -> str:
     """Return one line: trials by state, why the sweep waits, the best trial so far, the time left."""
     states = ", ".join(
-        f"{progress.states[name]} {name.lower()}" for name in _ORDER if progress.states.get(name)
+        f"{progress.states[name]} {name.lower()}" for name in ORDER if progress.states.get(name)
     )
     parts = [f"trials {progress.settled}/{progress.wanted}" + (f" ({states})" if states else "")]
     if progress.reason is not None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from orchestrator.api.live import live
 from orchestrator.api.status import DetailedStatus, sweeps
 from orchestrator.api.status import status as status_of
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import describe, print_json
-from orchestrator.cli.options import Json, Root
+from orchestrator.cli.live import shown_live
+from orchestrator.cli.options import Json, Plain, Root
 from orchestrator.cli.remote import Server
 
 _LOOK_SECONDS = 2.0
@@ -49,8 +52,9 @@ def status(
         typer.Argument(metavar="[SWEEP]", help="Id of a sweep, or its beginning; the newest if left out."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Print it every two seconds until the sweep ends.")
+        bool, typer.Option("--watch", help="Show it until no process drives the sweep.")
     ] = False,
+    plain: Plain = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
     server: Server = None,
@@ -64,6 +68,8 @@ def status(
     if server is not None:
         remote.status(server, sweep, as_json=as_json)
         return
+    if watch and not as_json:
+        sweep = _watch_live(sweep, root, plain=plain)
     while True:
         now = status_of(sweep, root=root)
         if as_json:
@@ -74,6 +80,15 @@ def status(
             return
         sweep = now.id
         time.sleep(_LOOK_SECONDS)
+
+
+def _watch_live(sweep: str | None, root: Path, *, plain: bool) -> str:
+    """On a terminal, show a sweep until no process drives it; return its id."""
+    now = status_of(sweep, root=root)
+    with shown_live(lambda: live(now.id, root=root), plain=plain) as show:
+        while show is not None and status_of(now.id, root=root).driver is not None:
+            time.sleep(_LOOK_SECONDS)
+    return now.id
 
 
 def _print_status(now: DetailedStatus) -> None:

@@ -39,3 +39,6 @@ TrackingPatience = Annotated[
         rich_help_panel=EXECUTION,
     ),
 ]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Print lines on a terminal too, instead of a view that is redrawn.")
+]

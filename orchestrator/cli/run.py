@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +15,13 @@ from rich.console import Console
 from orchestrator import Observer
 from orchestrator.api import following, service
 from orchestrator.api.cluster import available, this_machine
+from orchestrator.api.live import live as live_sweep
 from orchestrator.api.sweep import Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
-from orchestrator.cli import remote
+from orchestrator.cli import live, remote
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier, ended
-from orchestrator.cli.options import Data, Json, Root, SweepId
+from orchestrator.cli.options import Data, Json, Plain, Root, SweepId
 from orchestrator.cli.remote import Server
 from orchestrator.cli.results import show_result
 from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
@@ -129,8 +130,8 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
     print_line(f"{selected.id}: {f'{driver} saves its trials and ends' if driver else 'is not started'}.")
 
 
-def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> int:
-    """Print what the driver of a sweep prints until it ends; Ctrl-C ends only the following.
+def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, server: Server = None) -> int:
+    """Show a sweep and print what its driver prints until it ends; Ctrl-C ends only the following.
 
     Exit codes: those of the sweep, or 5 if it still runs.
 
@@ -142,8 +143,8 @@ def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> 
         return remote.follow(server, sweep)
     selected = Sweep.find(sweep, root=root)
     if service.is_supervised(selected):
-        return follow_submitted(selected.id, selected.workspace.paths.root)
-    return _follow(selected)
+        return follow_submitted(selected.id, selected.workspace.paths.root, plain=plain)
+    return _follow(selected, plain)
 
 
 def validate(
@@ -186,20 +187,31 @@ def validate(
 def run_here(sweep: Sweep, options: RunOptions, *, retry: bool = False) -> int:
     """Run or resume a sweep in this process, or in one of its own with `--detach`; return its exit code."""
     if options.detach:
-        return _run_detached(sweep)
-    display = Display(Console(soft_wrap=True), sweep.specification.metric, options.quiet)
+        return _run_detached(sweep, options)
+    console, metric = Console(soft_wrap=True), sweep.specification.metric
+    display = live.observer(_reader(sweep), console, metric, quiet=options.quiet, plain=options.plain)
+    with closing(display):
+        code = _run_notified(sweep, options, display, retry=retry)
+    show_result(sweep, console)
+    return code
+
+
+def _reader(sweep: Sweep) -> live.Read:
+    """Return what reads a sweep as it is now."""
+    return lambda: live_sweep(sweep.id, root=sweep.workspace.paths.root)
+
+
+def _run_notified(sweep: Sweep, options: RunOptions, display: Observer, *, retry: bool) -> Exit:
     if options.notify is None:
-        code = _run_observed(sweep, options, display, retry=retry)
-    else:
-        with closing(Notifier(options.notify, display.say)) as notifier:
-            observer = Notified(display, notifier, display.metric)
-            try:
-                code = _run_observed(sweep, options, observer, retry=retry)
-            except Refusal as refusal:
-                notifier.send(ended(sweep.id, exit_of(refusal)))
-                raise
-            notifier.send(ended(sweep.id, code))
-    show_result(sweep, display.console)
+        return _run_observed(sweep, options, display, retry=retry)
+    with closing(Notifier(options.notify, display.say)) as notifier:
+        observer = Notified(display, notifier, sweep.specification.metric)
+        try:
+            code = _run_observed(sweep, options, observer, retry=retry)
+        except Refusal as refusal:
+            notifier.send(ended(sweep.id, exit_of(refusal)))
+            raise
+        notifier.send(ended(sweep.id, code))
     return code
 
 
@@ -214,26 +226,41 @@ def _run_observed(sweep: Sweep, options: RunOptions, observer: Observer, *, retr
     )
 
 
-def _run_detached(sweep: Sweep) -> int:
+def _run_detached(sweep: Sweep, options: RunOptions) -> int:
     """Run a sweep in a process of its own and follow it; a sweep that is running is only followed."""
+    plain = options.plain or options.quiet
     if sweep.state != "NEW" and sweep.status().driver is not None:
-        return _follow(sweep)
+        return _follow(sweep, plain)
     driver = following.start(sweep, sys.argv[1:])
     write(f"Process {driver.process.pid} drives {sweep.id}; its output goes to {driver.log}.\n")
-    code = until_interrupted(sweep.id, lambda: driver.follow(write))
+    code = _watched(sweep, plain, driver.follow)
     if code is not None and code < 0:
         write(f"Signal {-code} ended the driver; run the same command to resume.\n")
         return Exit.RESUMABLE
     return Exit.STILL_RUNNING if code is None else code
 
 
-def _follow(sweep: Sweep) -> int:
+def _follow(sweep: Sweep, plain: bool) -> int:
     status = sweep.status()
     if driver := status.driver:
         write(f"Process {driver.pid} on {driver.host} drives {sweep.id}.\n")
-    display = Display(Console(soft_wrap=True), status.metric)
-    code = until_interrupted(sweep.id, lambda: following.follow(sweep, write, display))
+    lines = Display(Console(soft_wrap=True), status.metric)
+
+    def watch(show: following.Show) -> int:
+        return following.follow(sweep, show, lines if show is write else Observer())
+
+    code = _watched(sweep, plain, watch)
     return Exit.STILL_RUNNING if code is None else code
+
+
+def _watched(sweep: Sweep, plain: bool, watch: Callable[[following.Show], int]) -> int | None:
+    """Return what `watch` returns, or None if Ctrl-C ended it; on a terminal show the sweep meanwhile."""
+
+    def watch_live() -> int:
+        with live.shown_live(_reader(sweep), plain=plain) as show:
+            return watch(show or write)
+
+    return until_interrupted(sweep.id, watch_live)
 
 
 def _extended(sweep: Sweep, extend: str | None) -> Sweep:

@@ -14,7 +14,7 @@ import typer
 from orchestrator.api.following import DETACH
 from orchestrator.api.sweep import DEADLINE_SECONDS, TRACKING_SECONDS
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
-from orchestrator.cli.options import EXECUTION, Data, Root, TrackingPatience
+from orchestrator.cli.options import EXECUTION, Data, Plain, Root, TrackingPatience
 
 NOTIFY = "SWEEP_NOTIFY"
 """Environment variable: what receives notices of sweeps."""
@@ -80,6 +80,7 @@ class RunOptions:
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print the result alone.", rich_help_panel=EXECUTION)
     ] = False
+    plain: Plain = False
     notify: Annotated[
         str | None,
         typer.Option(

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.api import service
+from orchestrator.api.live import live
 from orchestrator.api.service import RunningService
 from orchestrator.api.sweep import Sweep
+from orchestrator.cli.live import shown_live
 from orchestrator.cli.run_options import NOTIFY, RunOptions
 from orchestrator.errors import BadInput, Exit
 
@@ -56,18 +58,25 @@ def run_by_service(sweep: Sweep, options: RunOptions, *, new: bool = False) -> i
     start = service.end_of_log(sweep)
     sweep_id, is_added = submit(sweep, options, new=new)
     write(f"{sweep_id} is submitted.\n" if is_added else f"{sweep_id} was submitted before.\n")
-    return follow_submitted(sweep_id, options.root, start if is_added and sweep_id == sweep.id else None)
+    begin = start if is_added and sweep_id == sweep.id else None
+    return follow_submitted(sweep_id, options.root, begin, plain=options.plain)
 
 
-def follow_submitted(sweep_id: str, root: Path, start: int | None = None) -> int:
+def follow_submitted(sweep_id: str, root: Path, start: int | None = None, *, plain: bool = False) -> int:
     """Follow a submitted sweep; return its exit code, or 5 after Ctrl-C.
 
     Args:
         sweep_id: of the sweep.
         root: folder of everything that the sweep writes.
         start: where to begin in the log of its drivers, in bytes; None for its last lines.
+        plain: whether to print lines on a terminal too.
     """
-    code = until_interrupted(sweep_id, lambda: service.follow(sweep_id, write, start, root=root))
+
+    def watch() -> int:
+        with shown_live(lambda: live(sweep_id, root=root), plain=plain) as show:
+            return service.follow(sweep_id, show or write, start, root=root)
+
+    code = until_interrupted(sweep_id, watch)
     return Exit.STILL_RUNNING if code is None else code
 
 

@@ -21,6 +21,11 @@ def attempt_id(trial: str, number: int) -> str:
     return f"{trial}.{number}"
 
 
+def trial_label(trial: str) -> str:
+    """Return what names a trial within its sweep: its number, or `c` and its number for a confirmation."""
+    return trial.rpartition("-")[2]
+
+
 def sweep_id_of(trial: str) -> str:
     """Return the id of the sweep that a trial's key belongs to."""
     return trial.rpartition("-")[0]
@@ -38,4 +43,4 @@ def attempt_number(attempt: str) -> int:
 
 def is_confirmation(trial: str) -> bool:
     """Return True if a trial's key names a confirmation, False if it names a trial of the search."""
-    return trial.rpartition("-")[2].startswith("c")
+    return trial_label(trial).startswith("c")

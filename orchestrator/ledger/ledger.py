@@ -195,6 +195,11 @@ class Ledger:
         """Return the named metrics of all reports of a sweep, by trial and step."""
         return list(curve_points(checked(REPORT, self._read(queries.REPORTS, owner=sweep_id)), metrics))
 
+    def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
+        """Return the last reports of a trial by step, at most `limit`, without reading the earlier ones."""
+        newest_first = self._all(REPORTS, queries.RECENT_REPORTS, trial_key=trial_key, limit=limit)
+        return newest_first[::-1]
+
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
         """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
         return [target for (target,) in self._read(queries.DELETIONS, sweep_id=sweep_id, limit=limit)]

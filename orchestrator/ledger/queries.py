@@ -51,6 +51,12 @@ ATTEMPTS = (
 REPORTS = (
     select(*REPORT.columns).where(_owned(REPORT.c.trial_key)).order_by(REPORT.c.trial_key, REPORT.c.step)
 )
+RECENT_REPORTS = (
+    select(*REPORT.columns)
+    .where(REPORT.c.trial_key == bindparam("trial_key"))
+    .order_by(REPORT.c.step.desc())
+    .limit(bindparam("limit"))
+)
 REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == bindparam("trial_key")).distinct()
 LAST_REPORT_AT = select(func.max(REPORT.c.at)).where(
     REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))

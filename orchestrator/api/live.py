@@ -1,0 +1,150 @@
+"""What a sweep does at a moment: its running trials, its best value so far, and its place in the queue.
+
+It is read from the ledger alone: no Ray, JAX, MLflow, Optuna or pandas is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.api.queue import QueuedSweep, queue
+from orchestrator.api.status import DetailedStatus, status
+from orchestrator.api.workspace import Workspace
+from orchestrator.ledger.keys import trial_label
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord
+
+MOST_RUNNING = 64
+"""Most running trials whose reports are read."""
+
+_SPEED_REPORTS = 8
+_FINISHED_TRIALS = 20
+
+
+@dataclass(frozen=True)
+class RunningTrial:
+    """A trial that runs.
+
+    Attributes:
+        label: its number, or `c` and its number for a confirmation.
+        step: the last reported step.
+        total_steps: at which it ends, unless it is pruned.
+        value: the objective in its last report, or None before the first.
+        steps_per_second: between its last reports, or None before the second.
+    """
+
+    label: str
+    step: int
+    total_steps: int
+    value: float | None
+    steps_per_second: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds until its last step at its present speed, or None if that is not known."""
+        if not self.steps_per_second:
+            return None
+        return max(0, self.total_steps - self.step) / self.steps_per_second
+
+
+@dataclass(frozen=True)
+class LiveSweep:
+    """A sweep at a moment.
+
+    Attributes:
+        status: its state, its progress with an estimate of the time left, and its failures.
+        running: the running trials by number, at most `MOST_RUNNING`.
+        best_values: the best value so far after each complete trial of the search, by the time of its end.
+        place: what it may run and why it waits, or None if neither a driver nor the service holds it.
+    """
+
+    status: DetailedStatus
+    running: Sequence[RunningTrial]
+    best_values: Sequence[float]
+    place: QueuedSweep | None
+
+    @property
+    def best_label(self) -> str | None:
+        """Return the label of the best trial so far, or None."""
+        best = self.status.progress.best_key
+        return None if best is None else trial_label(best)
+
+
+def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSweep:
+    """Return what a sweep does at this moment.
+
+    Args:
+        name: id of the sweep or its beginning; the newest sweep if None.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: there is no ledger, or `name` does not name one sweep of it.
+    """
+    now = status(name, root=root)
+    place = next((entry for entry in queue(root=root) if entry.sweep == now.id), None)
+    with Workspace.at(root).ledger() as ledger:
+        record = ledger.sweep(now.id)
+        if record is None:
+            return LiveSweep(now, (), (), place)
+        trials = ledger.trials(record.id)
+        running = tuple(_running(ledger, record, trials))
+    if now.state == "RUNNING":
+        left = seconds_left(trials, now.progress.wanted)
+        now = replace(now, progress=replace(now.progress, seconds_left=left))
+    return LiveSweep(now, running, best_values(trials, maximize=_maximizes(record)), place)
+
+
+def best_values(trials: Sequence[TrialRecord], *, maximize: bool) -> tuple[float, ...]:
+    """Return the best value so far after each complete trial of the search, in the order of their ends."""
+    better = max if maximize else min
+    ended = sorted(
+        (trial.finished_at or 0.0, trial.number, trial.value)
+        for trial in trials
+        if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None
+    )
+    best: list[float] = []
+    for _, _, value in ended:
+        best.append(better(best[-1], value) if best else value)
+    return tuple(best)
+
+
+def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
+    """Return the seconds until all trials of the search have ended, at the rate of the last twenty.
+
+    Args:
+        trials: of the sweep.
+        wanted: trials of the search at the end.
+    """
+    search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
+    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)[-_FINISHED_TRIALS:]
+    if len(ends) < 2 or ends[-1] <= ends[0]:
+        return None
+    return max(0, wanted - len(search)) * (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
+    """Return the speed of a trial between those of its last reports that one attempt has made.
+
+    Args:
+        reports: of the trial, by step.
+    """
+    same = [report for report in reports if report.attempt_id == reports[-1].attempt_id]
+    if len(same) < 2 or same[-1].at <= same[0].at:
+        return None
+    return (same[-1].step - same[0].step) / (same[-1].at - same[0].at)
+
+
+def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> Iterator[RunningTrial]:
+    metric = str(record.facts["metric"])
+    for trial in [trial for trial in trials if trial.state == "RUNNING"][:MOST_RUNNING]:
+        reports = ledger.recent_reports(trial.key, _SPEED_REPORTS)
+        value = reports[-1].metrics.get(metric) if reports else None
+        yield RunningTrial(
+            trial_label(trial.key), trial.step, trial.total_steps, value, steps_per_second(reports)
+        )
+
+
+def _maximizes(record: SweepRecord) -> bool:
+    return bool(record.facts["direction"] == "maximize")
