@@ -12,6 +12,7 @@ from orchestrator.errors import Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
+        "init": "orchestrator.cli.starting:init",
         "run": "orchestrator.cli.run:run",
         "resume": "orchestrator.cli.run:resume",
         "retry-failed": "orchestrator.cli.run:retry_failed",
