@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from orchestrator.api.starting import CLUSTERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("orchestrator", "trainables")
@@ -61,6 +66,15 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 
 
+def test_the_wheel_holds_search_spaces_and_cluster_files(wheel: Path) -> None:
+    """In a checkout they are links, which `Path.rglob` does not follow."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = {f"orchestrator/files/search_spaces/{path.name}" for path in ROOT.glob("search_spaces/*.yaml")}
+    expected |= {f"orchestrator/files/cluster/{name}" for kind in CLUSTERS.values() for name in kind}
+    assert len(expected) > 20
+    assert expected <= names
+
+
 def test_a_report_is_written_by_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     """The wheel contains the migrations of the ledger and the templates of the report."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
@@ -74,3 +88,47 @@ def test_a_report_is_written_by_the_wheel_alone(wheel: Path, tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).stat().st_size > 1_000_000
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_where_only_the_wheel_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """A new user without a checkout: the dependencies come from the environment of the tests."""
+    environment, folder = tmp_path / "venv", tmp_path / "home"
+    folder.mkdir()
+    venv.create(environment, symlinks=True)
+    (installed,) = environment.glob("lib/python*/site-packages")
+    python, sweep = environment / "bin" / "python", environment / "bin" / "sweep"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-index", "--no-compile", str(wheel)], check=True)
+    # A folder named in a .pth file comes after the wheel, and its own .pth files are not read: among them is
+    # the one of this checkout.
+    (installed / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # Ray's workers run the Python of the command that starts Ray, so it must be that of the wheel.
+    _, *lines = Path(sysconfig.get_path("scripts"), "ray").read_text().splitlines()
+    ray = environment / "bin" / "ray"
+    ray.write_text("\n".join([f"#!{python}", *lines, ""]))
+    ray.chmod(0o755)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        variables = {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(folder), "SWEEP_WARM": "0"}
+        variables |= {"SWEEP_RAY_LINGER": "0", "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
+        return subprocess.run(
+            [str(sweep), *words], cwd=folder, env=variables, capture_output=True, text=True, check=False
+        )
+
+    begun = run("init", "copy", "spaces")
+    assert begun.returncode == 0, begun.stderr
+    small = [
+        "budget.trials=2",
+        "training.steps=20",
+        "training.interval=10",
+        "confirm.seeds=0",
+        "resources.gpu=0",
+    ]
+    small += ["data.delay=10", "data.examples=200", "model.d_state=20", "evaluate.examples=20"]
+    settings = [word for change in small for word in ("--set", change)]
+    done = run("spaces/copy.yaml", *settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Chosen: copy-" in done.stdout
+    listed = run("list", "--json")
+    assert '"COMPLETE"' in listed.stdout

@@ -12,12 +12,14 @@ from orchestrator.errors import Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Run": {
+        "init": "orchestrator.cli.starting:init",
         "run": "orchestrator.cli.run:run",
         "resume": "orchestrator.cli.run:resume",
         "retry-failed": "orchestrator.cli.run:retry_failed",
         "stop": "orchestrator.cli.run:stop",
         "follow": "orchestrator.cli.run:follow",
         "validate": "orchestrator.cli.run:validate",
+        "import": "orchestrator.cli.drafts:import_options",
         "experiment": "orchestrator.cli.experiment:experiment",
     },
     "Service": {
