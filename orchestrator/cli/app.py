@@ -19,6 +19,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "stop": "orchestrator.cli.run:stop",
         "follow": "orchestrator.cli.run:follow",
         "validate": "orchestrator.cli.run:validate",
+        "import": "orchestrator.cli.drafts:import_options",
         "experiment": "orchestrator.cli.experiment:experiment",
     },
     "Service": {
