@@ -59,6 +59,8 @@ def parameters(model: ModelSettings, signature: Signature) -> int:
     """
     width = model.d_model
     block = of_layer(model) + 2 * width + _MIXERS[model.mixing] * (width * width + width)
+    block += (model.short_conv + 1) * width if model.short_conv else 0
+    block += 0 if model.gate == "none" else width * width + width
     rows = signature.vocabulary or signature.features
     encoder = (rows + 1) * width if model.encoder == "dense" else 0
     towers = (4 * width + 1) * width if signature.towers == 2 else 0

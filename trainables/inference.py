@@ -24,7 +24,7 @@ from trainables.engine.slots import bucket
 from trainables.engine.state import Names, Trained
 from trainables.errors import Refusal
 from trainables.layers.layer import only_looks_back
-from trainables.model import Model, Padding
+from trainables.model import BlockState, Model, Padding
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 
@@ -213,12 +213,12 @@ class Carried(NamedTuple):
     """The memory of a network after the steps so far.
 
     Attributes:
-        layers: the state of each block's layer.
+        blocks: the state of each block.
         total: (D,), sum of the last block's outputs.
         steps: number of steps, a float scalar.
     """
 
-    layers: tuple[Any, ...]
+    blocks: tuple[BlockState, ...]
     total: Array
     steps: Array
 
@@ -234,8 +234,8 @@ def initial_state(model: Model) -> Carried:
         raise Refusal("streaming", must, f"{model.signature.towers} sequences", remedy)
     for block in model.blocks:
         only_looks_back(block.layer)
-    layers = tuple(block.layer.initial_state() for block in model.blocks)
-    return Carried(layers, jnp.zeros(model.head.in_features), jnp.float32(0))
+    blocks = tuple(block.initial_state() for block in model.blocks)
+    return Carried(blocks, jnp.zeros(model.head.in_features), jnp.float32(0))
 
 
 def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
@@ -252,9 +252,9 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
     x = model.encoder(now[None, None])
     unpadded = Padding(lengths=None, mask=None, steps=jnp.float32(1))
     states = []
-    for block, state in zip(model.blocks, carried.layers, strict=True):
+    for block, state in zip(model.blocks, carried.blocks, strict=True):
         normal = block.normalised("before", x, unpadded, training=False)
-        state, out = block.layer.step(state, normal[0, 0])
+        state, out = block.step(state, normal[0, 0])
         x = block.normalised("after", x + block.mixed(out), unpadded, training=False)
         states.append(state)
     moved = Carried(tuple(states), carried.total + x[0, 0], carried.steps + 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from flax import nnx
@@ -25,10 +25,11 @@ from trainables.counter import uniform
 from trainables.data.task import Signature
 from trainables.encoder import ENCODERS
 from trainables.layers import LAYERS
+from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.layer import Bounds, Layer
 from trainables.norm import NORMS
 from trainables.optim import step_mask
-from trainables.settings import Mixing, NormPosition, Pooling
+from trainables.settings import Gate, Mixing, NormPosition, Pooling
 from trainables.trial import ModelSettings
 
 Ranges: TypeAlias = Mapping[str, Bounds]
@@ -94,12 +95,33 @@ MIXERS: Mapping[Mixing, Mixer] = MappingProxyType(
 )
 
 
+GATES: Mapping[Gate, Callable[[Array], Array]] = MappingProxyType({"silu": jax.nn.silu, "gelu": jax.nn.gelu})
+
+
+class BlockState(NamedTuple):
+    """What a block remembers of the steps so far.
+
+    Attributes:
+        before: the latest rows that its convolution will read again, (max(short_conv - 1, 0), D).
+        layer: the state of its layer.
+    """
+
+    before: Array
+    layer: Any
+
+
 class Block(nnx.Module):
-    """A layer, the mixing of its channels with dropout, a skip; a normalisation before or after them."""
+    """A layer, the mixing of its channels with dropout, a skip; a normalisation before or after them.
+
+    With `short_conv` the layer reads conv(u) + b, a causal convolution of each channel, in both directions.
+    With `gate` its outputs are multiplied by SiLU or GELU of Dense(u).
+
+    Source: Mamba, section 3.4; De et al. 2024 (Griffin), section 2.3.
+    """
 
     def __init__(self, settings: ModelSettings, ranges: Ranges, *, rngs: nnx.Rngs) -> None:
         width = settings.d_model
-        self.mixing, self.norm_position = settings.mixing, settings.norm_position
+        self.width, self.mixing, self.norm_position = width, settings.mixing, settings.norm_position
         self.norm = NORMS[settings.norm](width)
         build: Callable[..., Layer] = LAYERS[settings.layer]
         self.layer = build(
@@ -113,6 +135,13 @@ class Block(nnx.Module):
         # Both dense layers of Dense * sigmoid(Dense) as one matmul.
         if dense := MIXERS[settings.mixing].dense:
             self.mix = nnx.Linear(width, dense * width, rngs=rngs)
+        # Drawn last, so that blocks without them start from the numbers of earlier versions.
+        self.short_conv, self.gate = settings.short_conv, settings.gate
+        if self.short_conv:
+            self.conv = nnx.Param(initial_conv(rngs.params(), (width, self.short_conv)))
+            self.conv_bias = nnx.Param(jnp.zeros(width))
+        if self.gate != "none":
+            self.branch = nnx.Linear(width, width, rngs=rngs)
 
     def __call__(
         self, x: Array, padding: Padding, kept: Array | None, record: Array | None
@@ -130,16 +159,50 @@ class Block(nnx.Module):
         """
         training = kept is not None
         normal = self.normalised("before", x, padding, training=training)
+        seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(normal)
         over_batch = jax.vmap(self.layer.run, in_axes=(0, None if padding.lengths is None else 0))
-        out, states = over_batch(normal, padding.lengths)
-        mixed = self.mixed(out, kept)
+        out, states = over_batch(seen, padding.lengths)
+        mixed = self.mixed(self.gated(normal, out), kept)
         states_of = (
-            (lambda: states)
-            if self.layer.states_at_hand
-            else (lambda: over_batch(normal, padding.lengths)[1])
+            (lambda: states) if self.layer.states_at_hand else (lambda: over_batch(seen, padding.lengths)[1])
         )
         x = self.normalised("after", x + padding.zeroed(mixed), padding, training=training)
         return x, _recorded_norm(states_of, padding, record)
+
+    def initial_state(self) -> BlockState:
+        """Return the memory of the convolution and of the layer before the first step."""
+        return BlockState(self._rows_before(), self.layer.initial_state())
+
+    def step(self, state: BlockState, row: Array) -> tuple[BlockState, Array]:
+        """Advance the layer by one step, for layers that only look back.
+
+        Args:
+            state: returned by `initial_state` or by the step before.
+            row: (D,), normalised if the block normalises before its layer.
+
+        Returns:
+            The next state, and the layer's output (D,), gated and not yet mixed.
+        """
+        seen, before = self.convolved(state.before, row[None])
+        inner, out = self.layer.step(state.layer, seen[0])
+        return BlockState(before, inner), self.gated(row, out)
+
+    def convolved(self, before: Array, rows: Array) -> tuple[Array, Array]:
+        """Return what the layer reads for rows (L, D), and the rows that precede the next one."""
+        if not self.short_conv:
+            return rows, before
+        seen, before = causal_conv(self.conv[...], before, rows)
+        return seen + self.conv_bias[...], before
+
+    def gated(self, rows: Array, out: Array) -> Array:
+        """Return a layer's outputs (..., D) times the branch of what the block reads, rows (..., D)."""
+        if self.gate == "none":
+            return out
+        branch = self.branch(rows.reshape(-1, self.width)).reshape(rows.shape)
+        return out * GATES[self.gate](branch)
+
+    def _rows_before(self) -> Array:
+        return jnp.zeros((max(self.short_conv - 1, 0), self.width))
 
     def normalised(self, position: NormPosition, x: Array, padding: Padding, *, training: bool) -> Array:
         """Return x (B, L, D), normalised if this block normalises at that position."""

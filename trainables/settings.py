@@ -40,6 +40,9 @@ Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu"]
 """What follows a layer's output x, with g = GELU(x): Dense(g) * sigmoid(Dense(g)), g * sigmoid(Dense(g)),
 x * sigmoid(Dense(g)), or g alone."""
 
+Gate = Literal["none", "silu", "gelu"]
+"""What a branch of the block's input, Dense(u), goes through before it multiplies the layer's outputs."""
+
 Norm = Literal["batch", "layer"]
 NormPosition = Literal["before", "after"]
 """Before the layer of a block, or after the block's skip connection."""

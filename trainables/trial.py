@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.settings import EncoderKind, Interval, Mixing, Norm, NormPosition, Pooling, Schedule
+from trainables.settings import EncoderKind, Gate, Interval, Mixing, Norm, NormPosition, Pooling, Schedule
 
 if TYPE_CHECKING:
     from trainables.data.task import Signature
@@ -39,6 +39,8 @@ class ModelSettings:
         dropout: share of channels dropped, the same ones at every time step. Free.
         pooling: how the outputs at all steps become one; unused for an output by step.
         mixing: what follows the layer of a block.
+        short_conv: steps that a causal convolution of each channel sees before the layer; 0 is none.
+        gate: a branch beside the layer, Dense(u) through SiLU or GELU, that multiplies its outputs; or none.
         norm: what normalises activations: each channel over batch and time, or each step over its channels.
         norm_position: before the layer of a block, or after the block's skip connection.
         encoder: a dense layer, or none: `d_model` is then the number of tokens or features of the task.
@@ -54,6 +56,8 @@ class ModelSettings:
     dropout: float = 0.0
     pooling: Pooling = "mean"
     mixing: Mixing = "full_glu"
+    short_conv: int = 0
+    gate: Gate = "none"
     norm: Norm = "batch"
     norm_position: NormPosition = "before"
     encoder: EncoderKind = "dense"
@@ -153,6 +157,7 @@ class TrialSettings:
             tuple(sorted(self.task_options.items())),
             (model.layer, model.depth, model.d_model, model.d_state, model.bidirectional),
             (model.pooling, model.mixing, model.norm, model.norm_position, model.encoder),
+            (model.short_conv, model.gate),
             tuple(sorted(model.options.items())),
             (training.optimizer, training.clip is not None, training.schedule),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),

@@ -45,6 +45,8 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("dropout", ModelSection, "real", True),
     ("pooling", ModelSection, "word", False),
     ("mixing", ModelSection, "word", False),
+    ("short_conv", ModelSection, "whole", False),
+    ("gate", ModelSection, "word", False),
     ("norm", ModelSection, "word", False),
     ("norm_position", ModelSection, "word", False),
     ("encoder", ModelSection, "word", False),

@@ -17,7 +17,7 @@ from orchestrator.config.document import Path, Violation, flow, nearest
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 from trainables.matching import Size
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import EncoderKind, Mixing, Norm, NormPosition, Pooling, Schedule
+from trainables.settings import EncoderKind, Gate, Mixing, Norm, NormPosition, Pooling, Schedule
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -133,6 +133,18 @@ class ModelSection(OpenSection):
         "What follows the layer of a block: a gate of two dense layers or of one, or GELU alone.",
         "half_glu1",
         ModelSettings.mixing,
+    )
+    short_conv: Whole = setting(
+        "Steps that a causal convolution of each channel sees before the layer; 0 is none.",
+        4,
+        ModelSettings.short_conv,
+        ge=0,
+        le=4,
+    )
+    gate: Gate = setting(
+        "A dense branch beside the layer, through SiLU or GELU, that multiplies its outputs; or none.",
+        "silu",
+        ModelSettings.gate,
     )
     norm: Norm = setting(
         "What normalises activations: each channel over batch and time, or each step over its channels.",

@@ -37,7 +37,7 @@ CHANGEABLE = frozenset({"budget", "resources"})
 """Sections that may change between two runs of one sweep, and so are no part of its identity."""
 
 
-_ADDED = ("pooling", "mixing", "norm", "norm_position", "encoder")
+_ADDED = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
     "training": {name: getattr(TrainingSettings, name) for name in ("optimizer", "schedule")},

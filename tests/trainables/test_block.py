@@ -128,3 +128,46 @@ def test_published_sizes_on_speech_commands(network: ModelSettings, parameters: 
     Our default, one direction with a full GLU, is smaller.
     """
     assert _parameters(network, SPEECH) == parameters
+
+
+GATES = {"none": lambda x: 1.0, "silu": lambda x: x * _sigmoid(x), "gelu": _gelu}
+
+
+@pytest.mark.parametrize(("short_conv", "gate"), [(4, "silu"), (1, "gelu"), (0, "silu"), (3, "none")])
+def test_a_convolution_before_the_layer_and_a_gate_beside_it(short_conv: int, gate: str) -> None:
+    """The layer reads the latest rows of each channel; a branch of the present row multiplies its outputs.
+
+    One row at a time from a carried state gives the same.
+    """
+    network = {"layer": "none", "options": {}, "bidirectional": False, "d_model": D, "mixing": "gelu"}
+    model = toy_trial(model={**network, "norm": "layer", "short_conv": short_conv, "gate": gate}).model
+    block = Block(model, {}, rngs=nnx.Rngs(0))
+    if short_conv:
+        block.conv_bias[...] = jnp.arange(D) / D
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), nnx.to_pure_dict(nnx.state(block, nnx.Param)))
+    x = np.random.default_rng(0).normal(size=(BATCH, LENGTH, D))
+    rows = _normalised("layer", x)
+    seen = rows
+    if short_conv:
+        seen = np.zeros_like(rows) + p["conv_bias"]
+        for back in range(min(short_conv, LENGTH)):
+            seen[:, back:] += p["conv"][:, short_conv - 1 - back] * rows[:, : LENGTH - back]
+    branch = p.get("branch", {"kernel": np.zeros((D, D)), "bias": np.zeros(D)})
+    out = seen * p["layer"]["D"] * GATES[gate](rows @ branch["kernel"] + branch["bias"])
+    unpadded = Padding(None, None, jnp.float32(BATCH * LENGTH))
+    whole = jax.jit(lambda x: block(x, unpadded, None, None)[0])(jnp.float32(x))
+    np.testing.assert_allclose(whole, x + _gelu(out), rtol=1e-5, atol=1e-5)
+    stepped = jax.jit(lambda rows: jax.lax.scan(block.step, block.initial_state(), rows)[1])
+    np.testing.assert_allclose(stepped(jnp.float32(rows[0])), out[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_reads_no_padding() -> None:
+    """In both directions, rows after the true end change no row before it."""
+    network = {"layer": "lru", "options": {}, "bidirectional": True, "d_model": D, "norm": "layer"}
+    block = Block(toy_trial(model={**network, "short_conv": 4, "gate": "gelu"}).model, {}, rngs=nnx.Rngs(0))
+    lengths = jnp.array([2, 5, 3])
+    mask = (jnp.arange(LENGTH) < lengths[:, None])[..., None]
+    run = jax.jit(lambda x: block(x, Padding(lengths, mask, jnp.float32(10)), None, None)[0])
+    x = jnp.float32(np.random.default_rng(0).normal(size=(BATCH, LENGTH, D)))
+    quiet, loud = run(jnp.where(mask, x, 0)), run(jnp.where(mask, x, 9))
+    np.testing.assert_array_equal(quiet[mask[..., 0]], loud[mask[..., 0]])

@@ -82,9 +82,10 @@ def test_stepping_answers_every_step(folder: Path) -> None:
 
 
 def test_stepping_through_another_kind_of_network(folder: Path) -> None:
-    """The same holds without an encoder, with the normalisation last, and if the last step is the answer."""
+    """The same holds without an encoder, normalised last, with a convolution, a gate and the last answer."""
     network = {"d_model": 2, "layer": "lru", "options": {}, "mixing": "half_glu2", "norm": "layer"}
     choices = {"norm_position": "after", "encoder": "none", "pooling": "last"}
+    choices |= {"short_conv": 4, "gate": "silu"}
     sizes = {"length": 20, "examples": 32, "held_out": 8}
     written, _ = saved(folder, settings("adding", sizes, **network, **choices))
     predictor = Predictor(written.folder, written.digest)

@@ -34,7 +34,7 @@ def test_documents_without_newer_settings_are_read() -> None:
     """Checkpoints of earlier versions lack settings that those versions did not have."""
     trial = toy_trial()
     document: dict[str, Any] = asdict(trial)
-    for name in ("pooling", "mixing", "norm", "norm_position", "encoder"):
+    for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder"):
         del document["model"][name]
     for name in ("optimizer", "clip", "schedule"):
         del document["training"][name]
@@ -55,6 +55,8 @@ def test_a_complete_network_has_the_defaults_of_its_layer() -> None:
 _CHOICES: tuple[dict[str, Any], ...] = (
     {"pooling": "last"},
     {"mixing": "gelu"},
+    {"short_conv": 4},
+    {"gate": "silu"},
     {"norm": "layer"},
     {"norm_position": "after"},
     {"encoder": "none"},

@@ -21,7 +21,7 @@ from trainables.engine.report import StepMetrics, nothing
 from trainables.engine.slot_program import Scorer, at
 from trainables.engine.state import Free, Names, Packing, SlotState, Trained, free_of, packing_of
 from trainables.layers import LAYERS
-from trainables.model import Model, Training
+from trainables.model import BlockState, Model, Training
 from trainables.optim import (
     LOSSES,
     Rates,
@@ -172,12 +172,15 @@ class NetworkProgram:
         )
 
     def _state_floats(self) -> int:
-        def states(free: Free) -> list[Tree]:
-            return [block.layer.initial_state() for block in self._model(free).blocks]
+        def states(free: Free) -> list[BlockState]:
+            return [block.initial_state() for block in self._model(free).blocks]
 
-        leaves = jax.tree.leaves(nnx.eval_shape(states, free_of(self.settings)))
+        blocks = nnx.eval_shape(states, free_of(self.settings))
+        leaves = jax.tree.leaves([block.layer for block in blocks])
         one_direction = sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in leaves)
-        return one_direction * (2 if self.settings.model.bidirectional else 1)
+        # Both directions read the same convolution.
+        rows = sum(block.before.size for block in blocks)
+        return rows + one_direction * (2 if self.settings.model.bidirectional else 1)
 
     def scorer(self, trained: Trained) -> Scorer:
         """Return what evaluates a slot."""

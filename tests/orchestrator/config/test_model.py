@@ -146,13 +146,26 @@ def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None
     """Earlier versions had one kind of block, AdamW and a cosine, and did not record it."""
     sweep = loaded(tmp_path)
     earlier = json.loads(json.dumps(sweep.document()))
-    for name in ("pooling", "mixing", "norm", "norm_position", "encoder", "layers"):
+    for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder", "layers"):
         del earlier["model"][name]
     for name in ("optimizer", "schedule"):
         del earlier["training"][name]
     assert identity(earlier) == sweep.digest
     assert from_document(earlier).document() == sweep.document()
     assert differences(earlier, sweep.document()) == []
+
+
+def test_rotrnn_in_a_block_like_that_of_mamba(tmp_path: Path) -> None:
+    """A convolution before any layer and a gate beside it are words of a file, and static choices."""
+    plain, block = loaded(tmp_path), ["model.short_conv=4", "model.gate=silu", "model.mixing=gelu"]
+    changed = loaded(tmp_path, overrides=block)
+    network = changed.settings(changed.published_params() or {}, 0).model
+    assert (network.layer, network.short_conv, network.gate, network.mixing) == ("rotrnn", 4, "silu", "gelu")
+    assert changed.digest != plain.digest
+    assert refused(tmp_path, VALID, overrides=["model.short_conv=5"]).must == "must be at most 4"
+    assert refused(tmp_path, VALID, overrides=["model.gate=tanh"]).must == "must be 'none', 'silu' or 'gelu'"
+    searched = loaded(tmp_path, overrides=["search.gate={choice: [none, silu]}", "published="])
+    assert searched.settings(searched.largest(), 0).model.gate == "silu"
 
 
 def test_the_task_decides_how_steps_are_pooled(tmp_path: Path) -> None:
