@@ -55,15 +55,15 @@ LAYERS: list[tuple[str, dict[str, Any], int, int, int, int, int]] = [
     ("rot_gated", {"heads": 8}, 32, 64, 4_680 + 32 * 32 + 8 * 32 + 8, 64 * 32, 64),
     ("rg_lru", {"heads": 4}, 32, 64, 2 * 64 * 32 + 2 * 64 * 16 + 3 * 64 + 32, 64 * 32, 64),
     ("s6", {"expand": 1}, 32, 16, 3 * 32**2 + 32 * (2 * 2 + 3 * 16 + 7), 32**2, 3 * 32 + 32 * 16),
-    ("attention", {"context": 64}, 32, 16, 2 * 16 * 32 + 2 * 32**2, 0, 63 * 48 + 1),
-    ("urnn", {}, 32, 20, 10 * 20 + 4 * 20 * 32 + 32, 0, 2 * 20),
+    ("attention", {"context": 64}, 32, 16, 2 * 16 * 32 + 2 * 32**2, 32**2, 63 * 48 + 1),
+    ("urnn", {}, 32, 20, 10 * 20 + 4 * 20 * 32 + 32, 2 * 20 * 32, 2 * 20),
     ("delta_net", {"heads": 4}, 32, 32, 4_616, 32 * 32, 3 * 96 + 32 * 8),
     ("lds", {"projections": 1}, 32, 20, 20 // 2 + 2 * 20 * 32 + 32**2, 2 * 20 * 32, 20),
     ("none", {}, 32, 20, 32, 0, 0),
 ]
 
 
-ONE_WAY = {"none", "attention", "urnn"}
+ONE_WAY = {"none"}
 CASES = [(*case, both) for case in LAYERS for both in (False, True) if not (both and case[0] in ONE_WAY)]
 
 

@@ -37,7 +37,8 @@ class Attention(ChunkedLayer):
     Queries and keys are rotated by their positions relative to a chunk: scores depend on distances alone, and
     angles stay small enough for float32 at any length.
 
-    Parameters: W_q, W_k (N, D), W_v, out_proj (D, D).
+    Parameters: W_q, W_k (N, D), W_v, out_proj (D, D); out_proj_backward (D, D) if bidirectional. Both
+    directions see the present row.
 
     Source: Vaswani et al., 2017, section 3.2; Su et al., RoFormer, 2021, section 3.2 (positions).
     """
@@ -55,9 +56,10 @@ class Attention(ChunkedLayer):
             Need(
                 ("d_state", "heads"), lambda n, h: n % (2 * h) == 0, "d_state must be a multiple of 2 * heads"
             ),
-            Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),
         ),
-        parameters=Count(("d_model", "d_state"), lambda d, n: 2 * d * (n + d)),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"), lambda d, n, both: 2 * d * (n + d) + both * d * d
+        ),
     )
     recurrent = frozenset()
 
@@ -79,13 +81,15 @@ class Attention(ChunkedLayer):
             rngs: the source of randomness; its keys may be traced.
             heads: number of heads H; N is a multiple of 2 H, D of H.
             context: rows that a query sees; also bounds the state of a step.
-            bidirectional: ignored; `settings` requires it to be false.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
         """
-        self.heads, self.context, self.bidirectional = heads, context, False
+        self.heads, self.context, self.bidirectional = heads, context, bidirectional
         self.W_q = nnx.Param(normal(rngs.params(), (d_state, d_model), 1 / d_model))
         self.W_k = nnx.Param(normal(rngs.params(), (d_state, d_model), 1 / d_model))
         self.W_v = nnx.Param(normal(rngs.params(), (d_model, d_model), 1 / d_model))
         self.out_proj = nnx.Param(normal(rngs.params(), (d_model, d_model), 1 / d_model))
+        if bidirectional:
+            self.out_proj_backward = nnx.Param(normal(rngs.params(), (d_model, d_model), 1 / d_model))
 
     @property
     def chunk_size(self) -> int:
@@ -117,7 +121,8 @@ class Attention(ChunkedLayer):
 
     def read(self, coefficients: None, states: Array, *, backward: bool) -> Array:
         """Return the outputs (S, D) of the heads' answers (S, D)."""
-        return states @ self.out_proj[...].T
+        weights = self.out_proj_backward if backward else self.out_proj
+        return states @ weights[...].T
 
     def states(self, coefficients: None, inputs: Array) -> Array:
         """Return the norms of all keys and values that a row sees, (L, 1)."""

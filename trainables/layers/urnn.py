@@ -10,7 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Fixed, Layer, between, normal
-from trainables.settings import Count, LayerSettings, Need
+from trainables.settings import Count, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 
@@ -22,7 +22,8 @@ class URNN(Layer):
     Fourier transform, Pi a permutation drawn once, and modReLU(z) = z max(|z| + b, 0) / (|z| + 1e-5).
 
     Parameters, for N complex units: theta (3, N), v_re, v_im (2, N), b (N,), V_re, V_im (N, D), h0_re, h0_im
-    (N,) the trained state before the first step, C (D, 2 N), D (D,).
+    (N,) the trained state before the first step, C (D, 2 N), D (D,); C_backward (D, 2 N) if bidirectional,
+    read in reverse from the same first state.
 
     Source: Arjovsky et al., Unitary evolution recurrent neural networks, 2016, equations 6 and 8, and
     section 4; amarshah/complex_RNN (the small number in modReLU, initial values). Their network has no D.
@@ -30,8 +31,9 @@ class URNN(Layer):
 
     settings = LayerSettings(
         summary="uRNN: N complex units with a unitary transition and modReLU.",
-        needs=(Need(("bidirectional",), lambda both: not both, "bidirectional must be false"),),
-        parameters=Count(("d_model", "d_state"), lambda d, n: 10 * n + 4 * n * d + d),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"), lambda d, n, both: 10 * n + (4 + 2 * both) * n * d + d
+        ),
     )
     recurrent = frozenset({"theta", "v_re", "v_im", "b", "V_re", "V_im", "h0_re", "h0_im"})
 
@@ -42,9 +44,9 @@ class URNN(Layer):
             d_model: width D.
             d_state: complex units N.
             rngs: the source of randomness; its keys may be traced.
-            bidirectional: ignored; `settings` requires it to be false.
+            bidirectional: whether to read the sequence backwards too, with a read-out of its own.
         """
-        self.bidirectional = False
+        self.bidirectional = bidirectional
         units, of_v, of_h0 = (d_state,), (6 / (2 + 2 * d_state)) ** 0.5, (3 / (2 * d_state)) ** 0.5
         self.theta = nnx.Param(between(rngs.params(), (3, d_state), (-jnp.pi, jnp.pi)))
         self.v_re = nnx.Param(between(rngs.params(), (2, d_state), (-of_v, of_v)))
@@ -56,6 +58,8 @@ class URNN(Layer):
         self.h0_re = nnx.Param(between(rngs.params(), units, (-of_h0, of_h0)))
         self.h0_im = nnx.Param(between(rngs.params(), units, (-of_h0, of_h0)))
         self.C = nnx.Param(GLOROT(rngs.params(), (d_model, 2 * d_state)))
+        if bidirectional:
+            self.C_backward = nnx.Param(GLOROT(rngs.params(), (d_model, 2 * d_state)))
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
     def inputs(self, coefficients: None, u: Array) -> Array:
