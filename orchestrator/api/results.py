@@ -17,6 +17,7 @@ from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.analysis import Analysis, analyse
 from orchestrator.report.compare import SideBySide, side_by_side
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
@@ -54,6 +55,10 @@ class Results:
     def figure(self, name: str) -> go.Figure:
         """Return a figure of the report."""
         return figure(name, self.history, summarise(self.history))
+
+    def analysis(self) -> Analysis:
+        """Return what the sweep has learned and spent so far."""
+        return analyse(self.history)
 
     def report(self, folder: Path) -> ReportFiles:
         """Write the report."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.api.results import Results
+    from orchestrator.report.analysis import Analysis
     from orchestrator.report.compare import SideBySide
     from orchestrator.report.report import ReportFiles
 
@@ -558,6 +559,14 @@ class Sweep:
             BadInput: the sweep has never run.
         """
         return self._results().report(self.workspace.paths.report(self.id))
+
+    def analysis(self) -> Analysis:
+        """Return how much each hyperparameter matters, where the time went, and norms of hidden states.
+
+        Raises:
+            BadInput: the sweep has never run.
+        """
+        return self._results().analysis()
 
     def compare(self, *others: Sweep) -> SideBySide:
         """Return this sweep and others side by side, with the differences that their results establish.

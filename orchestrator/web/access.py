@@ -36,6 +36,8 @@ ACCESS: Mapping[str, Level] = {
     "show_sweep": "viewer",
     "list_trials": "viewer",
     "show_curves": "viewer",
+    "analysis": "viewer",
+    "show_changes": "viewer",
     "read_log": "viewer",
     "read_trial_log": "viewer",
     "show_file": "viewer",

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from orchestrator.errors import Refusal
-from orchestrator.web import changing, page, problems, reading, session, watching
+from orchestrator.web import analysing, changing, page, problems, reading, session, watching
 from orchestrator.web.access import admitted
 from orchestrator.web.guard import MOST_BYTES, Guard
 from orchestrator.web.site import Site
@@ -47,7 +47,7 @@ def build(site: Site) -> FastAPI:
         },
     )
     app.state.site = site
-    for router in (session.ROUTER, reading.ROUTER, watching.ROUTER, changing.ROUTER):
+    for router in (session.ROUTER, reading.ROUTER, analysing.ROUTER, watching.ROUTER, changing.ROUTER):
         app.include_router(router, prefix=PREFIX)
     app.include_router(page.ROUTER)
     return app

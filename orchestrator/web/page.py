@@ -21,6 +21,8 @@ ASSETS = {
     "sign_in.js": "text/javascript",
     "home.js": "text/javascript",
     "sweep.js": "text/javascript",
+    "analysis.js": "text/javascript",
+    "drawing.js": "text/javascript",
 }
 """The files that pages load, and their types."""
 

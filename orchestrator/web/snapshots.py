@@ -36,7 +36,7 @@ class Snapshots:
         self._snapshots: OrderedDict[Hashable, _Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
+    def get(self, key: Hashable, make: Callable[[], Result], *, fresh: float | None = None) -> Result:
         """Return the snapshot of a key, and make it first if there is none or it is too old.
 
         Of several threads that ask at once, one makes it and the others wait for it.
@@ -44,6 +44,7 @@ class Snapshots:
         Args:
             key: identifies what `make` returns.
             make: reads the ledger; an error that it raises is not kept.
+            fresh: age in seconds up to which this snapshot answers, if not that of the others.
         """
         with self._lock:
             snapshot = self._snapshots.setdefault(key, _Snapshot())
@@ -51,7 +52,8 @@ class Snapshots:
             while len(self._snapshots) > MOST_SNAPSHOTS:
                 self._snapshots.popitem(last=False)
         with snapshot.lock:
-            if snapshot.made_at is None or self._clock() - snapshot.made_at >= self._fresh:
+            limit = self._fresh if fresh is None else fresh
+            if snapshot.made_at is None or self._clock() - snapshot.made_at >= limit:
                 snapshot.value = make()
                 snapshot.made_at = self._clock()
             return cast(Result, snapshot.value)

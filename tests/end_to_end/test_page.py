@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from selenium import webdriver
@@ -79,6 +80,33 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
     assert browser.errors(chrome, allowed=("401",)) == [], (
         "the Content-Security-Policy permits all of the page"
     )
+
+
+def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, client: Client) -> None:
+    """Parallel coordinates, importances, time, hidden norms and differences are read when they are opened."""
+    earlier = sweeps.sweep_record(id="retrieval-earlier", created_at=sweeps.CREATED - 1.0)
+    training = {**earlier.document["training"], "batch_size": 16}
+    with client.workspace.ledger() as ledger:
+        ledger.create_sweep(replace(earlier, document={**earlier.document, "training": training}))
+    sign_in(chrome, client, "vera")
+    open_sweep(chrome, client, sweeps.SWEEP_ID)
+    for name in ("parallel", "analysis", "changes"):
+        chrome.find_element(By.CSS_SELECTOR, f"#{name}-section summary").send_keys(Keys.ENTER)
+    with_value = sum(trial.value is not None for trial in sweeps.trials())
+
+    def lines(element: str) -> int:
+        return len(chrome.find_elements(By.CSS_SELECTOR, f"#{element} polyline"))
+
+    browser.until("the parallel coordinates", lambda: lines("parallel") == with_value)
+    browser.until("the time", lambda: "compile" in shown(chrome, "seconds"))
+    assert "importances need ten" in shown(chrome, "importances-empty")
+    assert lines("norms") == sweeps.LAYERS
+    assert "hidden_norm/layer_1" in shown(chrome, "norm-values")
+    browser.until("the differences", lambda: shown(chrome, "changes") == "training.batch_size 16 -> 32")
+    assert shown(chrome, "previous") == "retrieval-earlier"
+    chrome.find_element(By.ID, "parallel").click()
+    browser.picture(chrome, "page-analysis-light")
+    assert browser.errors(chrome, allowed=("401", "403", "404", "422")) == []
 
 
 def test_trials_are_sorted_by_keyboard_and_keep_the_focus(chrome: webdriver.Chrome, client: Client) -> None:

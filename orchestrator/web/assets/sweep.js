@@ -1,3 +1,5 @@
+import { analyse } from "./analysis.js";
+import { draw, extent, ratio, text } from "./drawing.js";
 import { announce, bar, element, fill, number, parameters, request, showProblem, signedIn, watch } from "./shared.js";
 
 const SWEEP = document.body.dataset.sweep;
@@ -5,7 +7,6 @@ const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
 const ROWS = 100;
 const LOG_MS = 5_000;
 const FETCH_MS = 2_000;
-const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 70, right: 15, top: 15, bottom: 30 };
 const SIZE = { width: 800, height: 300 };
 
@@ -96,26 +97,6 @@ async function showCurves() {
   );
 }
 
-const extent = (numbers) => [Math.min(...numbers), Math.max(...numbers)];
-const ratio = (value, [low, high]) => (high > low ? (value - low) / (high - low) : 0.5);
-
-function draw(name, attributes, title) {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (title) {
-    const label = document.createElementNS(SVG, "title");
-    label.textContent = title;
-    node.append(label);
-  }
-  return node;
-}
-
-function text(content, x, y) {
-  const node = draw("text", { x, y });
-  node.textContent = content;
-  return node;
-}
-
 async function showLog() {
   if (!element("log-section").open || document.hidden) return;
   const log = element("log");
@@ -153,6 +134,8 @@ element("set-priority").addEventListener("click", () => showProblem(() => (
 )));
 element("log-section").addEventListener("toggle", showLog);
 setInterval(showLog, LOG_MS);
+
+analyse(HERE);
 
 const user = await signedIn();
 const sweep = await request(HERE);

@@ -69,6 +69,16 @@ def test_logs_are_read_by_range(reader: Client) -> None:
     assert reader.get(f"{SWEEP}/trials/0/log")["text"] == "step 1\n"
 
 
+def test_the_analysis_has_the_time_and_the_norms_of_the_best_trial(reader: Client) -> None:
+    found = reader.get(f"{SWEEP}/analysis")
+    assert found["best"] == f"{sweeps.SWEEP_ID}-7"
+    assert found["importances"] == [], "five complete trials are too few"
+    assert found["seconds"]["train"] == 3.0 * sum(trial.step // sweeps.INTERVAL for trial in sweeps.trials())
+    assert [norm["metric"] for norm in found["norms"]] == ["hidden_norm/layer_0", "hidden_norm/layer_1"]
+    assert [step for step, _ in found["norms"][0]["points"]] == [40, 80, 120, 160, 200]
+    assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/analysis", "vera").status == 422
+
+
 def test_artifacts_are_the_files_of_the_report(reader: Client) -> None:
     reader.send("GET", f"/api/v1{SWEEP}/report", "vera")
     names = [entry["name"] for entry in reader.get(f"{SWEEP}/artifacts")["artifacts"]]

@@ -176,7 +176,18 @@ def test_a_new_trial_compiles_nothing(fused: Engine) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "layer",
-    ["gru", "min_gru", "rot_gated", "rg_lru", "s6", "delta_net", "gated_delta_net", "attention", "urnn"],
+    [
+        "s4",
+        "gru",
+        "min_gru",
+        "rot_gated",
+        "rg_lru",
+        "s6",
+        "delta_net",
+        "gated_delta_net",
+        "attention",
+        "urnn",
+    ],
 )
 def test_a_new_learning_rate_compiles_nothing_for_gated_layers(layer: str) -> None:
     """Layers that look at their input train in a slot, their norms are recorded, and rates are free."""
