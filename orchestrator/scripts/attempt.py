@@ -7,8 +7,9 @@ import math
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,8 @@ class ScriptAttempt:
         self._place = Place(Path(self._folder))
         self._saved = assignment.resume
         self._recorded = assignment.resume.step if assignment.resume else 0
-        self._step = self._read = self._answered = 0
+        self._step = self._read = self._answered = self._offset = 0
+        self._unread: deque[bytes] = deque()
         self._started_at = time.monotonic()
         self._tail: list[str] = []
         try:
@@ -163,20 +165,22 @@ class ScriptAttempt:
             file.write("continue\n" if go_on else "stop\n")
         self._answered += 1
 
-    def _lines(self) -> list[bytes]:
-        return self._place.reports.read_bytes().split(b"\n")[:-1]
-
     def _has_more(self) -> bool:
-        return len(self._lines()) > self._read
+        """Return True if lines were written that have not been taken yet; a part of a line is none."""
+        with self._place.reports.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._unread.extend(whole.split(b"\n")[:-1])
+        return bool(self._unread)
 
     def _next_report(self) -> Report | None:
         """Return the next report that was written whole."""
-        lines = self._lines()
-        if len(lines) <= self._read:
+        if not self._unread and not self._has_more():
             return None
-        line = lines[self._read]
         self._read += 1
-        report = Report.read(line, self._step if self._step >= self._recorded or self._read > 1 else 0)
+        report = Report.read(self._unread.popleft(), self._step)
         self._step = report.step
         return report
 
@@ -211,6 +215,10 @@ class ScriptAttempt:
         return files
 
     def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:
+        """Save the files of a report; without a checkpoint, the last one stands for its step too."""
+        if files is None and self._saved is not None:
+            self._saved = replace(self._saved, step=report.step)
+            return self._saved
         number = attempt_number(self._assignment.attempt_id)
         stem = Path(self._assignment.checkpoints) / checkpoint_stem(report.step, number)
         facts = {

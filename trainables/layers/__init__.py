@@ -17,6 +17,7 @@ LAYERS: DeclaredRegistry[type[Layer], LayerSettings] = DeclaredRegistry(
         "lru": "trainables.layers.lru:LRU",
         "s5": "trainables.layers.s5:S5",
         "s4": "trainables.layers.s4:S4",
+        "liquid_s4": "trainables.layers.liquid_s4:LiquidS4",
         "s4d": "trainables.layers.s4d:S4D",
         "linear_rnn": "trainables.layers.rnn:LinearRNN",
         "tanh_rnn": "trainables.layers.rnn:TanhRNN",

@@ -154,30 +154,30 @@ class S4(Layer):
             out_backward=_complex(self.C_backward[...]) if self.bidirectional else None,
         )
 
-    def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, Array]:
+    def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, Any]:
         """Return 2 Re(C x), (L, D), and the states, which cost extra and only if they are used."""
         if self.algorithm == "sequential":
             return super().respond(coefficients, inputs, backward=backward)
         response = kernel(coefficients, coefficients.readout(backward), len(inputs))
         return causal_convolution(response, inputs), self.states(coefficients, inputs)
 
-    def states(self, coefficients: System, inputs: Array) -> Array:
+    def states(self, coefficients: System, inputs: Array) -> Any:
         """Return the stored states, complex (L, D, N/2)."""
         return jax.lax.scan(partial(self.advance, coefficients), self.initial_state(), inputs)[1]
 
-    def read(self, coefficients: System, states: Array, *, backward: bool) -> Array:
+    def read(self, coefficients: System, states: Any, *, backward: bool) -> Array:
         """Return 2 Re(C x), (L, D), for states (L, D, N/2)."""
         return 2 * jnp.sum((coefficients.readout(backward) * states).real, axis=-1)
 
-    def real(self, states: Array) -> Array:
+    def real(self, states: Any) -> Array:
         """Return real and imaginary parts, (L, D * N)."""
         return jnp.concatenate([states.real, states.imag], axis=-1).reshape(len(states), -1)
 
-    def initial_state(self) -> Array:
+    def initial_state(self) -> Any:
         """Return the zero state, complex (D, N/2)."""
         return jnp.zeros((len(self.C), self.C.shape[-1]), jnp.complex64)
 
-    def advance(self, coefficients: System, state: Array, inputs: Array) -> tuple[Array, Array]:
+    def advance(self, coefficients: System, state: Any, inputs: Array) -> tuple[Any, Any]:
         """Return the next state, twice, in O(N) a channel."""
         # The change of a step, not the step itself: with short steps its digits would be lost.
         slope = coefficients.slope(state) + coefficients.into * inputs[:, None]

@@ -53,6 +53,7 @@ class Trial:
         self._answers = facts["answers"]
         self._checkpoints = facts["checkpoints"]
         self._sent = 0
+        self._offset = 0
         self._is_over = False
 
     def report(
@@ -66,8 +67,8 @@ class Trial:
         Args:
             step: steps done so far, more than in the report before.
             metrics: numbers by name, the objective of the sweep among them.
-            checkpoint: folder with everything needed to go on from this step, or None: a trial without
-                checkpoints starts again at step 0 when it is interrupted.
+            checkpoint: folder with everything needed to go on from this step, or None: a trial that is
+                interrupted goes on from its last checkpoint, and without any starts again at step 0.
         """
         if self._is_over:
             raise SystemExit(0)
@@ -97,14 +98,15 @@ class Trial:
         return name
 
     def _answer(self) -> bool:
+        """Wait for the line that answers the report; return True if it says to go on."""
         polls = 0
         while True:
-            try:
-                lines = Path(self._answers).read_text(encoding="utf-8").split("\n")[:-1]
-            except FileNotFoundError:
-                lines = []
-            if len(lines) >= self._sent:
-                return lines[self._sent - 1] == "continue"
+            with Path(self._answers).open("rb") as file:
+                file.seek(self._offset)
+                line = file.readline()
+            if line.endswith(b"\n"):
+                self._offset += len(line)
+                return line == b"continue\n"
             time.sleep(_POLLS[min(polls // 20, len(_POLLS) - 1)])
             polls += 1
 

@@ -138,6 +138,25 @@ def test_without_checkpoints_an_attempt_starts_again_and_repeats_no_report(runs:
     assert (rest.step, rest.done) == (3, True)
 
 
+def test_a_report_without_a_checkpoint_keeps_the_one_before(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        assert (trial.resume is not None) == (trial.start == 2)
+        (trial.folder / "state").write_text("of step 2")
+        for step in range(trial.start + 1, 6):
+            trial.report(step, {"val/loss": step}, checkpoint=trial.folder if step == 2 else None)
+    """
+    assigned = runs.function(text, steps=5, interval=1)
+    first = [runs.own.advance(assigned) for _ in range(4)]
+    runs.own.release()
+    paths = [one.checkpoint.path for one in first if one.checkpoint is not None]
+    assert len(paths) == 4
+    assert paths[1] == paths[2] == paths[3] != paths[0]
+    (rest,) = runs.all(replace(assigned, resume=first[-1].checkpoint))
+    assert (rest.step, rest.done) == (5, True)
+    assert "started at step 2" in runs.log
+
+
 def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
     outcomes = runs.all(runs.function("def train(trial): trial.report(2, {'val/loss': 1.0})"))
     assert [(one.step, one.done, one.complete) for one in outcomes] == [(2, False, False), (2, True, True)]

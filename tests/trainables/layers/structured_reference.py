@@ -37,14 +37,24 @@ def _whole(half: Any) -> Any:
     return np.concatenate([half, half.conj()])
 
 
-def s4(p: Mapping[str, Floats], u: Floats) -> tuple[Any, Any]:
-    """Return outputs (L, D), and one state of each pair, (L, D, N/2)."""
+def s4(p: Mapping[str, Floats], u: Floats, *, order: int = 1, decays: bool = False) -> tuple[Any, Any]:
+    """Return outputs (L, D), and one state of each pair, (L, D, N/2); from order 2 on, of Liquid-S4."""
     outputs, states = np.zeros(u.shape), []
     for channel, system in enumerate(systems(p)):
         state, rows = np.zeros_like(system.into), []
         for t, value in enumerate(u[:, channel]):
-            state = system.transition @ state + system.into * value
-            outputs[t, channel] = (system.out @ state).real + p["D"][channel] * value
+            powers = sum(
+                (
+                    system.into**several * np.prod(u[t - several + 1 : t + 1, channel])
+                    for several in range(2, order + 1)
+                    if several <= t + 1
+                ),
+                np.zeros_like(system.into),
+            )
+            state = system.transition @ state + system.into * value + decays * powers
+            outputs[t, channel] = (system.out @ (state + (not decays) * powers)).real + p["D"][
+                channel
+            ] * value
             rows.append(state[: len(state) // 2])
         states.append(rows)
     return outputs, np.asarray(states).transpose(1, 0, 2)
