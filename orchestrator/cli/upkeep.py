@@ -104,6 +104,10 @@ def recover(
         print_line(f"{sweep_id}: submission recovered")
     for sweep_id in done.lost_submissions:
         print_line(f"{sweep_id}: submission lost, because its backup is damaged: submit it again")
+    for name in done.users:
+        print_line(f"{name}: user recovered")
+    for name in done.lost_users:
+        print_line(f"{name}: user lost, because the backup is damaged: add the user again")
     print_line(f"the damaged ledger is kept as {done.damaged}")
     return Exit.COMPLETE
 

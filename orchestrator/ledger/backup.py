@@ -73,12 +73,19 @@ def backup_folder(address: URL) -> Path:
 def has_backup(address: URL) -> bool:
     """Return True if the backup of a SQLite ledger holds a sweep or a submission."""
     folder = backup_folder(address)
-    return any(folder.glob("*.log")) or any(submission_folder(address).glob("*.json"))
+    return any(folder.glob("*.log")) or any(
+        any(kept(address).glob("*.json")) for kept in (submission_folder, user_folder)
+    )
 
 
 def submission_folder(address: URL) -> Path:
     """Return the folder with one file for each submission."""
     return backup_folder(address) / "submissions"
+
+
+def user_folder(address: URL) -> Path:
+    """Return the folder with one file for each user of the HTTP API."""
+    return backup_folder(address) / "users"
 
 
 def backup_file(address: URL, sweep_id: str) -> Path:

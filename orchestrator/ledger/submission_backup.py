@@ -46,11 +46,15 @@ def keeping(address: URL) -> Iterator[None]:
 def keep(address: URL, rows: Iterable[Row]) -> None:
     """Write the files of rows, durably. If that fails the backup falls behind, and the commit stands."""
     for row in rows:
-        file = submission_file(address, row["sweep_id"])
-        try:
-            replace_file(file, _line(row))
-        except OSError as error:
-            _log.warning("The ledger's backup %s falls behind: %s", file, error)
+        keep_row(submission_file(address, row["sweep_id"]), row)
+
+
+def keep_row(file: Path, row: Row) -> None:
+    """Write a row to a file of the backup, durably. If that fails the backup falls behind."""
+    try:
+        replace_file(file, _line(row))
+    except OSError as error:
+        _log.warning("The ledger's backup %s falls behind: %s", file, error)
 
 
 def kept(file: Path) -> Row | None:

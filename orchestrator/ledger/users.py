@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,7 +19,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 from orchestrator.errors import BadInput
 from orchestrator.ledger.audit import append
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.submission_backup import keeping
 from orchestrator.ledger.tables import SERVICE_USER
+from orchestrator.ledger.user_backup import forget, keep_user
 
 Role = Literal["viewer", "member", "admin"]
 
@@ -77,20 +81,17 @@ def add_user(
     now = ledger.now()
     user = User(name, chosen, now, None if lifetime is None else now + lifetime)
 
-    def write() -> User:
-        with ledger.writer() as connection, connection.begin():
-            known = _find(connection, name)
-            if known is not None and known.is_active(now):
-                remedy = f"Revoke it first: `user revoke {name}`."
-                raise BadInput(name, "must be a user without a valid token", f"a {known.role}", remedy)
-            connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == name))
-            connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=digest(token)))
-            append(connection, now, actor, "user add", name, role=role)
-            return user
+    def write(connection: Connection) -> User:
+        known = _find(connection, name)
+        if known is not None and known.is_active(now):
+            remedy = f"Revoke it first: `user revoke {name}`."
+            raise BadInput(name, "must be a user without a valid token", f"a {known.role}", remedy)
+        connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == name))
+        connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=digest(token)))
+        append(connection, now, actor, "user add", name, role=role)
+        return user
 
-    written = ledger.retried(write)
-    ledger.flush()
-    return written, token
+    return _changed(ledger, name, write), token
 
 
 def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
@@ -105,20 +106,17 @@ def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
         BadInput: there is no such user.
     """
 
-    def write() -> User:
-        with ledger.writer() as connection, connection.begin():
-            if _find(connection, name) is None:
-                raise BadInput(name, "must be a user", "no such user", "`user list` shows all users.")
-            of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
-            connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
-            append(connection, ledger.now(), actor, "user revoke", name)
-            revoked = _find(connection, name)
-            assert revoked is not None
-            return revoked
+    def write(connection: Connection) -> User:
+        if _find(connection, name) is None:
+            raise BadInput(name, "must be a user", "no such user", "`user list` shows all users.")
+        of_user = (SERVICE_USER.c.name == name) & SERVICE_USER.c.revoked_at.is_(None)
+        connection.execute(update(SERVICE_USER).where(of_user).values(revoked_at=ledger.now()))
+        append(connection, ledger.now(), actor, "user revoke", name)
+        revoked = _find(connection, name)
+        assert revoked is not None
+        return revoked
 
-    written = ledger.retried(write)
-    ledger.flush()
-    return written
+    return _changed(ledger, name, write)
 
 
 def users(ledger: Ledger) -> list[User]:
@@ -140,6 +138,30 @@ def users_by_digest(ledger: Ledger) -> dict[str, User]:
 def digest(token: str) -> str:
     """Return the SHA-256 of a token in hexadecimal digits."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> User:
+    """Change the row of a user in a transaction, and write the backup of a SQLite ledger after its commit."""
+
+    def attempt() -> User:
+        with ledger.writer() as connection:
+            user = write(connection)
+            with keeping(ledger.address) if ledger.is_file else nullcontext():
+                row = (
+                    connection.execute(select(SERVICE_USER).where(SERVICE_USER.c.name == name))
+                    .mappings()
+                    .one()
+                )
+                if ledger.is_file:
+                    forget(ledger.address, name)
+                connection.commit()
+                if ledger.is_file:
+                    keep_user(ledger.address, dict(row))
+        return user
+
+    written = ledger.retried(attempt)
+    ledger.flush()
+    return written
 
 
 def _checked(name: str, role: str) -> Role:

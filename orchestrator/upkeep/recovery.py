@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, insert, update
+from sqlalchemy import URL, Engine, Table, insert, update
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
@@ -27,7 +27,8 @@ from orchestrator.ledger.schema import (
     migration_lock,
 )
 from orchestrator.ledger.submission_backup import kept, kept_files
-from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, SUBMISSION, TALLY
+from orchestrator.ledger.tables import IDENTITY, LEASE, METADATA, MLFLOW_RUN, SERVICE_USER, SUBMISSION, TALLY
+from orchestrator.ledger.user_backup import kept_users
 from orchestrator.system import System
 
 
@@ -40,6 +41,8 @@ class Recovery:
         lost: by sweep, the number of commits that only a damaged part of its log holds.
         submissions: ids of the submissions in the rebuilt ledger.
         lost_submissions: ids of the submissions whose files in the backup are damaged.
+        users: names of the users of the HTTP API in the rebuilt ledger.
+        lost_users: names of those whose files in the backup are damaged: to be added again.
         damaged: folder that the damaged database was moved to.
     """
 
@@ -47,6 +50,8 @@ class Recovery:
     lost: dict[str, int]
     submissions: list[str]
     lost_submissions: list[str]
+    users: list[str]
+    lost_users: list[str]
     damaged: Path
 
 
@@ -76,13 +81,14 @@ def recover(url: str, system: System = System()) -> Recovery:
         _restore_id(engine, address)
         logs = sorted(backup.backup_folder(address).glob("*.log"))
         replayed = {log.stem: _replay(engine, log, int(system.time())) for log in logs}
-        submissions, damaged = _restore_submissions(engine, address)
+        submissions, lost_submissions = _restore(engine, SUBMISSION, kept_files(address), "sweep_id")
+        users, lost_users = _restore(engine, SERVICE_USER, kept_users(address), "name")
         engine.dispose()
         aside = _put_aside(file, system.time())
         fresh.replace(file)
     lost = {name: known - rebuilt for name, (rebuilt, known) in replayed.items() if known > rebuilt}
     commits = {name: rebuilt for name, (rebuilt, _) in replayed.items()}
-    return Recovery(commits, lost, submissions, damaged, aside)
+    return Recovery(commits, lost, submissions, lost_submissions, users, lost_users, aside)
 
 
 @contextmanager
@@ -127,14 +133,14 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
     return commits, max(commits, backup.newest(log))
 
 
-def _restore_submissions(engine: Engine, address: URL) -> tuple[list[str], list[str]]:
-    """Write the submissions of the backup; return the ids of these, and of those whose files are damaged."""
-    rows = {file.stem: kept(file) for file in kept_files(address)}
+def _restore(engine: Engine, table: Table, files: Iterable[Path], key: str) -> tuple[list[str], list[str]]:
+    """Write the rows in files of the backup; return their keys, and those of damaged files."""
+    rows = {file.stem: kept(file) for file in files}
     intact = [row for row in rows.values() if row is not None]
     with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
         for row in intact:
-            connection.execute(insert(SUBMISSION), dict(row))
-    return [row["sweep_id"] for row in intact], [name for name, row in rows.items() if row is None]
+            connection.execute(insert(table), dict(row))
+    return [row[key] for row in intact], [name for name, row in rows.items() if row is None]
 
 
 def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:

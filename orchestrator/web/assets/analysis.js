@@ -8,6 +8,7 @@ const MOST_LINES = 300;
 const WIDTH = 800;
 const HEIGHT = 300;
 const EDGE = 40;
+const TOP = 60;
 
 export function analyse(here) {
   const sections = { "parallel-section": showParallel, "analysis-section": showAnalysis, "changes-section": showChanges };
@@ -44,8 +45,8 @@ async function showParallel(here) {
     return draw("polyline", { class: `rank-${rank}`, points: points.join(" ") }, `trial ${trial.number}: ${number(trial.value)}`);
   });
   const marks = axes.flatMap(({ name, low, high }, index) => [
-    draw("line", { x1: across(index), x2: across(index), y1: EDGE, y2: HEIGHT - EDGE }),
-    label(name, across(index), index % 2 ? 30 : 14), label(high, across(index), EDGE + 12),
+    draw("line", { x1: across(index), x2: across(index), y1: TOP, y2: HEIGHT - EDGE }),
+    label(name, across(index), index % 2 ? 33 : 15), label(high, across(index), TOP - 8),
     label(low, across(index), HEIGHT - EDGE + 16),
   ]);
   element("parallel").replaceChildren(...lines, ...marks);
@@ -61,7 +62,7 @@ function thinned(trials) {
 function axis(name, all) {
   const values = all.filter((value) => value !== undefined);
   const bottom = HEIGHT - EDGE;
-  const place = (part) => bottom - part * (bottom - EDGE);
+  const place = (part) => bottom - part * (bottom - TOP);
   if (!values.every((value) => typeof value === "number")) {
     const kinds = [...new Set(values.map(String))].sort();
     const down = (value) => place(ratio(kinds.indexOf(String(value)), [0, kinds.length - 1]));
