@@ -37,7 +37,6 @@ from orchestrator.ledger.records import ReportRecord, SweepRecord
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
 from orchestrator.ledger.tables import REPORT, TALLY
 from orchestrator.schedule import schedulers
-from orchestrator.schedule.keyed import histories
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -196,7 +195,7 @@ def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, C
         yield "end lost attempts", lambda: sweep_rows.enter(claim, data=None)  # type: ignore[arg-type]
         yield "reopen the runs", lambda: sweep_rows.resume(claim)
         yield remember("study", lambda: Study(sweep, ledger.trials(sweep.id, role="search"), curves))
-        yield remember("scheduler", lambda: schedulers.build(sweep, histories(curves)))
+        yield remember("scheduler", lambda: schedulers.build(sweep, curves))
 
         def launch() -> None:
             resources = Unlimited(len(old.running))

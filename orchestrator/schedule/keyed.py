@@ -6,7 +6,7 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -49,11 +49,46 @@ class TrialReport(NamedTuple):
     result: dict[str, Any]
 
 
-def histories(reports: Iterable[ReportRecord | CurvePoint]) -> Iterator[TrialReport]:
-    """Yield the search's reports in the order of arrival, on which the decisions of a rule depend."""
-    for report in sorted(reports, key=attrgetter("at")):
+def histories(
+    reports: Iterable[ReportRecord | CurvePoint], milestones: Sequence[float] | None = None
+) -> Iterator[TrialReport]:
+    """Yield the search's reports in the order of arrival, on which the decisions of a rule depend.
+
+    Args:
+        reports: of the ledger, in any order.
+        milestones: the steps of `SchedulerAdapter.milestones`: reports on which the rule decides nothing are
+            left out. None for all of them.
+    """
+    ordered = sorted(reports, key=attrgetter("at"))
+    for report in ordered if milestones is None else decisive(ordered, milestones):
         if not is_confirmation(report.trial_key):
             yield TrialReport(report.trial_key, {"step": report.step, **report.metrics})
+
+
+def decisive(
+    reports: Sequence[ReportRecord | CurvePoint], milestones: Sequence[float]
+) -> list[ReportRecord | CurvePoint]:
+    """Return those reports on which a rule of milestones can decide, and the last one of each trial.
+
+    Such a rule records a trial at a milestone that its report has reached, one at a report. A trial that has
+    passed p milestones and made r such reports has p - r left to be recorded: its next report counts if any
+    is left, whichever of them the rule takes first.
+
+    Args:
+        reports: in the order of arrival.
+        milestones: steps, rising; more than the rule has are harmless.
+    """
+    counted: dict[str, int] = {}
+    last: dict[str, int] = {}
+    chosen: set[int] = set()
+    for index, report in enumerate(reports):
+        key = report.trial_key
+        last[key] = index
+        made = counted.get(key, 0)
+        if made < len(milestones) and report.step >= milestones[made]:
+            counted[key] = made + 1
+            chosen.add(index)
+    return [reports[index] for index in sorted(chosen.union(last.values()))]
 
 
 class KeyedScheduler(TrialScheduler):

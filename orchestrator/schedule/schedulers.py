@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -18,8 +18,9 @@ from ray.tune.schedulers import (
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.records import CurvePoint, ReportRecord
 from orchestrator.schedule.adapters import session_of
-from orchestrator.schedule.keyed import KeyedScheduler, TrialReport
+from orchestrator.schedule.keyed import KeyedScheduler, histories
 from orchestrator.session.population import Population
 from orchestrator.system import without_garbage_collection
 
@@ -39,6 +40,15 @@ class SchedulerAdapter(ABC):
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler; its time attribute is `step`."""
 
+    @staticmethod
+    def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float] | None:
+        """Return the rising steps at which alone the scheduler decides, or None if any report may matter.
+
+        At each milestone it records a trial once, by a report at or after it, and at most one milestone for
+        a report: `orchestrator.schedule.keyed.decisive` rests on that.
+        """
+        return None
+
 
 class Asha(SchedulerAdapter):
     """Asynchronous successive halving: Hyperband with one bracket."""
@@ -57,6 +67,11 @@ class Asha(SchedulerAdapter):
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler."""
         return Hyperband.build(sweep, {**options, "brackets": 1})
+
+    @staticmethod
+    def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
+        """Return the rungs."""
+        return Hyperband.milestones(sweep, options)
 
 
 class Hyperband(SchedulerAdapter):
@@ -85,6 +100,15 @@ class Hyperband(SchedulerAdapter):
             reduction_factor=options["reduction"],
             brackets=options["brackets"],
         )
+
+    @staticmethod
+    def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
+        """Return the rungs of all brackets, computed as Ray Tune does."""
+        step, rungs, power = float(_grace(sweep, options)), [], 0
+        while step * options["reduction"] ** power <= sweep.training.steps:
+            rungs.append(step * options["reduction"] ** power)
+            power += 1
+        return rungs
 
 
 class Median(SchedulerAdapter):
@@ -122,6 +146,11 @@ class RunToTheEnd(SchedulerAdapter):
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
         """Return Ray Tune's scheduler."""
         return FIFOScheduler()
+
+    @staticmethod
+    def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
+        """Return none: nothing is decided."""
+        return ()
 
 
 class PopulationBasedTraining(SchedulerAdapter):
@@ -166,10 +195,12 @@ class PopulationBasedTraining(SchedulerAdapter):
 
 
 @without_garbage_collection()
-def build(sweep: SweepConfig, histories: Iterable[TrialReport]) -> KeyedScheduler:
+def build(sweep: SweepConfig, reports: Iterable[ReportRecord | CurvePoint]) -> KeyedScheduler:
     """Return the scheduler that a sweep names, after it has seen the reports of earlier runs."""
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
-    return KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories)
+    options = sweep.scheduler.options
+    seen = histories(reports, adapter.milestones(sweep, options))
+    return KeyedScheduler(adapter.build(sweep, options), seen)
 
 
 def _mode(sweep: SweepConfig) -> str:

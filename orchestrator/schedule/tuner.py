@@ -12,7 +12,6 @@ from ray.tune import TuneError
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
-from orchestrator.schedule.keyed import histories
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.schedule.warm_pool import pool
 from orchestrator.schedule.worker import Worker
@@ -57,7 +56,7 @@ def run(
 
     ray_private.count_no_callbacks()
     ray_private.withdraw_stop(sweep_id)
-    scheduler = schedulers.build(session.sweep, histories(curves))
+    scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
     gpu, compilations = session.sweep.resources.gpu, str(session.paths.compilations)
     try:

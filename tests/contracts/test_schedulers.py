@@ -13,8 +13,8 @@ from orchestrator.config import from_dict
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import preflight
+from orchestrator.ledger.records import CurvePoint
 from orchestrator.machines.hardware import Hardware
-from orchestrator.schedule.keyed import TrialReport
 from orchestrator.schedule.schedulers import build
 
 CURVES = {"s-0": 0.9, "s-1": 0.8, "s-2": 0.7, "s-3": 0.05, "s-4": 0.03, "s-5": 0.01}
@@ -39,7 +39,7 @@ def _sweep(name: str) -> SweepConfig:
     return from_dict(document, name="space", profile=None, gpus=0)
 
 
-def _decisions(name: str) -> tuple[dict[str, str], list[TrialReport]]:
+def _decisions(name: str) -> tuple[dict[str, str], list[CurvePoint]]:
     """Run all trials side by side; return the last decision on each, and the reports in their order.
 
     The report of the last step is left out: a trial ends there, whatever a scheduler decides.
@@ -53,7 +53,8 @@ def _decisions(name: str) -> tuple[dict[str, str], list[TrialReport]]:
             result = {"step": step, "val/accuracy": final * (0.9 + step / 3000)}
             scheduler.on_trial_add(None, attempt)
             last[key] = scheduler.on_trial_result(None, attempt, {**result, "queued": False})
-            reports.append(TrialReport(key, result))
+            metrics = {"val/accuracy": result["val/accuracy"]}
+            reports.append(CurvePoint(key, step, metrics, float(len(reports))))
     return last, reports
 
 

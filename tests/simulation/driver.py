@@ -18,7 +18,6 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepState
 from orchestrator.schedule import schedulers
-from orchestrator.schedule.keyed import histories
 from orchestrator.session.limits import Stop
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
@@ -185,7 +184,7 @@ class Driver:
             busy_wait=60.0,
             clock=ledger.system.monotonic,
         )
-        scheduler = schedulers.build(sweep, histories(reports))
+        scheduler = schedulers.build(sweep, reports)
         session.settle_stopped(scheduler.stopped)
         self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)
         self.process.on_end.append(lambda: self.cluster.lose_driver(self.tune))  # type: ignore[arg-type]

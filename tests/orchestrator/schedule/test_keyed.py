@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, MedianStoppingRule, TrialScheduler
 
-from orchestrator.ledger.records import ReportRecord
-from orchestrator.schedule.keyed import KeyedScheduler, TrialReport, histories
+from orchestrator.config import load
+from orchestrator.config.strategy import SCHEDULERS
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.records import CurvePoint, ReportRecord
+from orchestrator.schedule import schedulers
+from orchestrator.schedule.keyed import KeyedScheduler, TrialReport, decisive, histories
 
 
 def asha() -> TrialScheduler:
@@ -88,3 +94,53 @@ def test_a_sign_of_life_is_not_compared() -> None:
     scheduler.on_trial_add(None, attempt("s-9.1"))
     alive = {"step": 0, "queued": True}
     assert scheduler.on_trial_result(None, attempt("s-9.1"), alive) == TrialScheduler.CONTINUE
+
+
+def _sweep(folder: Path, scheduler: str, steps: int, interval: int) -> SweepConfig:
+    file = folder / "space.yaml"
+    file.write_text(
+        "task: adding\nmodel: {layer: lru, depth: 1, d_model: 8, d_state: 8}\n"
+        f"training: {{steps: {steps}, interval: {interval}, batch_size: 4, recurrent_learning_rate: 1e-3}}\n"
+        "search: {learning_rate: {log_uniform: [1e-4, 1e-2]}}\nobjective: {minimize: val/loss}\n"
+        f"scheduler: {scheduler}\nbudget: {{trials: 9}}\n"
+    )
+    return load(file, profile=None, gpus=0)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        "{asha: {reduction: 2, grace: 0.05}}",
+        "{asha: {reduction: 3.5, grace: 0.3}}",
+        "{hyperband: {reduction: 2, grace: 0.02, brackets: 4}}",
+        "none",
+    ],
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_reports_that_decide_nothing_need_no_replay(tmp_path: Path, scheduler: str, seed: int) -> None:
+    """The rule's records and the stopped trials equal those of a replay of every report, ties included."""
+    draw = random.Random(seed)
+    steps, interval = draw.choice([(100, 1), (64, 8), (1000, 300), (90, 7)])
+    sweep = _sweep(tmp_path, scheduler, steps, interval)
+    reports, at = [], 0.0
+    reached = dict.fromkeys([f"s-{number}" for number in range(9)] + ["s-c0"], 0)
+    while going := [key for key, step in reached.items() if step < steps]:
+        key, at = draw.choice(going), at + 1
+        reached[key] = min(reached[key] + interval, steps)
+        metrics = {"val/loss": draw.choice([0.1, 0.2, draw.random()])}
+        reports.append(CurvePoint(key, reached[key], metrics, at))
+        if draw.random() < 0.02:
+            reached[key] = steps  # it ends here
+    shuffled = draw.sample(reports, len(reports))
+    adapter = SCHEDULERS[sweep.scheduler.name]
+    whole = KeyedScheduler(adapter.build(sweep, sweep.scheduler.options), histories(reports))
+    part = schedulers.build(sweep, shuffled)
+    assert part.stopped == whole.stopped
+    assert _recorded(part) == _recorded(whole)
+    kept = len(decisive(reports, adapter.milestones(sweep, sweep.scheduler.options)))
+    assert kept < len(reports) or interval > 100
+
+
+def _recorded(scheduler: KeyedScheduler) -> list[dict[str, float]]:
+    brackets = getattr(scheduler._rule, "_brackets", [])
+    return [dict(recorded) for bracket in brackets for _, recorded in bracket._rungs]
