@@ -115,7 +115,8 @@ def swept(case: Case, text: str, trainable: str) -> None:
     space = case.folder / "space.yaml"
     space.write_text(SPACE.format(trainable=trainable, reports=case.reports))
     places = {"SWEEP_ROOT": case.folder / "mlruns", "SWEEP_RUNTIME": case.folder / "run"}
-    environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
+    environment = {name: str(place) for name, place in places.items()}
+    environment = {**os.environ, **environment, "SWEEP_RAY_LINGER": "0"}  # no Ray outlives its measurement
     _run([sys.executable, "-m", "orchestrator.sweep", str(space)], environment)
 
 
