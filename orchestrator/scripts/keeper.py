@@ -1,9 +1,11 @@
 """Runs a command and ends with it: `python -I keeper.py`, with a line of JSON on standard input.
 
-    {"command": [...], "folder": "...", "memory": bytes or null, "seconds": seconds or null, "grace": seconds}
+    {"command": [...], "folder": "...", "files": "...", "memory": bytes or null, "seconds": seconds or null,
+     "grace": seconds}
 
 A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
-which comes when the process at its other end dies, ends it at once. At the end standard output has one line:
+which comes when the process at its other end dies, ends it at once and removes the folder `files`, which that
+process would have removed. At the end standard output has one line:
 {"code": exit code or minus a signal, "limit": "memory" or "minutes" if one was exceeded}. The command's own
 output goes to standard error.
 
@@ -18,6 +20,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +116,8 @@ def run(task: Mapping[str, Any]) -> dict[str, Any]:
     while (code := process.poll()) is None and limit is None:
         if select.select([0], [], [], POLL_SECONDS)[0]:
             if not os.read(0, 4096):
+                end_all(process)
+                shutil.rmtree(task["files"], ignore_errors=True)
                 break
             if leave_by is None:
                 os.killpg(process.pid, signal.SIGTERM)

@@ -106,6 +106,7 @@ class ScriptProcess:
         task = {
             "command": command_of(settings, place, step),
             "folder": settings.folder,
+            "files": str(place.folder),
             "memory": settings.memory,
             "seconds": None if settings.minutes is None else 60 * settings.minutes,
             "grace": GRACE,

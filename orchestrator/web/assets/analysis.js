@@ -29,7 +29,7 @@ export function analyse(here) {
 }
 
 async function showParallel(here) {
-  const found = (await request(`${here}/trials?sort=value&limit=1000`)).trials;
+  const found = await bothEnds(`${here}/trials?sort=value&limit=1000`);
   const trials = found.filter((trial) => trial.role === "search" && typeof trial.value === "number");
   const names = [...new Set(trials.flatMap((trial) => Object.keys(trial.params)))];
   const axes = [...names.map((name) => axis(name, trials.map((trial) => trial.params[name]))),
@@ -50,6 +50,15 @@ async function showParallel(here) {
     label(low, across(index), HEIGHT - EDGE + 16),
   ]);
   element("parallel").replaceChildren(...lines, ...marks);
+}
+
+// All trials by their value; of more than two pages the lowest and the highest, so that the best are among them.
+async function bothEnds(address) {
+  const page = await request(address);
+  if (page.total <= page.trials.length) return page.trials;
+  const known = new Set(page.trials.map((trial) => trial.key));
+  const highest = (await request(`${address}&descending=true`)).trials.reverse();
+  return [...page.trials, ...highest.filter((trial) => !known.has(trial.key))];
 }
 
 // Of more trials than lines, evenly spaced ones by their value, the first and the last among them.

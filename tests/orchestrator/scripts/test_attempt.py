@@ -363,12 +363,21 @@ time.sleep(600)
 def test_a_script_ends_with_a_killed_worker(runs: Runs) -> None:
     file = runs.folder / "assignment"
     file.write_bytes(pickle.dumps(runs.command(DEAF.replace("WORK", "time.sleep(1)"))))
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(file)], stdout=subprocess.PIPE, text=True)
+    temporary = runs.folder / "temporary"
+    temporary.mkdir()
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(file)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
     assert worker.stdout is not None
     assert worker.stdout.readline() == "reported\n"
+    assert any(temporary.iterdir())
     os.kill(worker.pid, signal.SIGKILL)
     worker.communicate()
     until(lambda: ended(runs))
+    until(lambda: not any(temporary.iterdir()))
 
 
 def until(condition: Callable[[], bool]) -> None:
