@@ -3,11 +3,11 @@
     python benchmarks/many_small_trials.py [--trials 64] [--steps 2000] [--skip-sweeps]
 
 A perceptron of 32 hidden units on the handwritten digits of scikit-learn, batches of 32, Adam, dropout. First
-the rate of training alone, in steps a second of all trials together: a hand-written `jax.vmap` over all trials,
-which is the limit, and the engine with K slots. Then whole sweeps, from the command to the end, with four
-reports a trial: a program of this service whose trials share a device, and plain Ray Tune with a function that
-trains the same network, as many trials at a time as there are processors. On a machine without a GPU the
-program's device is the CPU (`SWEEP_HOST_DEVICES=1`).
+the rate of training alone, in steps a second of all trials together: a hand-written `jax.vmap` over all
+trials, which is the limit, and the engine with K slots. Then whole sweeps, from the command to the end, with
+four reports a trial: a program of this service whose trials share a device, and plain Ray Tune with a
+function that trains the same network, as many trials at a time as there are processors. On a machine without a
+GPU the program's device is the CPU (`SWEEP_HOST_DEVICES=1`).
 """
 
 from __future__ import annotations

@@ -376,8 +376,8 @@ class StudySections(Section):
     )
 
 
-class SpaceFile(StudySections):
-    """A whole search-space file of a task and a network, its profile applied."""
+class TaskSections(Section):
+    """The sections that only files of a task and a network have."""
 
     task: Word = setting("Name of the task.", "retrieval")
     data: dict[str, Any] = setting("Options of the task.", {"length": 512}, {})
@@ -386,11 +386,20 @@ class SpaceFile(StudySections):
     evaluate: EvaluateSection = setting("What an evaluation reads.", {"examples": 2000}, EvaluateSection())
 
 
-class TrainableFile(StudySections):
-    """A whole search-space file of a function, a command or a program, its profile applied."""
+class TrainableSections(Section):
+    """The sections that only files of a function, a command or a program have."""
 
     trainable: TrainableSection = setting("What a trial runs.", {"function": "train.py:train"})
     training: ClockSection = setting("How long a trial is trained.", {"steps": 2000, "interval": 100})
+
+
+# pydantic puts the fields of the last base first: errors name what is missing in the order of a file.
+class SpaceFile(StudySections, TaskSections):
+    """A whole search-space file of a task and a network, its profile applied."""
+
+
+class TrainableFile(StudySections, TrainableSections):
+    """A whole search-space file of a function, a command or a program, its profile applied."""
 
 
 FILE_SECTIONS = tuple(dict.fromkeys([*SpaceFile.model_fields, *TrainableFile.model_fields]))

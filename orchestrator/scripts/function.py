@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sweep_client
-
 
 def found(reference: str, folder: Path) -> Callable[[Any], object]:
     """Return the function that `package.module:name` or `file.py:name` names.
@@ -38,6 +36,8 @@ def found(reference: str, folder: Path) -> Callable[[Any], object]:
 
 def main() -> None:
     """Call the function with the trial."""
+    import sweep_client  # it is on the path of scripts alone, see `orchestrator.scripts.process`
+
     reference, folder = sys.argv[1:]
     found(reference, Path(folder))(sweep_client.trial())
 

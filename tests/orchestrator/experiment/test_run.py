@@ -101,6 +101,7 @@ def test_a_function_that_does_not_exist_is_refused(name: str) -> None:
         function_of(name)
 
 
+@pytest.mark.slow
 def test_a_dry_run_takes_a_step_of_every_static_choice(tmp_path: Path) -> None:
     """Arms with one static choice share a step."""
     text = EXPERIMENT.replace("claims:", "  lru-slow: {training: {learning_rate: 1e-4}}\nclaims:")

@@ -139,6 +139,7 @@ def test_equal_beside_a_neighbour_that_raises(alone: Course, monkeypatch: pytest
     course.assert_equal(alone)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_for_another_number_of_slots_or_interval() -> None:
     """Engines of other numbers of slots read every program from the compilation cache; so do new trials."""
     # No other test compiles programs of this width.

@@ -27,7 +27,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "delta_product": {"heads": 1},
 }
 NAMES = tuple(LAYERS)
-RELATED = frozenset({"min_gru", "rot_gated", "gated_delta_net", "delta_product"})
+RELATED = frozenset(
+    {
+        "min_gru",
+        "rot_gated",
+        "gated_delta_net",
+        "delta_product",
+        "liquid_s4",
+        "gru",
+        "lds",
+        "linear_rnn",
+        "relu_rnn",
+    }
+)
 """Layers that share their code over time with another one; their longest tests are marked slow."""
 
 Floats = NDArray[np.float64]

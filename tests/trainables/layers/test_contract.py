@@ -195,7 +195,7 @@ def test_finite_gradients_of_long_sequences(name: str) -> None:
     assert np.isfinite(of_u).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LONG)
 def test_slots_equal_a_loop(name: str) -> None:
     """Drawing and running several trials at once, their ranges traced, equals one after the other."""
     u = sequence(2 * L).reshape(2, L, D)

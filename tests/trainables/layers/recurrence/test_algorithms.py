@@ -83,6 +83,12 @@ INVARIANT = [
 ]
 
 
+SLOW_PALLAS = [
+    pytest.param(algorithm, marks=[pytest.mark.slow] if algorithm == "pallas" else [])
+    for algorithm in ALGORITHMS
+]
+
+
 @pytest.mark.parametrize(("algorithm", "length", "reverse"), INVARIANT)
 def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     """States and gradients equal those of a float64 loop, in both directions."""
@@ -169,7 +175,7 @@ def test_initial_state(reverse: bool) -> None:
     assert apart(piece, whole[:8] if reverse else whole[12:]) < 1e-6
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", SLOW_PALLAS)
 def test_batches_and_slots(algorithm: str) -> None:
     """`vmap` over a batch and over slots, decays shared or not, equals loops, gradients included."""
     decay, inputs, _ = _problem(3 * 2 * 24)
