@@ -6,8 +6,8 @@ A perceptron of 32 hidden units on the handwritten digits of scikit-learn, batch
 the rate of training alone, in steps a second of all trials together: a hand-written `jax.vmap` over all
 trials, which is the limit, and the engine with K slots. Then whole sweeps, from the command to the end, with
 four reports a trial: a program of this service whose trials share a device, and plain Ray Tune with a
-function that trains the same network, as many trials at a time as there are processors. On a machine without a
-GPU the program's device is the CPU (`SWEEP_HOST_DEVICES=1`).
+function that trains the same network, as many trials at a time as there are processors. On a machine without
+a GPU the program's device is the CPU (`SWEEP_HOST_DEVICES=1`).
 """
 
 from __future__ import annotations
