@@ -20,6 +20,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+# What is drawn may not depend on the terminal or the CI service that runs the tests.
+os.environ["TERM"] = "xterm"
+for name in ("CI", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
+
 # Tests run most programs a few times, so XLA compiles them in half the time and leaves them slow. The workers
 # of real sweeps set their own flags; `XLA_FLAGS= pytest ...` runs the tests with optimised programs.
 os.environ.setdefault(

@@ -61,21 +61,17 @@ def driver(root: Path) -> Iterator[subprocess.Popen[str]]:
     assert process.wait(30) == 0
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a person's terminal."""
-    return {name: value for name, value in os.environ.items() if name not in {"CI", "COLUMNS", "LINES"}}
-
-
 def headlines(rows: Sequence[str]) -> list[str]:
     """Return the rows that begin a view."""
     return [row for row in rows if row.startswith(f"{sweeps.SWEEP_ID} · ")]
 
 
+@pytest.mark.slow
 def test_status_watch_is_redrawn_in_place_on_a_terminal_that_is_resized(
     root: Path, driver: subprocess.Popen[str]
 ) -> None:
     arguments = ["status", "retrieval", "--watch", "--root", str(root)]
-    with terminal(arguments, environment(), columns=100, rows=30) as shown:
+    with terminal(arguments, dict(os.environ), columns=100, rows=30) as shown:
         shown.wait_for(lambda rows: any("120/200" in row and "10" in row for row in rows))
         drawn = len(shown.text)
         shown.resize(44, 30)
@@ -99,7 +95,7 @@ def test_plain_and_ci_print_lines_on_a_terminal(
     root: Path, option: list[str], variables: dict[str, str]
 ) -> None:
     arguments = ["status", "retrieval", "--watch", *option, "--root", str(root)]
-    with terminal(arguments, {**environment(), **variables}, columns=100, rows=30) as shown:
+    with terminal(arguments, {**os.environ, **variables}, columns=100, rows=30) as shown:
         shown.wait_for(lambda rows: any(row.startswith(f"{sweeps.SWEEP_ID}: INTERRUPTED") for row in rows))
         assert "\x1b[2K" not in shown.text
 
@@ -149,7 +145,7 @@ def test_a_sweep_that_has_not_begun_shows_what_is_loaded() -> None:
     assert "must have run" not in out.getvalue()
 
 
-def test_a_driver_shows_a_view_on_a_terminal_only() -> None:
+def test_a_driver_shows_a_view_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def read() -> LiveSweep:
         raise AssertionError("a display that is not started reads nothing")
 
@@ -159,6 +155,8 @@ def test_a_driver_shows_a_view_on_a_terminal_only() -> None:
     assert isinstance(observer(read, is_terminal, "loss", quiet=True, plain=False), Display)
     assert isinstance(observer(read, Console(file=io.StringIO()), "loss", quiet=False, plain=False), Display)
     assert not is_live(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}))
+    monkeypatch.setenv("CI", "true")
+    assert isinstance(observer(read, is_terminal, "loss", quiet=False, plain=False), Display)
 
 
 def test_the_lines_of_a_log_are_whole_and_without_progress() -> None:

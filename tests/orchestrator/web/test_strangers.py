@@ -146,6 +146,7 @@ def test_the_page_has_these_rows_and_no_others() -> None:
     assert rows == [f"| {request} | {answer} |" for request, (_, answer) in ROWS.items()]
 
 
+@pytest.mark.slow  # each row has a server of its own; test_access.py covers every route in every run
 @pytest.mark.parametrize("request_name", ROWS)
 def test_a_stranger_is_refused(client: Client, request_name: str) -> None:
     send, answer = ROWS[request_name]
