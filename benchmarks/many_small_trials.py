@@ -1,6 +1,6 @@
 """64 trials of a small network on a table, in one program and otherwise.
 
-    python benchmarks/many_small_trials.py [--trials 64] [--steps 2000] [--skip-sweeps]
+    python -m benchmarks.many_small_trials [--trials 64] [--steps 2000] [--skip-sweeps]
 
 A perceptron of 32 hidden units on the handwritten digits of scikit-learn, batches of 32, Adam, dropout. First
 the rate of training alone, in steps a second of all trials together: a hand-written `jax.vmap` over all

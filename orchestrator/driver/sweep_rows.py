@@ -9,6 +9,7 @@ from orchestrator import provenance
 from orchestrator.config.sweep_config import SweepConfig, current
 from orchestrator.driver.admission import Claim, differences
 from orchestrator.errors import Exit
+from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.records import (
     UNFINISHED_TRIAL,
@@ -41,6 +42,8 @@ def check_integrity(claim: Claim) -> Sequence[CurvePoint]:
     examined = examine(ledger, sweep_id, claim.sweep.observed_metrics)
     for fault in examined.faults:
         say(fault)
+    if examined.is_long:
+        compact_beside(ledger, sweep_id)
     for path in clear(ledger, sweep_id, claim.run.paths.checkpoints(sweep_id)):
         say(f"Deleted orphaned checkpoint {path}.")
     return examined.curves

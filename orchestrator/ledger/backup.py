@@ -22,6 +22,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from sqlalchemy import URL
 
 from orchestrator.ledger.connect import database_file
 from trainables.durable import flush_folder, make_folder, replace_file
+
+DIGEST_LENGTH = 16
+"""Characters of a line's digest."""
 
 BLOCK = 1 << 16
 """Bytes that are read at a time from the end of a log."""
@@ -223,18 +227,13 @@ def _entry(line: bytes) -> Entry:
 
 def _place(line: bytes) -> Place | None:
     """Return the place of a line without parsing its changes, or None if it is damaged or torn."""
-    text = _text(line)
-    if text is None:
+    # A view: a line of a rewritten log is long, and copying it takes as long as its digest.
+    text = memoryview(line)[DIGEST_LENGTH + 1 : -1]
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest().encode()
+    if not (line.startswith(digest + b" ") and line.endswith(b"\n")):
         return None
-    following = 0 if text.endswith(b"]]") else int(text[text.rindex(b",") + 1 : -1])
-    return Place(int(text[1 : text.index(b",")]), following)
-
-
-def _text(line: bytes) -> bytes | None:
-    """Return the JSON of a line, or None if the line is damaged or torn."""
-    digest, _, text = line.rstrip(b"\n").partition(b" ")
-    whole = line.endswith(b"\n") and hashlib.blake2b(text, digest_size=8).hexdigest().encode() == digest
-    return text if whole else None
+    following = 0 if line.endswith(b"]]\n") else int(line[line.rindex(b",") + 1 : -2])
+    return Place(int(line[DIGEST_LENGTH + 2 : line.index(b",")]), following)
 
 
 def write(path: Path, entries: Iterable[Entry]) -> Path:
@@ -252,11 +251,21 @@ def write(path: Path, entries: Iterable[Entry]) -> Path:
     return fresh
 
 
-def replace(path: Path, fresh: Path) -> None:
-    """Put a log that `write` has written in the place of another one.
+def replace(path: Path, fresh: Path, length: int) -> None:
+    """Put a log that `write` has written in the place of another one, with the lines that came later.
 
-    Call it while holding the database's write lock, with no commit since that of the log.
+    Call it while holding the database's write lock.
+
+    Args:
+        path: of the log.
+        fresh: the log that takes its place.
+        length: bytes of the log at `path` when the state in `fresh` was that of the sweep.
     """
     with appending(path):
+        with path.open("rb") as old, fresh.open("ab") as new:
+            old.seek(length)
+            shutil.copyfileobj(old, new)
+            new.flush()
+            os.fsync(new.fileno())
         fresh.replace(path)
         flush_folder(path.parent)

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Connection, Select, Table, select, text
+from sqlalchemy import Connection, select, text
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
-from orchestrator.ledger.backup import Change, Entry
+from orchestrator.ledger.backup import Entry
+from orchestrator.ledger.compaction import compact
 from orchestrator.ledger.connect import RECOVER, database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.prepared import fetched
 from orchestrator.ledger.records import CurvePoint
-from orchestrator.ledger.rows import DIGEST_MODULUS, checked, curve_points, later_columns
-from orchestrator.ledger.tables import (
-    ATTEMPT,
-    CHECKPOINT,
-    EVALUATION,
-    FORMER_NAMES,
-    METADATA,
-    MLFLOW_RUN,
-    OUTBOX,
-    REPORT,
-    SWEEP,
-    TALLY,
-    TRIAL,
-)
-
-ROWS_A_PART = 1000
-"""Rows in a line of a backup that has been rewritten: a million reports would fill the memory."""
-
+from orchestrator.ledger.rows import DIGEST_MODULUS, curve_points, later_columns
+from orchestrator.ledger.tables import FORMER_NAMES, METADATA, REPORT, SWEEP, TALLY
+from orchestrator.ledger.verified_rows import verified
 
 SHORT_LOG = 1 << 20
 """Bytes up to which a backup is never rewritten for its length."""
 
 LONG_LOG = 4.0
 """A longer backup than this, as a multiple of the rows that it leads to, is rewritten."""
-
-SAMPLED = 64
-"""The length of one row in this many is measured."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +50,12 @@ class Examination:
     Attributes:
         faults: one sentence for each fault of the backup.
         curves: the chosen metrics of every report, by trial and step.
+        is_long: whether the backup is worth rewriting for its length. It was not compared then.
     """
 
     faults: list[str]
     curves: list[CurvePoint]
+    is_long: bool = False
 
 
 def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list[str]:
@@ -84,7 +65,7 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
         ledger: holds the sweep. In PostgreSQL, which has checksums and backups of its own, nothing is
             compared.
         sweep_id: of the sweep, which need not exist.
-        repair_backup: whether to rewrite a backup that is damaged or behind.
+        repair_backup: whether to rewrite a backup that is damaged, behind or long.
 
     Returns:
         One sentence for each fault of the backup, with the number of commits that it alone had in part.
@@ -92,7 +73,12 @@ def verify(ledger: Ledger, sweep_id: str, *, repair_backup: bool = True) -> list
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
     """
-    return examine(ledger, sweep_id, (), repair_backup=repair_backup).faults if ledger.is_file else []
+    if not ledger.is_file:
+        return []
+    examined = examine(ledger, sweep_id, (), repair_backup=repair_backup)
+    if examined.is_long:
+        ledger.retried(lambda: compact(ledger, sweep_id))
+    return examined.faults
 
 
 def examine(
@@ -101,6 +87,13 @@ def examine(
     """Verify a sweep, and return the named metrics of its reports, which are read only once.
 
     The driver calls this under its lease, before it resumes a sweep. PostgreSQL compares nothing.
+
+    Args:
+        ledger: holds the sweep, which need not exist.
+        sweep_id: of the sweep.
+        metrics: names of those that are returned.
+        repair_backup: whether to rewrite a backup that is damaged or behind; a long one is left to the
+            caller.
 
     Raises:
         Damaged: a row, a page or the tail of the write-ahead log is not what was written.
@@ -128,36 +121,16 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
         if commits == 0:
             return Examination([], stored.curves)
         # A log that is about to be rewritten from verified rows need not be compared with them.
-        is_long = repair_backup and newest == commits and _is_long(log, stored.bytes)
-        if not is_long and _is_complete(log, commits):
+        if repair_backup and newest == commits and _is_long(log, stored.bytes):
+            return Examination([], stored.curves, is_long=True)
+        if _is_complete(log, commits):
             return Examination([], stored.curves)
     if repair_backup:
-        _rewrite(ledger, sweep_id, log)
-    if is_long:
-        return Examination([], stored.curves)
+        compact(ledger, sweep_id)
     repaired = " and has been rewritten" if repair_backup else ""
     lost = f" Lost with it: {newest - commits} newer commits." if newest > commits else ""
     fault = f"The backup {log} was damaged or behind{repaired}.{lost}"
     return Examination([fault], stored.curves)
-
-
-def _rewrite(ledger: Ledger, sweep_id: str, log: Path) -> None:
-    """Replace the backup of a sweep by its whole state.
-
-    The state is written from a snapshot, which delays no writer. The write lock is held while the new log
-    takes the place of the old one. If the sweep has changed meanwhile, its state is written once more.
-    """
-    while True:
-        with ledger.reader() as connection:
-            commits = _commits(connection, sweep_id)
-            fresh = backup.write(log, _whole_state(connection, sweep_id, commits))
-        with ledger.writer() as connection:
-            if _commits(connection, sweep_id) == commits:
-                return backup.replace(log, fresh)
-
-
-def _commits(connection: Connection, sweep_id: str) -> int:
-    return int(connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one())
 
 
 def _check_pages(connection: Connection, file: Path) -> None:
@@ -186,12 +159,12 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
     digests: list[int] = []
     lengths: list[int] = []
     curves: list[CurvePoint] = []
-    for table, rows in _rows(connection, sweep_id):
-        counted = _counted(rows, digests, lengths)
-        if table is REPORT and metrics:
-            curves.extend(curve_points(counted, metrics))
-        else:
-            deque(counted, maxlen=0)
+    for table, batches in verified(connection, sweep_id):
+        for rows in batches:
+            digests.extend([row[-1] for row in rows])
+            lengths.append(len(repr(rows[0])))
+            if table is REPORT and metrics:
+                curves.extend(curve_points(rows, metrics))
     actual = tally(0 if kept is None else kept.commits, digests)
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
         must = "must hold as many rows as were written, each as it was last written"
@@ -199,56 +172,9 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
     return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 
 
-def _counted(
-    rows: Iterable[Sequence[Any]], digests: list[int], lengths: list[int]
-) -> Iterator[Sequence[Any]]:
-    """Yield rows; append the digest of each, and the length of one in `SAMPLED` of them."""
-    for row in rows:
-        if not len(digests) % SAMPLED:
-            lengths.append(len(repr(row)))
-        digests.append(row[-1])
-        yield row
-
-
 def tally(commits: int, digests: Collection[int]) -> Tally:
     """Return the tally of rows with these digests."""
     return Tally(commits, len(digests), sum(digests) % DIGEST_MODULUS)
-
-
-def _rows(connection: Connection, sweep_id: str) -> Iterator[tuple[Table, Iterator[Sequence[Any]]]]:
-    """Yield every table with its rows of a sweep, verified; a row comes after the rows that it refers to."""
-    for table, query in _queries(sweep_id):
-        result = connection.execute(query)
-        # The cursor of SQLite yields plain tuples, which cost less than rows.
-        yield table, checked(table, fetched(cast(Iterable[Sequence[Any]], result.cursor)))
-        result.close()
-
-
-def _queries(sweep_id: str) -> Iterator[tuple[Table, Select[Any]]]:
-    yield SWEEP, select(*SWEEP.columns).where(SWEEP.c.id == sweep_id)
-    yield TRIAL, select(*TRIAL.columns).where(TRIAL.c.sweep_id == sweep_id).order_by(TRIAL.c.number)
-    for table in (ATTEMPT, REPORT, CHECKPOINT, EVALUATION):
-        of_trial = table.c.trial_key == TRIAL.c.key
-        yield table, select(*table.columns).join(TRIAL, of_trial).where(TRIAL.c.sweep_id == sweep_id)
-    yield MLFLOW_RUN, select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == sweep_id)
-    yield OUTBOX, select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == sweep_id).order_by(OUTBOX.c.seq)
-
-
-def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Iterator[Entry]:
-    """Yield the rows of a sweep, with its own row first, in parts that fit in memory."""
-    of_sweep = select(TALLY.c.rows).where(TALLY.c.sweep_id == sweep_id)
-    parts = math.ceil(connection.execute(of_sweep).scalar_one() / ROWS_A_PART)
-    changes = _changes(connection, sweep_id)
-    for following in reversed(range(parts)):
-        yield Entry(commits, list(islice(changes, ROWS_A_PART)), following)
-
-
-def _changes(connection: Connection, sweep_id: str) -> Iterator[Change]:
-    for table, rows in _rows(connection, sweep_id):
-        names, key = table.columns.keys(), table.primary_key.columns.keys()
-        for row in rows:
-            columns = dict(zip(names, row, strict=True))
-            yield table.name, {name: columns[name] for name in key}, columns
 
 
 def _is_long(log: Path, state: float) -> bool:

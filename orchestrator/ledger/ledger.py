@@ -46,7 +46,7 @@ from orchestrator.ledger.rows import (
     TRIALS,
     Codec,
     Record,
-    checked,
+    checked_batches,
     curve_points,
     opened,
 )
@@ -193,7 +193,8 @@ class Ledger:
 
     def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
         """Return the named metrics of all reports of a sweep, by trial and step."""
-        return list(curve_points(checked(REPORT, self._read(queries.REPORTS, owner=sweep_id)), metrics))
+        batches = checked_batches(REPORT, self._read(queries.REPORTS, owner=sweep_id))
+        return [point for rows in batches for point in curve_points(rows, metrics)]
 
     def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
         """Return the last reports of a trial by step, at most `limit`, without reading the earlier ones."""

@@ -63,7 +63,7 @@ def rewritten(tmp_path: Path) -> Path:
     """Write a whole state in three parts, and two commits after it."""
     path = tmp_path / "sweep.log"
     state = [Entry(7, [("sweep", {"id": "s"}, {"document": str(left)})], left) for left in (2, 1, 0)]
-    backup.replace(path, backup.write(path, state))
+    backup.replace(path, backup.write(path, state), length=0)
     with backup.appending(path) as file:
         for number in (8, 9):
             backup.append(file, Entry(number, []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import shutil
@@ -14,8 +15,9 @@ import pytest
 from sqlalchemy import text
 
 from orchestrator.errors import Busy, Damaged
-from orchestrator.ledger import integrity
-from orchestrator.ledger.integrity import verify
+from orchestrator.ledger import backup, compaction, integrity
+from orchestrator.ledger.compaction import compact, compact_beside
+from orchestrator.ledger.integrity import examine, verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.upkeep import recovery
@@ -259,7 +261,7 @@ def long_backup(held: Ledger, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     """Return a ledger whose backup is longer than the state that it leads to, by low limits."""
     monkeypatch.setattr(integrity, "SHORT_LOG", 1000)
     monkeypatch.setattr(integrity, "LONG_LOG", 0.1)
-    monkeypatch.setattr(integrity, "ROWS_A_PART", 5)
+    monkeypatch.setattr(compaction, "ROWS_A_PART", 5)
     return held
 
 
@@ -279,6 +281,45 @@ def test_a_long_backup_is_rewritten_in_parts(long_backup: Ledger, sqlite_url: st
     os.truncate(tmp_path / "sweeps.db", 5000)
     assert not recover(sqlite_url).lost
     assert everything(Ledger.open(sqlite_url)) == says
+
+
+def test_commits_during_a_rewriting_are_in_the_new_backup(
+    held: Ledger, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = backup.write
+
+    def write_slowly(*arguments: Any) -> Path:
+        complete(held, 2)
+        fresh = real(*arguments)
+        complete(held, 3)
+        return fresh
+
+    monkeypatch.setattr(backup, "write", write_slowly)
+    compact(held, SWEEP_ID)
+    assert verify(held, SWEEP_ID, repair_backup=False) == []
+    says = everything(held)
+    held.close()
+    os.truncate(tmp_path / "sweeps.db", 5000)
+    assert not recover(sqlite_url).lost
+    assert everything(Ledger.open(sqlite_url)) == says
+
+
+def test_a_backup_is_not_replaced_once_that_is_refused(held: Ledger, tmp_path: Path) -> None:
+    before = (tmp_path / LOG).read_bytes()
+    compact(held, SWEEP_ID, may_replace=lambda: False)
+    assert (tmp_path / LOG).read_bytes() == before
+
+
+def test_a_driver_leaves_a_long_backup_to_another_process(long_backup: Ledger, tmp_path: Path) -> None:
+    before = (tmp_path / LOG).stat().st_size
+    assert examine(long_backup, SWEEP_ID, ()).is_long
+    assert (tmp_path / LOG).stat().st_size == before
+    compact_beside(long_backup, SWEEP_ID)
+    (process,) = multiprocessing.active_children()
+    process.join(60)
+    assert process.exitcode == 0
+    assert (tmp_path / LOG).stat().st_size < before
+    assert verify(long_backup, SWEEP_ID, repair_backup=False) == []
 
 
 def test_a_short_backup_is_kept(held: Ledger, tmp_path: Path) -> None:
@@ -303,10 +344,10 @@ def test_a_state_with_a_damaged_part_is_not_recovered(
 
 REWRITE = """
 import os, sys
-from orchestrator.ledger import backup, integrity
+from orchestrator.ledger import backup, compaction, integrity
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.ledger.examples import SWEEP_ID
-integrity.SHORT_LOG, integrity.LONG_LOG, integrity.ROWS_A_PART = 1000, 0.1, 5
+integrity.SHORT_LOG, integrity.LONG_LOG, compaction.ROWS_A_PART = 1000, 0.1, 5
 steps = {"write": backup._line, "flush": os.fsync, "rename": backup.Path.replace, "end": backup.replace}
 def die_before(*arguments):
     os.kill(os.getpid(), 9)

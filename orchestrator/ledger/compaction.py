@@ -1,0 +1,88 @@
+"""The backup of a sweep, rewritten: its present state in the place of all commits that led to it."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from filelock import FileLock
+from sqlalchemy import Connection, select
+
+from orchestrator.ledger import backup
+from orchestrator.ledger.backup import Change, Entry
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.tables import TALLY
+from orchestrator.ledger.verified_rows import verified
+from orchestrator.system import without_garbage_collection
+
+ROWS_A_PART = 1000
+"""Rows in a line of a rewritten backup: a million reports would fill the memory."""
+
+PRIORITY = 10
+"""What is added to the niceness of a process that rewrites a backup beside a running sweep."""
+
+
+def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lambda: True) -> None:
+    """Replace the backup of a sweep by its present state.
+
+    The state is written from a snapshot, which delays no writer. While the new log takes the place of the old
+    one the write lock is held, and the lines of later commits are copied.
+
+    Args:
+        ledger: a SQLite file that holds the sweep.
+        sweep_id: of the sweep.
+        may_replace: asked once the state has been written; if not, the old log stays.
+
+    Raises:
+        Damaged: a row does not match its digest; the old log stays.
+    """
+    log = backup.backup_file(ledger.address, sweep_id)
+    with FileLock(backup.backup_folder(ledger.address) / "compaction.lock"):
+        with ledger.reader() as connection:
+            # While the log is locked no commit lacks its line.
+            with backup.appending(log) as held:
+                commits, length = _commits(connection, sweep_id), os.fstat(held.fileno()).st_size
+            fresh = backup.write(log, _whole_state(connection, sweep_id, commits))
+        if may_replace():
+            with ledger.writer():
+                backup.replace(log, fresh, length)
+
+
+def compact_beside(ledger: Ledger, sweep_id: str) -> None:
+    """Replace the backup of a sweep by its present state, in a process that ends with this one."""
+    arguments = (ledger.address.render_as_string(), sweep_id, os.getpid())
+    # Spawned, not forked: a driver has threads.
+    multiprocessing.get_context("spawn").Process(target=_compact, args=arguments, daemon=True).start()
+
+
+@without_garbage_collection()
+def _compact(address: str, sweep_id: str, parent: int) -> None:
+    os.nice(PRIORITY)
+    ledger = Ledger.open(address)
+    # Without its driver, another process may be rebuilding the ledger.
+    compact(ledger, sweep_id, may_replace=lambda: os.getppid() == parent)
+    ledger.close()
+
+
+def _commits(connection: Connection, sweep_id: str) -> int:
+    return int(connection.execute(select(TALLY.c.commits).where(TALLY.c.sweep_id == sweep_id)).scalar_one())
+
+
+def _whole_state(connection: Connection, sweep_id: str, commits: int) -> Iterator[Entry]:
+    """Yield the rows of a sweep, with its own row first, in parts that fit in memory."""
+    of_sweep = select(TALLY.c.rows).where(TALLY.c.sweep_id == sweep_id)
+    parts = math.ceil(connection.execute(of_sweep).scalar_one() / ROWS_A_PART)
+    changes = _changes(connection, sweep_id)
+    for following in reversed(range(parts)):
+        yield Entry(commits, list(islice(changes, ROWS_A_PART)), following)
+
+
+def _changes(connection: Connection, sweep_id: str) -> Iterator[Change]:
+    for table, batches in verified(connection, sweep_id):
+        names, key = table.columns.keys(), table.primary_key.columns.keys()
+        for row in chain.from_iterable(batches):
+            columns = dict(zip(names, row, strict=True))
+            yield table.name, {name: columns[name] for name in key}, columns
