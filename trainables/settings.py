@@ -181,8 +181,8 @@ GATED_ALGORITHM = Option(
 )
 DELTA_ALGORITHM = Option(
     "auto",
-    "Algorithm of the delta rule; auto is the fastest one by device and size of a head.",
-    choices=("auto", "sequential", "chunked"),
+    "Algorithm of the delta rule; auto is the fastest one by device and size of a head; pallas is for GPUs.",
+    choices=("auto", "sequential", "chunked", "pallas"),
 )
 ACTIVATIONS = Option(
     "float32",
