@@ -4,11 +4,11 @@
     python -m benchmarks.gpu_gated --dry-run   # tiny shapes, on any device; the times are meaningless
 
 The varying recurrence has 256 real channels or 128 complex ones, in batches of 32; the delta rule has 4 heads
-with 64 x 64 numbers, in batches of 8. The floor is the time to move the fewest possible bytes at the bandwidth
-of a large copy, measured first. Forward, that is to read what is given and to write the answers; back, to read
-the cotangents and what is given (of the varying recurrence, decays and states) and to write the gradients.
-"error" is the largest difference of answers and gradients from `lax.scan`, relative to the largest value.
-Needs this repository, jax, flax, optax and numpy.
+with 64 x 64 numbers, in batches of 8. The floor is the time to move the fewest possible bytes at the
+bandwidth of a large copy, measured first. Forward, that is to read what is given and to write the answers;
+back, to read the cotangents and what is given (of the varying recurrence, decays and states) and to write the
+gradients. "error" is the largest difference of answers and gradients from `lax.scan`, relative to the largest
+value. Needs this repository, jax, flax, optax and numpy.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def cases(length: int, tiny: bool) -> dict[str, Case]:
 
 
 def measured(case: Case, speed: float, rounds: int) -> list[list[str]]:
-    """Return a row of the table for each form and for the floor, given the bytes that a copy moves a second."""
+    """Return a row of the table for each form and for the floor; `speed` is in bytes a second."""
     functions = {form: gradient(function, case.given) for form, function in case.forms.items()}
     reference, floor = functions["lax.scan"](), case.moved / speed
     errors = {form: apart(function(), reference) for form, function in functions.items()}
