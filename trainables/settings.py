@@ -176,13 +176,13 @@ DENSE_ALGORITHM = Option(
 )
 GATED_ALGORITHM = Option(
     "auto",
-    "Algorithm of the recurrence inside chunks of time; auto is the fastest one by device.",
-    choices=("auto", "sequential", "associative"),
+    "Algorithm of the recurrence in chunks of time; auto is the fastest one by device; pallas is for GPUs.",
+    choices=("auto", "sequential", "associative", "pallas"),
 )
 DELTA_ALGORITHM = Option(
     "auto",
-    "Algorithm of the delta rule; auto is the fastest one by device and size of a head.",
-    choices=("auto", "sequential", "chunked"),
+    "Algorithm of the delta rule; auto is the fastest one by device and size of a head; pallas is for GPUs.",
+    choices=("auto", "sequential", "chunked", "pallas"),
 )
 ACTIVATIONS = Option(
     "float32",

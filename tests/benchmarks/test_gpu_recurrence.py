@@ -1,4 +1,4 @@
-"""The dry run of the recurrence's GPU benchmark runs on any machine, and all algorithms agree."""
+"""The dry runs of the recurrences' GPU benchmarks run on any machine, and all algorithms agree."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_dry_run_prints_its_table() -> None:
-    """One command measures every algorithm at both lengths without the service, and finds no difference."""
-    code = (
-        "import sys, runpy; sys.argv = ['gpu_recurrence', '--dry-run', '--rounds', '1'];"
-        "runpy.run_module('benchmarks.gpu_recurrence', run_name='__main__');"
-        "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith(("| 12 ", "| 40 "))]
-    assert [row[1] for row in rows[:7]] == [
+SCANS = ["lax.scan", "associative_scan", "ours, associative", "ours, pallas", "floor"]
+ROWS = {
+    "gpu_recurrence": [
         "lax.scan",
         "printed form",
         "associative_scan",
@@ -31,6 +19,27 @@ def test_dry_run_prints_its_table() -> None:
         "ours, chunked",
         "ours, pallas",
         "floor",
-    ]
-    assert len(rows) == 14
-    assert all(float(row[5].rstrip(" |")) < 1e-5 for row in rows if row[1] != "floor")
+    ],
+    "gpu_gated": [*SCANS, *SCANS, "lax.scan", "ours, chunked", "ours, pallas", "floor"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_dry_run_prints_its_table(name: str) -> None:
+    """One command measures every form at both lengths without the service, and finds no difference."""
+    code = (
+        f"import sys, runpy; sys.argv = ['{name}', '--dry-run', '--rounds', '1'];"
+        f"runpy.run_module('benchmarks.{name}', run_name='__main__');"
+        "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    forms = [row[-5] for row in rows if row[0] in {"12", "40"} and "floor" not in row]
+    errors = [float(row[-1]) for row in rows if row[0] in {"12", "40"} and "floor" not in row]
+    expected = [form for form in ROWS[name] if form != "floor"]
+    assert forms == 2 * expected
+    assert max(errors) < 1e-5
+    assert sum("floor" in row for row in rows) == 2 * ROWS[name].count("floor")

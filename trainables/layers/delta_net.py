@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -12,14 +14,15 @@ from jax import numpy as jnp
 from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.layer import between, initial_step, normal
-from trainables.layers.recurrence.delta_rule import Steps, delta_rule
+from trainables.layers.recurrence.delta_rule import delta_rule
+from trainables.layers.recurrence.wy_form import Steps
 from trainables.settings import DELTA_ALGORITHM, Count, LayerSettings, Option, divisible
 
 WIDTH = 4
 """Steps that the convolutions see."""
 
-ROWS = 32
-"""Steps of the delta rule in a chunk."""
+STEPS: Mapping[str, int] = MappingProxyType({"sequential": 32, "chunked": 32, "auto": 32, "pallas": 1024})
+"""Steps of the delta rule in a chunk, by algorithm; the kernels cut theirs again."""
 
 FEW = 64
 """On a CPU, heads with fewer numbers than this run in a loop. Source: docs/benchmarks/gated.md."""
@@ -98,7 +101,7 @@ class DeltaNet(ChunkedLayer):
             heads: number of heads H, a divisor of N and D.
             signed: whether beta is doubled.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the delta rule: "sequential", "chunked" or "auto".
+            algorithm: of the delta rule: "sequential", "chunked", "pallas" or "auto".
         """
         self.heads, self.signed = heads, signed
         self.bidirectional, self.algorithm = bidirectional, algorithm
@@ -116,7 +119,7 @@ class DeltaNet(ChunkedLayer):
     @property
     def chunk_size(self) -> int:
         """Return the rows whose steps of the delta rule are one chunk."""
-        return max(1, ROWS // (self.householders or 1))
+        return max(1, STEPS[self.algorithm] // (self.householders or 1))
 
     def coefficients(self) -> Projections:
         """Return the projections, joined for one matrix product."""
@@ -176,11 +179,13 @@ class DeltaNet(ChunkedLayer):
         return jnp.zeros((WIDTH - 1, keys + count * (keys + width))), matrices
 
     def _rule(self, rows: int) -> str:
+        if rows == 1:
+            return "sequential"
         if self.algorithm != "auto":
             return self.algorithm
         keys, width = self.W_q.shape
         few = keys * width < FEW * self.heads**2 and jax.default_backend() == "cpu"
-        return "sequential" if few or rows == 1 else "chunked"
+        return "sequential" if few else "chunked"
 
 
 class GatedDeltaNet(DeltaNet):

@@ -21,7 +21,7 @@ class GatedLayer(Layer):
 
     Attributes:
         planes: whether states are complex, as planes (2, N).
-        algorithm: "sequential", "associative", or "auto".
+        algorithm: "sequential", "associative", "pallas" or "auto".
     """
 
     states_at_hand = False

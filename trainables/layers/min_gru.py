@@ -47,7 +47,7 @@ class MinGRU(GatedLayer):
             d_state: state size N.
             rngs: the source of randomness; its keys may be traced.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative" or "auto".
+            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
         """
         self.bidirectional, self.algorithm = bidirectional, algorithm
         self.W_z = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))

@@ -107,7 +107,7 @@ class RGLRU(GatedLayer):
             r_init: range of exp(-softplus(Lambda)), within (0, 1); a half-open gate decays by its fourth
                 power. May be traced.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative" or "auto".
+            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
 
         Raises:
             Refusal: N is not a multiple of H.

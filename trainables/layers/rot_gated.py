@@ -109,7 +109,7 @@ class RotGated(GatedLayer):
             gamma_init: range of the decays at u = 0, within (0, 1); may be traced.
             theta_init: range of the angles at u = 0, in radians a step; may be traced.
             bidirectional: whether to read the sequence backwards too, with all but C shared.
-            algorithm: of the recurrence: "sequential", "associative" or "auto".
+            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
 
         Raises:
             Refusal: N is not a multiple of H, or a head would have fewer than two channels.

@@ -86,7 +86,7 @@ class S6(ChunkedLayer):
             expand: E / D.
             signed: whether eigenvalues reach -1.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
-            algorithm: of the recurrence: "sequential", "associative" or "auto".
+            algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
         """
         self.signed, self.bidirectional, self.algorithm = signed, bidirectional, algorithm
         width, rank = expand * d_model, math.ceil(d_model / 16)

@@ -29,14 +29,20 @@ from tests.trainables.layers.cases import (
 )
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.layers.recurrence import pallas
+from trainables.layers.recurrence import kernels
 
 L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
 WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
 LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in RELATED else [], id=name) for name in NAMES]
+SHOWN_ELSEWHERE = {(name, "pallas") for name in ("rg_lru", "s6", "delta_net")}
+"""Layers that only hand arrays to kernels, which take seconds to compile for the interpreter."""
 WITH_ALGORITHMS = [
-    pytest.param(name, algorithm, marks=[pytest.mark.slow] if name in RELATED else [])
+    pytest.param(
+        name,
+        algorithm,
+        marks=[pytest.mark.slow] if name in RELATED or (name, algorithm) in SHOWN_ELSEWHERE else [],
+    )
     for name in NAMES
     for algorithm in algorithms(name)
     if algorithm != "sequential"
@@ -170,7 +176,7 @@ def _small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A layer only hands arrays to them; test_algorithms.py shows that the unrolled ones are right.
     """
-    monkeypatch.setattr(pallas, "AHEAD", 1)
+    monkeypatch.setattr(kernels, "AHEAD", 1)
 
 
 @pytest.mark.usefixtures("_small_kernels")

@@ -17,6 +17,7 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.layers.recurrence import pallas_varying
 from trainables.layers.recurrence.planar import conjugate, times
 
 
@@ -52,7 +53,11 @@ class Pace:
 
 
 PACES: Mapping[str, Pace] = MappingProxyType(
-    {"sequential": Pace("sequential", 32), "associative": Pace("associative", 1024)}
+    {
+        "sequential": Pace("sequential", 32),
+        "associative": Pace("associative", 1024),
+        "pallas": Pace("pallas", 1024),
+    }
 )
 """By the name of a layer's option; chunks of 32 steps stay in a processor's cache."""
 
@@ -89,12 +94,25 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
 
 
 Operands = tuple[Array, Array]
-Product = Callable[[Array, Array], Array]
+Solve = Callable[[Array, Array, Array, bool], Array]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One way to compute the states.
+
+    Attributes:
+        solve: (decays, inputs, initial, planes) -> states.
+        adjoint: (decays, states, initial, cotangent, planes) -> gradients by decays, inputs and initial.
+    """
+
+    solve: Solve
+    adjoint: Callable[[Array, Array, Array, Array, bool], tuple[Array, Array, Array]]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _states(algorithm: str, planes: bool, decays: Array, inputs: Array, initial: Array) -> Array:
-    return SOLVERS[algorithm](times if planes else jnp.multiply, decays, inputs, initial)
+    return SOLVERS[algorithm].solve(decays, inputs, initial, planes)
 
 
 def _forward(
@@ -107,22 +125,16 @@ def _forward(
 def _backward(
     algorithm: str, planes: bool, kept: tuple[Array, Array, Array], cotangent: Array
 ) -> tuple[Array, Array, Array]:
-    """Run g_t = cotangent_t + conj(decay_{t+1}) * g_{t+1}, and pair g_t with x_{t-1}."""
     decays, states, initial = kept
-    if planes:
-        decays, states, initial = conjugate(decays), conjugate(states), conjugate(initial)
-    nothing = jnp.zeros_like(initial)
-    later = jnp.concatenate([decays[1:], nothing[None]])
-    gradient = _states(algorithm, planes, later[::-1], cotangent[::-1], nothing)[::-1]
-    before = jnp.concatenate([initial[None], states[:-1]])
-    product = times if planes else jnp.multiply
-    return product(before, gradient), gradient, product(decays[0], gradient[0])
+    return SOLVERS[algorithm].adjoint(decays, states, initial, cotangent, planes)
 
 
 _states.defvjp(_forward, _backward)
 
 
-def _sequential(product: Product, decays: Array, inputs: Array, initial: Array) -> Array:
+def _sequential(decays: Array, inputs: Array, initial: Array, planes: bool) -> Array:
+    product = _product(planes)
+
     def step(state: Array, now: Operands) -> tuple[Array, Array]:
         state = product(now[0], state) + now[1]
         return state, state
@@ -130,7 +142,9 @@ def _sequential(product: Product, decays: Array, inputs: Array, initial: Array) 
     return jax.lax.scan(step, initial, (decays, inputs))[1]
 
 
-def _associative(product: Product, decays: Array, inputs: Array, initial: Array) -> Array:
+def _associative(decays: Array, inputs: Array, initial: Array, planes: bool) -> Array:
+    product = _product(planes)
+
     def join(first: Operands, second: Operands) -> Operands:
         return product(second[0], first[0]), product(second[0], first[1]) + second[1]
 
@@ -138,7 +152,29 @@ def _associative(product: Product, decays: Array, inputs: Array, initial: Array)
     return jax.lax.associative_scan(join, (decays, started))[1]
 
 
-SOLVERS: Mapping[str, Callable[[Product, Array, Array, Array], Array]] = MappingProxyType(
-    {"sequential": _sequential, "associative": _associative}
+def _mirrored(
+    solve: Solve, decays: Array, states: Array, initial: Array, cotangent: Array, planes: bool
+) -> tuple[Array, Array, Array]:
+    """Run g_t = cotangent_t + conj(decay_{t+1}) * g_{t+1}, and pair g_t with x_{t-1}."""
+    if planes:
+        decays, states, initial = conjugate(decays), conjugate(states), conjugate(initial)
+    nothing = jnp.zeros_like(initial)
+    later = jnp.concatenate([decays[1:], nothing[None]])
+    gradient = solve(later[::-1], cotangent[::-1], nothing, planes)[::-1]
+    before = jnp.concatenate([initial[None], states[:-1]])
+    product = _product(planes)
+    return product(before, gradient), gradient, product(decays[0], gradient[0])
+
+
+def _product(planes: bool) -> Callable[[Array, Array], Array]:
+    return times if planes else jnp.multiply
+
+
+SOLVERS: Mapping[str, Solver] = MappingProxyType(
+    {
+        "sequential": Solver(_sequential, partial(_mirrored, _sequential)),
+        "associative": Solver(_associative, partial(_mirrored, _associative)),
+        "pallas": Solver(pallas_varying.solve, pallas_varying.adjoint),
+    }
 )
-"""By name: (product of two numbers, decays, inputs, initial state) -> states."""
+"""Interchangeable ways to compute the same states."""

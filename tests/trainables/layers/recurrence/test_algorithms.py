@@ -16,10 +16,12 @@ from tests.trainables.layers.cases import apart
 from trainables.layers.recurrence import (
     ALGORITHMS,
     in_chunks,
+    kernels,
     planar,
     recurrence,
     varying_recurrence,
 )
+from trainables.layers.recurrence.varying import SOLVERS
 
 N = 6
 Complex = NDArray[np.complex128]
@@ -45,16 +47,16 @@ def _complex(planes: Any) -> Complex:
 
 def _reference(decays: Complex, inputs: Complex, cotangents: Complex) -> tuple[Complex, Complex, Complex]:
     """Return states, gradients by the decay of every step and by the inputs; decays (L, N)."""
-    states, state = [], np.zeros(N, np.complex128)
+    states, state = [], np.zeros_like(inputs[0])
     for decay, now in zip(decays, inputs, strict=True):
         state = decay * state + now
         states.append(state)
     gradients = np.zeros_like(inputs)
-    later = np.zeros(N, np.complex128)
+    later = np.zeros_like(inputs[0])
     for t in range(len(inputs) - 1, -1, -1):
         gradients[t] = later = cotangents[t] + later
         later = decays[t].conj() * later
-    before = np.array([np.zeros(N), *states[:-1]])
+    before = np.array([np.zeros_like(inputs[0]), *states[:-1]])
     return np.array(states), before.conj() * gradients, gradients
 
 
@@ -104,12 +106,31 @@ def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     assert apart(_complex(of_decay), of_decays.sum(axis=0)) < tolerance
 
 
-@pytest.mark.parametrize("algorithm", ["sequential", "associative"])
-@pytest.mark.parametrize("length", [1, 100])
-def test_varying(algorithm: str, length: int) -> None:
+@pytest.fixture
+def _short_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unroll two steps in a kernel instead of eight, which compile three times as fast."""
+    monkeypatch.setattr(kernels, "AHEAD", 2)
+
+
+@pytest.mark.usefixtures("_short_groups")
+@pytest.mark.parametrize("algorithm", SOLVERS)
+def test_varying(algorithm: str) -> None:
     """The same holds if the decay differs from step to step, from a state before the first step."""
-    _, inputs, cotangents = _problem(length + 1)
-    decays = _problem(length + 2)[1][: length + 1] * 0.5
+    _check_varying(algorithm, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", SOLVERS)
+@pytest.mark.parametrize(("length", "channels"), [(1, 6), (7, 6), (64, 6), (65, 6), (100, 130), (1000, 1)])
+def test_varying_at_the_edges_of_tiles(algorithm: str, length: int, channels: int) -> None:
+    """The same of one step, of whole chunks and a step more, and of more channels than a block has."""
+    _check_varying(algorithm, length, channels)
+
+
+def _check_varying(algorithm: str, length: int, channels: int = N) -> None:
+    shape = length + 1, 2, channels
+    decays, inputs, cotangents = np.random.default_rng(length).standard_normal((3, *shape), np.float32)
+    decays = decays * 0.5
 
     @jax.jit
     def results(decays: Array, inputs: Array, cotangents: Array) -> Any:
@@ -121,27 +142,24 @@ def test_varying(algorithm: str, length: int) -> None:
 
     states, (of_decays, of_inputs, of_initial) = results(decays, inputs, cotangents)
     # The state before is that of a step more, whose own output nothing reads.
-    unread = cotangents.at[0].set(0)
-    expected = _reference(_complex(decays), _complex(inputs), _complex(unread))
+    cotangents[0] = 0
+    expected = _reference(_complex(decays), _complex(inputs), _complex(cotangents))
     assert apart(_complex(states), expected[0][1:]) < 1e-5
     assert apart(_complex(of_decays), expected[1][1:]) < 1e-5
     assert apart(_complex(of_inputs), expected[2][1:]) < 1e-5
     assert apart(_complex(of_initial), expected[2][0]) < 1e-5
 
 
-@pytest.mark.parametrize("algorithm", ["sequential", "associative"])
+@pytest.mark.usefixtures("_short_groups")
+@pytest.mark.parametrize("algorithm", SOLVERS)
 def test_varying_real(algorithm: str) -> None:
     """Real numbers are the complex ones without an imaginary part."""
-    draw = np.random.default_rng(0)
-    decays, inputs = jnp.asarray(draw.uniform(-1, 1, (2, 50, N)), jnp.float32)
-    real = varying_recurrence(decays, inputs, inputs[0], algorithm=algorithm)
-    whole = varying_recurrence(
-        *(jnp.pad(series[:, None], ((0, 0), (0, 1), (0, 0))) for series in (decays, inputs)),
-        planar(inputs[0], jnp.zeros(N)),
-        planes=True,
-        algorithm=algorithm,
-    )
-    assert apart(real, whole[:, 0]) < 1e-6
+    solve = jax.jit(partial(varying_recurrence, algorithm=algorithm), static_argnames="planes")
+    decays, inputs = np.random.default_rng(0).uniform(-1, 1, (2, 50, N)).astype(np.float32)
+    imaginary = ((0, 0), (0, 1), (0, 0))
+    complex_decays, complex_inputs = (np.pad(series[:, None], imaginary) for series in (decays, inputs))
+    whole = solve(complex_decays, complex_inputs, complex_inputs[0], planes=True)
+    assert apart(solve(decays, inputs, inputs[0]), whole[:, 0]) < 1e-6
 
 
 def test_chunks_remember_states_between_them_alone() -> None:
@@ -227,14 +245,33 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
     assert program("auto", 64, 4) == program("associative", 64, 4) != program("sequential", 64, 4)
 
 
-@pytest.mark.skipif(
+LOWERED_HERE = pytest.mark.skipif(
     jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
     reason="JAX 0.11 and later lower kernels only on a machine with a GPU",
 )
+
+
+@LOWERED_HERE
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the Pallas algorithm is six Triton kernels, three each way, and no loop of XLA's."""
     decay, inputs, cotangents = _problem(100)
     traced = _results.trace(decay, inputs, cotangents, "pallas", False)
     program = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert program.count("@__gpu$xla.gpu.triton") == 6
+    assert "while" not in program
+
+
+@LOWERED_HERE
+@pytest.mark.parametrize("planes", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_varying_kernels_lower_for_a_gpu(planes: bool) -> None:
+    """The same of the varying recurrence, for slots of batches, which are axes of the kernels' grids."""
+    series = jnp.zeros((2, 3, 100, 2, N))
+    solve = partial(varying_recurrence, planes=planes, algorithm="pallas")
+
+    def graded(decays: Array, inputs: Array) -> Any:
+        states, pull = jax.vjp(jax.vmap(jax.vmap(solve)), decays, inputs, inputs[:, :, 0])
+        return pull(states)
+
+    program = jax.jit(graded).trace(series, series).lower(lowering_platforms=("cuda",)).as_text()
     assert program.count("@__gpu$xla.gpu.triton") == 6
     assert "while" not in program

@@ -1,0 +1,174 @@
+"""The gated recurrences on a GPU: gradients of the varying recurrence and of the delta rule.
+
+    python -m benchmarks.gpu_gated             # on a GPU: L 2,048 and 16,384
+    python -m benchmarks.gpu_gated --dry-run   # tiny shapes, on any device; the times are meaningless
+
+The varying recurrence has 256 real channels or 128 complex ones, in batches of 32; the delta rule has 4 heads
+with 64 x 64 numbers, in batches of 8. The floor is the time to move the fewest possible bytes at the
+bandwidth of a large copy, measured first. Forward, that is to read what is given and to write the answers;
+back, to read the cotangents and what is given (of the varying recurrence, decays and states) and to write the
+gradients. "error" is the largest difference of answers and gradients from `lax.scan`, relative to the largest
+value. Needs this repository, jax, flax, optax and numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from jax import numpy as jnp
+
+from benchmarks.gpu_recurrence import apart, bandwidth
+from benchmarks.timing import circumstances, in_turns, table
+from trainables.layers.recurrence import in_chunks, times, varying_recurrence
+from trainables.layers.recurrence.delta_rule import delta_rule
+from trainables.layers.recurrence.wy_form import Steps
+
+CHUNK = 32
+"""Steps of a chunk of the delta rule where XLA runs it, as in the layers."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recurrence, and the forms to compare.
+
+    Attributes:
+        given: arrays, with a batch in front.
+        forms: by name, one sequence of arrays -> answers; the first is the reference.
+        moved: the fewest bytes that a gradient moves.
+    """
+
+    given: Any
+    forms: Mapping[str, Callable[..., Array]]
+    moved: int
+
+
+def varying(batch: int, length: int, channels: int, planes: bool) -> Case:
+    """Return the elementwise recurrence with decays in (0.5, 1), turned by any angle if complex."""
+    draw = np.random.default_rng(0)
+    shape = (batch, length, 2, channels) if planes else (batch, length, channels)
+    moduli, inputs = draw.uniform(0.5, 1, shape), draw.standard_normal(shape)
+    if planes:
+        angles = draw.uniform(0, 2 * np.pi, (batch, length, channels))
+        moduli = moduli * np.stack([np.cos(angles), np.sin(angles)], axis=2)
+    product = times if planes else jnp.multiply
+
+    def join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return product(second[0], first[0]), product(second[0], first[1]) + second[1]
+
+    def scanned(decays: Array, inputs: Array) -> Array:
+        def step(state: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            state = product(now[0], state) + now[1]
+            return state, state
+
+        return jax.lax.scan(step, jnp.zeros_like(inputs[0]), (decays, inputs))[1]
+
+    def ours(algorithm: str, decays: Array, inputs: Array) -> Array:
+        return varying_recurrence(
+            decays, inputs, jnp.zeros_like(inputs[0]), planes=planes, algorithm=algorithm
+        )
+
+    forms = {
+        "lax.scan": scanned,
+        "associative_scan": lambda decays, inputs: jax.lax.associative_scan(join, (decays, inputs))[1],
+        "ours, associative": partial(ours, "associative"),
+        "ours, pallas": partial(ours, "pallas"),
+    }
+    return Case(tuple(map(jnp.float32, (moduli, inputs))), forms, 8 * 4 * inputs.size)
+
+
+def delta(batch: int, length: int, heads: int, side: int) -> Case:
+    """Return the delta rule with unit keys, steps of up to 2 and slow decays."""
+    draw = np.random.default_rng(0)
+    keys = draw.standard_normal((batch, heads, length, side))
+    steps = Steps(
+        queries=draw.standard_normal(keys.shape),
+        keys=keys / np.linalg.norm(keys, axis=-1, keepdims=True),
+        values=draw.standard_normal(keys.shape),
+        sizes=draw.uniform(0, 2, keys.shape[:-1]),
+        log_decays=-draw.exponential(0.01, keys.shape[:-1]),
+    )
+    zeros = jnp.zeros((side, side))
+
+    def whole(algorithm: str, steps: Steps) -> Array:
+        return delta_rule(steps, zeros, algorithm)[0]
+
+    def chunked(steps: Steps) -> Array:
+        def chunk(state: Array, rows: Steps) -> tuple[Array, Array]:
+            outputs, state = delta_rule(rows, state, "chunked")
+            return state, outputs
+
+        answers: Array = in_chunks(chunk, zeros, steps, CHUNK)
+        return answers
+
+    forms = {
+        "lax.scan": partial(whole, "sequential"),
+        "ours, chunked": chunked,
+        "ours, pallas": partial(whole, "pallas"),
+    }
+    count = sum(part.size for part in steps)
+    moved = 4 * (3 * count + 2 * steps.values.size)
+    overall: Any = (jax.tree.map(jnp.float32, steps),)
+    return Case(overall, {name: jax.vmap(form) for name, form in forms.items()}, moved)
+
+
+def gradient(form: Callable[..., Array], given: Any) -> Callable[[], Any]:
+    """Return a function that computes answers and gradients of a batch."""
+
+    def both(given: Any) -> Any:
+        answers, pull = jax.vjp(jax.vmap(form), *given)
+        return answers, pull(jnp.cos(answers))
+
+    return partial(jax.jit(both), given)
+
+
+def cases(length: int, tiny: bool) -> dict[str, Case]:
+    """Return the recurrences that are measured at one length."""
+    batch, heads_batch, channels, side = (2, 1, 4, 4) if tiny else (32, 8, 128, 64)
+    return {
+        "varying, real": varying(batch, length, 2 * channels, planes=False),
+        "varying, complex": varying(batch, length, channels, planes=True),
+        "delta rule": delta(heads_batch, length, 4, side),
+    }
+
+
+def measured(case: Case, speed: float, rounds: int) -> list[list[str]]:
+    """Return a row of the table for each form and for the floor; `speed` is in bytes a second."""
+    functions = {form: gradient(function, case.given) for form, function in case.forms.items()}
+    reference, floor = functions["lax.scan"](), case.moved / speed
+    errors = {form: apart(function(), reference) for form, function in functions.items()}
+    timed = in_turns(functions, rounds)
+    rows = []
+    for form, seconds in timed.items():
+        faster, share = timed["lax.scan"] / seconds, floor / seconds
+        rows.append([form, f"{1000 * seconds:.3f}", f"{faster:.1f}", f"{share:.0%}", f"{errors[form]:.0e}"])
+    return [*rows, ["floor", f"{1000 * floor:.3f}", "", "100%", ""]]
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--dry-run", action="store_true", help="tiny shapes")
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    lengths, speed = (
+        (12, 40) if options.dry_run else (2_048, 16_384),
+        bandwidth(1 << (10 if options.dry_run else 28)),
+    )
+    rows = []
+    for length in lengths:
+        for name, case in cases(length, options.dry_run).items():
+            rows += [[f"{length:,}", name, *cells] for cells in measured(case, speed, options.rounds)]
+    header = ["L", "recurrence", "answers and gradients", "ms", "times lax.scan", "of the floor", "error"]
+    print(table(header, rows))
+    print(f"\nCopies run at {speed / 1e9:.0f} GB/s. {circumstances()}")
+
+
+if __name__ == "__main__":
+    main()
