@@ -25,7 +25,7 @@ from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
 
-POLLS = (0.001, 0.002, 0.005, 0.01, 0.05)
+POLLS = (0.0003, 0.001, 0.002, 0.005, 0.01, 0.05)
 """Seconds between two looks for a report; longer ones the longer none has come."""
 
 TAIL = 20
