@@ -243,6 +243,9 @@ class TrainableSection(Section):
         None,
     )
     shell: Flag = setting("Whether the command is one text for a shell.", True, False)
+    mlflow: Flag = setting(
+        "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
+    )
     folder: Word | None = setting(
         "Working folder, and where files are looked for; that of this file if left out.",
         "/home/ada/digits",

@@ -78,7 +78,7 @@ def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     assert settings.free == ("learning_rate", "momentum")
 
 
-@pytest.mark.parametrize("trainable", [FUNCTION, COMMAND, PROGRAM])
+@pytest.mark.parametrize("trainable", [FUNCTION, f"{FUNCTION}, mlflow: true", COMMAND, PROGRAM])
 def test_a_record_is_read_back(tmp_path: Path, trainable: str) -> None:
     sweep = read(tmp_path, trainable)
     again = from_document(sweep.document())
@@ -105,6 +105,7 @@ def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
         (f"{FUNCTION}, {PROGRAM}", "", "trainable", "exactly one of"),
         ("shell: true", "", "trainable", "exactly one of"),
         (f"{FUNCTION}, shell: true", "", "trainable.shell", "beside a command"),
+        (f"{PROGRAM}, mlflow: true", "", "trainable.mlflow", "a function or a command"),
         ("function: train", "", "trainable.function", "file.py:name"),
         ('command: [python, "{rate}"]', "", "trainable.command", "learning_rate"),
         ('command: [python, "{rate"]', "", "trainable.command", "matching braces"),
