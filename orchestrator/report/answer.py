@@ -57,14 +57,15 @@ def findings(summary: Summary) -> list[str]:
 
 
 def _further(summary: Summary) -> list[str]:
-    """Return the results of further test splits in a sentence: of several seeds, median and best."""
+    """Return the results of test and its further splits in a sentence: of several seeds, median and best."""
+    if not summary.further:
+        return []
     parts = []
     best = max if summary.maximize else min
-    for name, values in summary.further.items():
+    test = {summary.test_metric: tuple(result.value for result in summary.seeds.results)}
+    for name, values in {**test, **summary.further}.items():
         text = f"{name} {words.number(statistics.median(values))}"
         parts.append(text if len(values) == 1 else f"{text} (best {words.number(best(values))})")
-    if not parts:
-        return []
     over = (
         f"Over {seeds(count)}, median"
         if (count := len(next(iter(summary.further.values())))) > 1

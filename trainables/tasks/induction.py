@@ -16,7 +16,7 @@ import numpy as np
 
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.settings import Option
-from trainables.tasks.recall import SIZES, Part, RecallTask, published
+from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, published, times_of
 
 _SHORTEST = 3
 """Trigger, answer, trigger."""
@@ -40,12 +40,11 @@ class Induction(RecallTask):
     def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
         """Return one kind of sequences."""
         rows = options["examples" if split == "train" else "held_out"]
-        times = int(split.removeprefix("test_x")) if split.startswith("test_x") else 1
-        return (Part(times * options["length"], 1, rows),)
+        return (Part(times_of(split) * options["length"], 1, rows),)
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of the test splits of longer sequences, such as "x2"."""
-        return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
+        return names_of_longer(options, _TIMES)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature: the classes are the tokens beside the trigger."""

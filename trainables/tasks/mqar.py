@@ -3,7 +3,8 @@
 A sequence begins with n pairs. The rest of it is slots of two steps: each key returns once, in a slot of its
 own, and its value is asked for at that step. The gap g to a slot has the probability p ~ g^(a - 1). Keys are
 the numbers 1 to V/2 - 1, values V/2 to V - 1, both without repetition; other steps hold the filler 0, or
-random numbers.
+random numbers. The further test splits x2, x4 and x8 hold as many pairs in 2 L, 4 L and 8 L steps; the
+mixture has tests of its own, of more pairs in more steps.
 
 Source: Arora et al. 2023 (Zoology, arXiv 2312.04927), appendix C, and its code `multiquery_ar.py`; the
 mixture is the one of its later configurations (Arora et al. 2024, "Based").
@@ -19,7 +20,17 @@ import numpy as np
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
-from trainables.tasks.recall import SIZES, Part, RecallTask, chosen, published, weighted
+from trainables.tasks.recall import (
+    REACH,
+    SIZES,
+    Part,
+    RecallTask,
+    chosen,
+    names_of_longer,
+    published,
+    times_of,
+    weighted,
+)
 
 _STEPS_A_PAIR = 4
 """Two of the pair, and two of the slot in which its key returns."""
@@ -49,6 +60,7 @@ class Mqar(RecallTask):
         ),
         "vocabulary": Option(8192, "V, the keys and values together, the filler included.", at_least=8),
         "power": Option(0.01, "a of the distribution of gaps; 1 is uniform.", at_least=0.0),
+        "reach": REACH,
         "random_filler": Option(default=False, summary="Whether other steps hold random numbers."),
         **SIZES,
     }
@@ -63,6 +75,9 @@ class Mqar(RecallTask):
             if length % 2 or _STEPS_A_PAIR * pairs > length:
                 must = f"must be even and at least {_STEPS_A_PAIR} steps a pair"
                 raise Refusal(f"{where}.length", must, f"{length} for {pairs}", "Ask for fewer pairs.")
+        if options["mixture"] and options["reach"] > 1:
+            must = "must be 1 with the mixture, which has tests of its own"
+            raise Refusal(f"{where}.reach", must, str(options["reach"]), "Leave it out.")
         most = max(pairs for _, pairs in (*kinds, *(_FURTHER.values() if options["mixture"] else ())))
         if options["vocabulary"] // 2 - 1 < most:
             must, got = f"must have a key for each of {most} pairs", str(options["vocabulary"])
@@ -74,15 +89,15 @@ class Mqar(RecallTask):
         if (further := _FURTHER.get(split.removeprefix("test_"))) is not None:
             return (Part(*further, rows),)
         if not options["mixture"]:
-            return (Part(options["length"], options["pairs"], rows),)
+            return (Part(times_of(split) * options["length"], options["pairs"], rows),)
         total = sum(share for *_, share in _MIXTURE)
         rest = [Part(length, pairs, rows * share // total) for length, pairs, share in _MIXTURE[1:]]
         length, pairs, _ = _MIXTURE[0]
         return Part(length, pairs, rows - sum(part.rows for part in rest)), *rest
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of the longer sequences that the mixture is tested on."""
-        return tuple(_FURTHER) if options["mixture"] else ()
+        """Return the names of the test splits of longer sequences: "x2", "l1024_n256" of the mixture."""
+        return tuple(_FURTHER) if options["mixture"] else names_of_longer(options)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature: the classes are all numbers, as published, so that chance is 1 / V."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,9 @@ SIZES: Mapping[str, Option] = {
     "held_out": Option(3000, "Sequences of validation, and of each test split.", at_least=1),
     "seed": Option(0, "Seed of the sequences.", at_least=0),
 }
+
+TIMES = (2, 4, 8)
+REACH = Option(1, "How many times L the longest sequences of test are.", (1, *TIMES))
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,16 @@ class RecallTask(Task):
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:
         """Return how the options depart from the published ones; '' if they do not."""
+
+
+def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:
+    """Return the names of the test splits of sequences of some times L that the option `reach` allows."""
+    return tuple(f"x{number}" for number in times if number <= options["reach"])
+
+
+def times_of(split: str) -> int:
+    """Return how many times L the sequences of a split are: 8 in "test_x8", 1 in "test"."""
+    return int(split.removeprefix("test_x")) if split.startswith("test_x") else 1
 
 
 def published(options: Mapping[str, Any], values: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Selective copying: data tokens at random places among noise, then as many steps that ask for them in order.
 
 The places are uniform without repetition, so that no fixed delay recalls the tokens. Of V symbols one is
-noise; the symbol that asks is one more. The generator of the published figures was not released.
+noise; the symbol that asks is one more. The generator of the published figures was not released. The further
+test splits x2, x4 and x8 hold as many tokens among 2 L, 4 L and 8 L steps.
 
 Source: Gu & Dao 2023 (Mamba, arXiv 2312.00752), table 1 and appendix E.1: L = 4096, 16 tokens, V = 16; Poli
 et al. 2024 (MAD, arXiv 2403.17844): L = 256, 16 tokens.
@@ -17,7 +18,16 @@ import numpy as np
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
-from trainables.tasks.recall import SIZES, Part, RecallTask, chosen, published
+from trainables.tasks.recall import (
+    REACH,
+    SIZES,
+    Part,
+    RecallTask,
+    chosen,
+    names_of_longer,
+    published,
+    times_of,
+)
 
 
 class SelectiveCopy(RecallTask):
@@ -29,6 +39,7 @@ class SelectiveCopy(RecallTask):
         "length": Option(4096, "Steps before the tokens are asked for; published: 4096, 256.", at_least=1),
         "tokens": Option(16, "Data tokens of a sequence.", at_least=1),
         "symbols": Option(16, "V, the symbols: V - 1 of data, and noise.", at_least=3),
+        "reach": REACH,
         **SIZES,
         "examples": Option(20_000, "Training sequences.", at_least=1),
     }
@@ -42,7 +53,11 @@ class SelectiveCopy(RecallTask):
     def parts(self, options: Mapping[str, Any], split: str) -> tuple[Part, ...]:
         """Return one kind of sequences."""
         rows = options["examples" if split == "train" else "held_out"]
-        return (Part(options["length"] + options["tokens"], options["tokens"], rows),)
+        return (Part(times_of(split) * options["length"] + options["tokens"], options["tokens"], rows),)
+
+    def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of the test splits of longer sequences, such as "x2"."""
+        return names_of_longer(options)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature: the classes are the data tokens."""
@@ -67,7 +82,7 @@ class SelectiveCopy(RecallTask):
         self, options: Mapping[str, Any], rng: np.random.Generator, part: Part, rows: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw sequences: data tokens are the numbers from 0, then noise, then the symbol that asks."""
-        length, count = options["length"], part.items
+        length, count = part.length - part.items, part.items
         classes = options["symbols"] - 1
         data = rng.integers(classes, size=(rows, count))
         places = np.sort(chosen(rng, rows, count, length), axis=1)

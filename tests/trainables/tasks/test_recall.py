@@ -97,6 +97,22 @@ def test_selective_copies_are_the_tokens_in_their_order(tmp_path: Path) -> None:
     assert data.chance["test"] == pytest.approx(1 / 8, abs=0.05)
 
 
+def test_longer_sequences_hold_as_much_among_more_steps(tmp_path: Path) -> None:
+    pairs = Mqar().load({**FEW, "length": 16, "pairs": 3, "vocabulary": 32, "reach": 4}, tmp_path)
+    tokens = SelectiveCopy().load({**FEW, "length": 10, "tokens": 3, "symbols": 5, "reach": 8}, tmp_path)
+    assert (pairs.further, tokens.further) == (("x2", "x4"), ("x2", "x4", "x8"))
+    for times in (2, 4):
+        split = pairs.split(f"test_x{times}")
+        assert (split.lengths == 16 * times).all()
+        check_mqar(split, 32, pairs=3)
+    for times in (2, 4, 8):
+        split = tokens.split(f"test_x{times}")
+        noise, read = 5, split.inputs[:, : 10 * times]
+        assert (split.inputs[:, 10 * times :] == 6).all()
+        assert (read[read != noise].reshape(-1, 3) - 1 == split.targets[:, 10 * times :]).all()
+        assert (split.targets[:, : 10 * times] == IGNORED).all()
+
+
 def test_induction_asks_for_what_followed_the_trigger(tmp_path: Path) -> None:
     data = Induction().load({**FEW, "length": 12, "reach": 8}, tmp_path)
     assert data.further == ("x2", "x4", "x8")
@@ -139,6 +155,7 @@ def test_weighted_places_are_successive_draws() -> None:
         ("mqar", {"length": 12, "pairs": 4}, "4 steps a pair"),
         ("mqar", {"vocabulary": 8, "length": 64, "pairs": 4}, "Give at least 10"),
         ("mqar", {"mixture": True, "vocabulary": 256}, "Give at least 514"),
+        ("mqar", {"mixture": True, "reach": 2}, "tests of its own"),
         ("selective_copy", {"length": 10, "tokens": 11}, "at most the length"),
         ("selective_copy", {"length": 1, "tokens": 1, "symbols": 3}, "three splits"),
     ],
