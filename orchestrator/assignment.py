@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from orchestrator.ledger.keys import sweep_id_of
@@ -34,6 +34,7 @@ class Assignment:
         alone: whether the shared engine must train nothing else until the attempt's first report: the trial
             was in an engine that died, and is tested for it.
         observed: metrics that every report must hold: the objectives and what is constrained.
+        tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
     """
 
     attempt_id: str
@@ -50,6 +51,7 @@ class Assignment:
     engine: str | None = None
     alone: bool = False
     observed: tuple[str, ...] = ()
+    tracking: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sweep_id(self) -> str:

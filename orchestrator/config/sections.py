@@ -64,6 +64,13 @@ def _word(value: Any) -> str:
     return value
 
 
+def _command_word(value: Any) -> str:
+    """Return a word of a command as text. A whole number has one text; 1e-3 and `true` have several."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise _must("a word or a whole number, anything else in quotes")
+    return str(value)
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -74,6 +81,7 @@ Slots = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeV
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
 Text = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=2000)]
+CommandWord = Annotated[str, BeforeValidator(_command_word), Field(min_length=1, max_length=200)]
 Slug = Annotated[Word, Field(pattern=SLUG)]
 Words = Annotated[list[Word], BeforeValidator(_listed)]
 Pair = tuple[Number, Number]
@@ -223,7 +231,7 @@ class TrainableSection(Section):
     function: Word | None = setting(
         "A function `train(trial)`, by its module or the file beside this one.", "train.py:train", None
     )
-    command: list[Word] | None = setting(
+    command: list[CommandWord] | None = setting(
         "A command, word by word; {name} stands for the value of a hyperparameter.",
         ["python", "train.py", "--lr", "{learning_rate}"],
         None,
@@ -235,6 +243,9 @@ class TrainableSection(Section):
         None,
     )
     shell: Flag = setting("Whether the command is one text for a shell.", True, False)
+    mlflow: Flag = setting(
+        "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
+    )
     folder: Word | None = setting(
         "Working folder, and where files are looked for; that of this file if left out.",
         "/home/ada/digits",

@@ -38,6 +38,7 @@ class Trainable:
         folder: working folder, and where files are looked for.
         shell: whether a command is one text for a shell.
         free: the hyperparameters of a program that are traced numbers; empty for the others.
+        mlflow: whether a function or a command writes to the run of its trial in MLflow.
     """
 
     kind: Kind
@@ -45,6 +46,7 @@ class Trainable:
     folder: str
     shell: bool = False
     free: tuple[str, ...] = field(default=())
+    mlflow: bool = False
 
     @property
     def name(self) -> str:
@@ -57,7 +59,8 @@ class Trainable:
     def document(self) -> dict[str, Any]:
         """Return the section as plain JSON values."""
         target = self.target if isinstance(self.target, str) else list(self.target)
-        return {self.kind: target, **({"shell": True} if self.shell else {}), "folder": self.folder}
+        flags = {name: True for name in ("shell", "mlflow") if getattr(self, name)}
+        return {self.kind: target, **flags, "folder": self.folder}
 
     def settings(
         self,
@@ -122,6 +125,9 @@ def read_trainable(file: TrainableFile, space: Space, folder: Path) -> Trainable
     (kind,) = given
     if section.shell and kind != "command":
         raise Violation(("trainable", "shell"), "must stand beside a command", "Leave it out.")
+    if section.mlflow and kind == "program":
+        must = "must stand beside a function or a command: a program logs nothing itself"
+        raise Violation(("trainable", "mlflow"), must, "Leave it out.")
     for name in space:
         if not _NAME.match(name):
             must = "must be a name: letters, digits, _ and dots"
@@ -130,13 +136,13 @@ def read_trainable(file: TrainableFile, space: Space, folder: Path) -> Trainable
     _check_resources(file, kind)
     place = str(Path(section.folder) if section.folder else folder)
     if kind == "command":
-        return Trainable(kind, _command(section, space), place, section.shell)
+        return Trainable(kind, _command(section, space), place, section.shell, mlflow=section.mlflow)
     reference = str(getattr(section, kind))
     if not _REFERENCE.match(reference):
         must = "must be package.module:name, or file.py:name"
         raise Violation(("trainable", kind), must, "For example train.py:train.", f"`{reference[:80]}`")
     free = _free_of(reference, Path(place)) if kind == "program" else ()
-    return Trainable(kind, reference, place, free=free)
+    return Trainable(kind, reference, place, free=free, mlflow=section.mlflow)
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:

@@ -108,7 +108,9 @@ class ScriptAttempt:
             store.check_space(Path(assignment.checkpoints))
             self._log.started(resumed)
             self._step = resumed
-            self._process = ScriptProcess(self._settings, self._place, resumed, self._print)
+            self._process = ScriptProcess(
+                self._settings, self._place, resumed, self._print, assignment.tracking
+            )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise

@@ -99,9 +99,17 @@ class ScriptProcess:
         place: of the attempt.
         step: of the checkpoint in `place.resume`; 0 if there is none.
         say: receives the lines that the script prints.
+        tracking: further variables of its environment.
     """
 
-    def __init__(self, settings: ScriptSettings, place: Place, step: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: ScriptSettings,
+        place: Place,
+        step: int,
+        say: Callable[[str], None],
+        tracking: Mapping[str, str],
+    ) -> None:
         _write(settings, place, step)
         task = {
             "command": command_of(settings, place, step),
@@ -116,7 +124,7 @@ class ScriptProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment_of(settings, place, step),
+            env={**environment_of(settings, place, step), **tracking},
         )
         self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None

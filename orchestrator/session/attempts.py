@@ -119,8 +119,13 @@ class Attempts:
         self._lost_at = [at for at in self._lost_at if now - at < DEAD_NODE_SECONDS]
         return len(self._lost_at)
 
-    def launch(self, trial: TrialRecord) -> Assignment:
-        """Commit the next attempt of a trial and return its assignment."""
+    def launch(self, trial: TrialRecord, tracking: Mapping[str, str] | None = None) -> Assignment:
+        """Commit the next attempt of a trial and return its assignment.
+
+        Args:
+            trial: to be launched.
+            tracking: variables that name its run in MLflow to a script, if it has one.
+        """
         past = self._writer.ledger.attempts(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
@@ -137,7 +142,8 @@ class Attempts:
         )
         self.running[attempt.id] = run
         self._score(run)  # an earlier driver may have received its reports
-        return replace(assignment, alone=bool(past) and past[-1].cause == "engine lost")
+        alone = bool(past) and past[-1].cause == "engine lost"
+        return replace(assignment, alone=alone, tracking=tracking or {})
 
     def started(self, attempt_id: str) -> None:
         """Note that a worker has taken an attempt."""

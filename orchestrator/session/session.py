@@ -33,6 +33,7 @@ from orchestrator.session.limits import (
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
 from orchestrator.session.population import Exploits
 from orchestrator.session.proposals import Proposals
+from orchestrator.session.tracked import LOOK_SECONDS, TrackedRuns
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.upkeep.orphans import clear_trial
@@ -124,6 +125,7 @@ class Session:
         self._attempts = Attempts(sweep, writer, study, paths, data, board=self._board, clock=clock)
         self._proposals = Proposals(sweep, writer, study, self._board, trials)
         self._exploits = Exploits(sweep, writer, paths)
+        self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._outages = Outages(writer, probes or probes_of(paths, self.ledger, sweep.id), clock)
 
@@ -190,7 +192,14 @@ class Session:
         if len(self.running) + reserved >= self.concurrency:
             return None
         trial = self._next_of_search() if self._proposals.searching else self._next_confirmation()
-        return self._attempts.launch(trial) if trial else None
+        return self._launch(trial) if trial else None
+
+    def _launch(self, trial: TrialRecord) -> Assignment | None:
+        """Launch the next attempt of a trial, or postpone it while its run in MLflow is expected."""
+        if not self._tracked.is_ready(trial.key):
+            self._board.retry(trial.key, "WAITING", self._clock() + LOOK_SECONDS)
+            return None
+        return self._attempts.launch(trial, self._tracked.variables(trial.key))
 
     def _next_of_search(self) -> TrialRecord | None:
         if not self._share.may_start(self):
@@ -209,7 +218,8 @@ class Session:
 
     def _resume(self, trial: TrialRecord) -> Assignment | None:
         """Launch the next attempt of a trial, or settle the trial if it has reported its last step."""
-        assignment = self._attempts.launch(trial)
+        if (assignment := self._launch(trial)) is None:
+            return None
         if self.running[assignment.attempt_id].step < trial.total_steps:
             return assignment
         self._attempts.settle(assignment.attempt_id, "COMPLETE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from orchestrator.errors import BadInput
 
@@ -56,6 +56,12 @@ def shown(uri: str) -> str:
 def sqlite_path(uri: str) -> str | None:
     """Return the path of an SQLite URI, or None for any other kind of store."""
     return unquote(urlsplit(uri).path[1:]) if uri.startswith("sqlite:///") else None
+
+
+def absolute(uri: str) -> str:
+    """Return the URI of the same store for processes that have another working folder."""
+    path = sqlite_path(uri)
+    return uri if path is None else f"sqlite:///{quote(str(Path(path).absolute()))}"
 
 
 def migration_lock(database: Path) -> Path:

@@ -64,6 +64,7 @@ def _compared(
     driven: bool,
 ) -> Iterator[Finding]:
     runs = stored.of_sweep(sweep.id, repr(sweep.created_at))
+    scripts_write = sweep.document.get("trainable", {}).get("mlflow", False)
     for trial in trials:
         of_trial = runs.get(trial.key, [])
         if len(of_trial) != 1:
@@ -71,7 +72,11 @@ def _compared(
             continue
         [(run_id, status)] = of_trial
         yield from _status(trial, status, driven)
-        yield from _points(trial.key, _reported(reports.get(trial.key, [])), stored.points(run_id))
+        reported, points = _reported(reports.get(trial.key, [])), stored.points(run_id)
+        if scripts_write:  # names of their own, as often as they like
+            names = {name for name, _, _ in reported}
+            points = [point for point in points if point[0] in names]
+        yield from _points(trial.key, reported, points)
 
 
 def _status(trial: TrialRecord, status: str, driven: bool) -> Iterator[Finding]:

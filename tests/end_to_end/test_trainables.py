@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,6 +68,12 @@ search: {{lr: {{log_uniform: [1e-3, 0.5]}}, pause: {{choice: [PAUSE]}}}}
 training: {{steps: 8, interval: 1}}
 objective: {{minimize: val/loss}}
 """
+C_FILE = """
+trainable: {command: [./train, "{lr}"]}
+search: {lr: {log_uniform: [1e-3, 0.5]}, pause: {choice: [PAUSE]}}
+training: {steps: 8, interval: 1}
+objective: {minimize: val/loss}
+"""
 PROGRAM_FILE = """
 trainable: {program: "model.py:OfNnx"}
 search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}
@@ -76,14 +83,22 @@ confirm: {seeds: 1}
 """
 
 
+IN_C = pytest.param("in C", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"))
+FILES = {"function": FUNCTION_FILE, "command": COMMAND_FILE, "in C": C_FILE, "program": PROGRAM_FILE}
+
+
 def written(folder: Path, kind: str, *, pause: float, scheduler: str = "none") -> str:
     """Write a search-space file and its script; return the file's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = {"function": FUNCTION_FILE, "command": COMMAND_FILE, "program": PROGRAM_FILE}[kind]
+    text = FILES[kind]
     # A program is slowed down by its length.
     text = text.replace("PAUSE", str(pause)).replace("STEPS", "4000" if pause else "400")
     (folder / "train.py").write_text(FUNCTION if kind == "function" else SCRIPT)
     shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
+    if kind == "in C":
+        source = Path(__file__).with_name("walk.c")
+        options = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"]
+        subprocess.run(["cc", *options, str(source), "-o", str(folder / "train")], check=True)
     file = folder / "digits.yaml"
     file.write_text(f"{text}{REST}scheduler: {scheduler}\n")
     return str(file)
@@ -134,7 +149,22 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["function", "command", "program"])
+@pytest.mark.parametrize("kind", ["command", IN_C, "program"])
+def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
+    scheduler = "{asha: {reduction: 2}}"
+    file = written(commands.folder / "own", kind, pause=0, scheduler=scheduler)
+    code, printed = commands.run(file, "--set", "budget.trials=6")
+    assert code == 0, printed
+    (sweep,) = commands.ledger.sweeps()
+    assert {trial.state for trial in commands.ledger.trials(sweep.id, "search")} == {"COMPLETE", "PRUNED"}
+    code, printed = commands.run("check")
+    assert code == 0, printed
+    assert not scripts(commands.folder / "own")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["function", "command", IN_C, "program"])
 def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     """A killed worker, then a killed driver: every report equals that of an undisturbed sweep."""
     own = commands.folder / "own"

@@ -61,6 +61,13 @@ def test_limits_reach_the_settings(tmp_path: Path) -> None:
     assert (settings.memory, settings.minutes) == (2 << 30, 30)
 
 
+def test_a_whole_number_is_a_word_of_a_command(tmp_path: Path) -> None:
+    sweep = read(tmp_path, "command: [python, x.py, --epochs, 20]")
+    settings = sweep.settings(sweep.largest(), seed=0)
+    assert isinstance(settings, ScriptSettings)
+    assert settings.command == ("python", "x.py", "--epochs", "20")
+
+
 def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     """The class derives from a name that the file does not even import."""
     settings = read(tmp_path, PROGRAM).settings(
@@ -71,7 +78,7 @@ def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     assert settings.free == ("learning_rate", "momentum")
 
 
-@pytest.mark.parametrize("trainable", [FUNCTION, COMMAND, PROGRAM])
+@pytest.mark.parametrize("trainable", [FUNCTION, f"{FUNCTION}, mlflow: true", COMMAND, PROGRAM])
 def test_a_record_is_read_back(tmp_path: Path, trainable: str) -> None:
     sweep = read(tmp_path, trainable)
     again = from_document(sweep.document())
@@ -98,9 +105,12 @@ def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
         (f"{FUNCTION}, {PROGRAM}", "", "trainable", "exactly one of"),
         ("shell: true", "", "trainable", "exactly one of"),
         (f"{FUNCTION}, shell: true", "", "trainable.shell", "beside a command"),
+        (f"{PROGRAM}, mlflow: true", "", "trainable.mlflow", "a function or a command"),
         ("function: train", "", "trainable.function", "file.py:name"),
         ('command: [python, "{rate}"]', "", "trainable.command", "learning_rate"),
         ('command: [python, "{rate"]', "", "trainable.command", "matching braces"),
+        ("command: [python, x.py, --rate, 1.0e-3]", "", "trainable.command", "in quotes"),
+        ("command: [python, x.py, --fast, true]", "", "trainable.command", "in quotes"),
         ("command: [a, b], shell: true", "", "trainable.command", "one text"),
         ('program: "m.py:Nett"', "", "trainable.program", "Net"),
         ('program: "n.py:Net"', "", "trainable.program", "whose source can be read"),

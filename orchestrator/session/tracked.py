@@ -1,0 +1,60 @@
+"""The runs in MLflow that functions and commands write to themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.storage.paths import Paths
+from orchestrator.tracking.address import absolute
+
+LONGEST_WAIT = 30.0
+"""Seconds for which the first trial waits for its run: MLflow is imported, and its database is created."""
+
+LOOK_SECONDS = 0.5
+"""Seconds between two looks for a run."""
+
+
+class TrackedRuns:
+    """Says whether a trial may start, and which run of MLflow its script writes to.
+
+    The delivery to MLflow creates a trial's run a second or so after the ledger has the trial, and enters the
+    run's id in the ledger. The first attempt of a trial waits for that. Once a wait has been in vain, MLflow
+    is away: until a trial's run is there at once, none waits, and a script without a run is started without.
+
+    Args:
+        sweep: whose scripts write to MLflow, or do not.
+        ledger: of the sweep.
+        paths: where MLflow is.
+        clock: in seconds.
+    """
+
+    def __init__(self, sweep: SweepConfig, ledger: Ledger, paths: Paths, clock: Callable[[], float]) -> None:
+        self._wanted = sweep.trainable is not None and sweep.trainable.mlflow
+        self._sweep_id, self._ledger, self._clock = sweep.id, ledger, clock
+        self._uri = paths.tracking_uri
+        self._since: dict[str, float] = {}
+        self._is_away = False
+
+    def is_ready(self, trial_key: str) -> bool:
+        """Return True if a trial needs to wait no longer for its run."""
+        if not self._wanted:
+            return True
+        if trial_key in self._ledger.mlflow_runs(self._sweep_id):
+            self._is_away = False
+        elif not self._is_away:
+            return self._waits_in_vain(trial_key)
+        return True
+
+    def _waits_in_vain(self, trial_key: str) -> bool:
+        now = self._clock()
+        self._is_away = now - self._since.setdefault(trial_key, now) > LONGEST_WAIT
+        return self._is_away
+
+    def variables(self, trial_key: str) -> Mapping[str, str]:
+        """Return the variables that MLflow's client reads in the script of a trial; none without a run."""
+        run = self._ledger.mlflow_runs(self._sweep_id).get(trial_key) if self._wanted else None
+        if run is None:
+            return {}
+        return {"MLFLOW_TRACKING_URI": absolute(self._uri), "MLFLOW_RUN_ID": run}
