@@ -72,6 +72,7 @@ class Experiment:
         metric: what arms are compared by.
         maximize: whether a higher value is better.
         reduction: a name of `orchestrator.experiment.reductions.REDUCTIONS`.
+        paired: whether the values of a seed belong together over all arms.
         measure: `module:function`, or None for sweeps.
         arms: in the order of the file.
         claims: orders of arms that the paper states.
@@ -87,6 +88,7 @@ class Experiment:
     metric: str
     maximize: bool
     reduction: str
+    paired: bool
     measure: str | None
     arms: tuple[Arm, ...]
     claims: tuple[Claim, ...]
@@ -130,6 +132,7 @@ def load(path: Path, *, profile: str | None, gpus: int) -> Experiment:
         metric=file.compare.metric,
         maximize=file.compare.better == "higher",
         reduction=file.compare.of,
+        paired=file.compare.paired,
         measure=file.measure,
         arms=arms,
         claims=tuple(Claim(claim.better, claim.than) for claim in file.claims if _kept(claim, kept)),
@@ -156,6 +159,9 @@ def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
 
 
 def _check_comparison(compare: CompareSection) -> None:
+    if compare.paired:
+        must = "must stand beside `measure`: the seed of a trial draws nothing that all arms share"
+        raise Violation(("compare", "paired"), must, "Leave it out.")
     if compare.of != "value" and compare.metric.startswith("test/"):
         must = "must be value where the metric is read once, at the end"
         raise Violation(("compare", "of"), must, "Compare a metric that trials report, or leave `of` out.")

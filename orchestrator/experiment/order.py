@@ -24,7 +24,7 @@ class Ordering:
         p: two-sided p value, corrected for the number of claims; None if it is not known.
         winner: name of the arm that is established to be better, or None.
         reason: why there is no winner; '' if there is one.
-        sources: the sources of noise that the interval contains: `seeds`, `examples`.
+        sources: the sources of noise that the interval contains: `seeds` or `paired seeds`, `examples`.
     """
 
     mean: float
@@ -45,7 +45,9 @@ class Ordering:
         return f"{words.setting(self.mean)} ({ends}; {p}noise of {' and '.join(self.sources)})"
 
 
-def ordering(first: Sample, second: Sample, *, maximize: bool, comparisons: int = 1) -> Ordering:
+def ordering(
+    first: Sample, second: Sample, *, maximize: bool, comparisons: int = 1, paired: bool = False
+) -> Ordering:
     """Compare two arms.
 
     With the scores of single test examples, both sources of noise count; values without examples, such as
@@ -56,7 +58,10 @@ def ordering(first: Sample, second: Sample, *, maximize: bool, comparisons: int 
         second: of the other.
         maximize: whether a higher value is better.
         comparisons: number of claims that share the confidence.
+        paired: whether both have values of the same seeds, in the same order, and share what a seed draws.
     """
+    if paired:
+        return _over_pairs(first, second, maximize=maximize, comparisons=comparisons)
     if first.scores is None or second.scores is None:
         return _over_seeds(first, second, maximize=maximize, comparisons=comparisons)
     comparison = compared([first, second], maximize=maximize, comparisons=comparisons)
@@ -70,19 +75,52 @@ def _over_seeds(first: Sample, second: Sample, *, maximize: bool, comparisons: i
     """Compare two arms by Welch's test over their seeds, with Bonferroni's correction."""
     mean = first.mean - second.mean
     if min(first.seeds, second.seeds) < 2:
-        return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
+        return _of_single_seed(mean)
     parts = [float(np.var(sample.values, ddof=1)) / sample.seeds for sample in (first, second)]
     error = math.sqrt(sum(parts))
+    degrees = (
+        1.0
+        if error == 0.0
+        else sum(parts) ** 2
+        / sum(part**2 / (sample.seeds - 1) for part, sample in zip(parts, (first, second), strict=True))
+    )
+    leads = first if (mean > 0) == maximize else second
+    return _by_t(mean, error, degrees, leads.name, comparisons, "seeds")
+
+
+def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
+    """Compare two arms by the t-test of their differences by seed, with Bonferroni's correction."""
+    both = min(first.seeds, second.seeds)  # fewer than asked for while an arm is being measured
+    differences = first.values[:both] - second.values[:both]
+    mean = float(np.mean(differences))
+    if both < 2:
+        return _of_single_seed(mean)
+    error = float(np.std(differences, ddof=1)) / math.sqrt(both)
+    leads = first if (mean > 0) == maximize else second
+    return _by_t(mean, error, both - 1, leads.name, comparisons, "paired seeds")
+
+
+def _of_single_seed(mean: float) -> Ordering:
+    return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
+
+
+def _by_t(mean: float, error: float, degrees: float, leads: str, comparisons: int, source: str) -> Ordering:
+    """Return what Student's t says of a difference.
+
+    Args:
+        mean: the difference.
+        error: its standard error.
+        degrees: of freedom.
+        leads: the arm with the better mean.
+        comparisons: number of claims that share the confidence.
+        source: of the noise.
+    """
     if error == 0.0:
         low, high, p = mean, mean, 1.0 if mean == 0.0 else 0.0
     else:
-        degrees = sum(parts) ** 2 / sum(
-            part**2 / (sample.seeds - 1) for part, sample in zip(parts, (first, second), strict=True)
-        )
         half = -float(stdtrit(degrees, (1 - CONFIDENCE) / 2 / comparisons)) * error
         low, high = mean - half, mean + half
         p = min(1.0, comparisons * 2.0 * float(stdtr(degrees, -abs(mean) / error)))
-    leads = first if (mean > 0) == maximize else second
     if p <= 1 - CONFIDENCE:
-        return Ordering(mean, low, high, p, leads.name, "", ("seeds",))
-    return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", ("seeds",))
+        return Ordering(mean, low, high, p, leads, "", (source,))
+    return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,))

@@ -114,7 +114,13 @@ def _ordering(experiment: Experiment, claim: Claim, samples: Mapping[str, Sample
     first, second = samples.get(claim.better), samples.get(claim.than)
     if first is None or second is None:
         return None
-    return ordering(first, second, maximize=experiment.maximize, comparisons=len(experiment.claims))
+    return ordering(
+        first,
+        second,
+        maximize=experiment.maximize,
+        comparisons=len(experiment.claims),
+        paired=experiment.paired,
+    )
 
 
 def _history(arm: Arm, workspace: Workspace) -> History | None:

@@ -42,6 +42,12 @@ class CompareSection(Section):
         "drift",
         "value",
     )
+    paired: bool = setting(
+        "Whether a seed draws the same for all arms of a `measure`, such as the system that they approximate."
+        " Claims are then judged by the differences of a seed.",
+        True,
+        False,
+    )
     tolerance: Number | None = setting(
         "Largest distance between the mean over seeds and a published figure that counts as reproduced;"
         " for every arm that gives none itself.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_ind, ttest_rel
 
 from orchestrator.experiment.order import ordering
 from orchestrator.report.noise import Sample
@@ -27,6 +27,19 @@ def test_without_examples_it_is_welchs_test() -> None:
         None,
         f"no difference is established, p = {expected.pvalue:.2g}",
     )
+
+
+def test_paired_seeds_are_compared_by_their_differences() -> None:
+    """The system that a seed draws varies by far more than the arms differ."""
+    first, second = sample("a", 1.0, 5.0, 9.0, 14.0), sample("b", 1.5, 5.6, 9.4, 14.7)
+    expected = ttest_rel(first.values, second.values)
+    ends = expected.confidence_interval(CONFIDENCE)
+    measured = ordering(first, second, maximize=False, paired=True)
+    assert measured.p == pytest.approx(expected.pvalue)
+    assert (measured.low, measured.high) == pytest.approx((ends.low, ends.high))
+    assert (measured.winner, measured.sources) == ("a", ("paired seeds",))
+    assert ordering(first, second, maximize=False).winner is None
+    assert ordering(sample("a", 1.0), second, maximize=False, paired=True).winner is None
 
 
 @pytest.mark.parametrize(("maximize", "winner"), [(True, "b"), (False, "a")])

@@ -74,7 +74,20 @@ def experiment(
 ) -> Experiment:
     only = Arm("rotrnn", None, {}, FIGURE, "", None)
     return Experiment(
-        "table-1", profile, profile is None, "T", "S", "C", 3, metric, True, reduction, None, (only,), ()
+        "table-1",
+        profile,
+        profile is None,
+        "T",
+        "S",
+        "C",
+        3,
+        metric,
+        True,
+        reduction,
+        False,
+        None,
+        (only,),
+        (),
     )
 
 
