@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -81,7 +81,12 @@ Slots = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeV
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
 Text = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=2000)]
-CommandWord = Annotated[str, BeforeValidator(_command_word), Field(min_length=1, max_length=200)]
+CommandWord = Annotated[
+    str,
+    BeforeValidator(_command_word),
+    Field(min_length=1, max_length=200),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": 200}, {"type": "integer"}]}),
+]
 Slug = Annotated[Word, Field(pattern=SLUG)]
 Words = Annotated[list[Word], BeforeValidator(_listed)]
 Pair = tuple[Number, Number]

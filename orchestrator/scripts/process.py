@@ -99,7 +99,7 @@ class ScriptProcess:
         place: of the attempt.
         step: of the checkpoint in `place.resume`; 0 if there is none.
         say: receives the lines that the script prints.
-        tracking: further variables of its environment.
+        tracking: variables that name the trial's run in MLflow, or none.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ScriptProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**environment_of(settings, place, step), **tracking},
+            env={**environment_of(settings, place, step), **_with_access(tracking)},
         )
         self._keeper.wait()  # for its first process; what keeps the script is a child of that one
         self._end: End | None = None
@@ -237,6 +237,12 @@ def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[st
         "SWEEP_SEED": str(settings.seed),
         "SWEEP_FOLDER": str(place.scratch),
     }
+
+
+def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name a run, with those that a script needs to log in at its server."""
+    access = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_TRACKING_")}
+    return {**access, **tracking} if tracking else {}
 
 
 def _write(settings: ScriptSettings, place: Place, step: int) -> None:

@@ -29,6 +29,7 @@ from tests.trainables.layers.cases import (
 )
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
+from trainables.layers.chunked import ChunkedLayer
 from trainables.layers.recurrence import kernels
 
 L, TRUE = 33, 20
@@ -139,14 +140,29 @@ def _parameters(name: str, bidirectional: bool) -> dict[str, Array]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stepping(name: str) -> None:
-    """One token at a time from a carried state equals the whole sequence."""
+    """One token at a time from a carried state equals the whole sequence, also in the norms of states.
+
+    Attention records the norm of all that a row sees, one row more than it carries: test_gated.py has it.
+    """
     layer, u = built(name), sequence(L)
 
-    @jax.jit
-    def stepped(u: Array) -> Array:
-        return jax.lax.scan(layer.step, layer.initial_state(), u)[1]
+    def step(state: Any, row: Array) -> tuple[Any, tuple[Array, Array]]:
+        coefficients = layer.coefficients()
+        inputs = jax.tree.map(lambda rows: rows[0], layer.inputs(coefficients, row[None]))
+        carried, read = layer.advance(coefficients, state, inputs)
+        hidden = layer.memory(carried) if isinstance(layer, ChunkedLayer) else layer.real(_row(read))
+        after, outputs = layer.step(state, row)
+        return after, (outputs, jnp.linalg.norm(jnp.ravel(hidden)))
 
-    assert apart(stepped(u), _run(name, False)(u, L)[0]) < 1e-5
+    outputs, norms = jax.jit(lambda u: jax.lax.scan(step, layer.initial_state(), u)[1])(u)
+    expected, states = _run(name, False)(u, L)
+    assert apart(outputs, expected) < 1e-5
+    assert name == "attention" or apart(norms, np.linalg.norm(states, axis=1)) < 1e-5
+    assert bool(np.all(norms > 0)) == (name != "none")
+
+
+def _row(read: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[None], read)
 
 
 @pytest.mark.parametrize("name", BOTH_WAYS)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from jax import numpy as jnp
 
 from tests.trainables.layers import gated_reference
@@ -61,56 +62,49 @@ def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, 
     check(name, partial(gated_reference.delta_net, **of_reference), **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        ("gru", {"W": (3, 16, 4), "U": (3, 16, 16), "b": (3, 16), "C": (4, 16), "D": (4,)}),
-        ("min_gru", {"W_z": (16, 4), "W_h": (16, 4), "C": (4, 16), "D": (4,)}),
-        (
-            "rot_gated",
-            {
-                **{
-                    "theta": (4, 2),
-                    "gamma_log": (4,),
-                    "M": (4, 4, 4),
-                    "B": (4, 4, 4),
-                    "C": (4, 16),
-                    "D": (4,),
-                },
-                **{"W_theta": (4, 2, 4), "W_gamma": (4, 4), "b_gamma": (4,)},
-            },
-        ),
-        (
-            "rg_lru",
-            {
-                **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,)},
-                **{"Lambda": (16,), "C": (4, 16), "D": (4,)},
-            },
-        ),
-        (
-            "s6",
-            {
-                **{
-                    "in_proj": (16, 4),
-                    "conv": (8, 4),
-                    "conv_bias": (8,),
-                    "x_proj": (33, 8),
-                    "dt_proj": (8, 1),
-                },
-                **{"dt_bias": (8,), "A_log": (8, 16), "D": (8,), "out_proj": (4, 8)},
-            },
-        ),
-        (
-            "delta_net",
-            {
-                **{"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "conv_q": (16, 4), "conv_k": (16, 4)},
-                **{"conv_v": (4, 4), "W_beta": (2, 4), "norm": (2,), "out_proj": (4, 4)},
-            },
-        ),
-    ],
-)
-def test_parameters_can_be_set_from_outside(name: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    assert {path: value.shape for path, value in exact(build(name)).items()} == shapes
+READ_OUT = {"C": (4, 16), "D": (4,)}
+OF_DELTA_NET = {
+    **{"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "conv_q": (16, 4), "conv_k": (16, 4), "conv_v": (4, 4)},
+    **{"W_beta": (2, 4), "norm": (2,), "out_proj": (4, 4)},
+}
+OF_ROTRNN = {"theta": (4, 2), "gamma_log": (4,), "M": (4, 4, 4), "B": (4, 4, 4), **READ_OUT}
+OF_S4 = {"Lambda_re": (1, 8), "Lambda_im": (1, 8), "P": (1, 2, 8), "B": (1, 2, 8), "C": (4, 2, 8)}
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "gru": {"W": (3, 16, 4), "U": (3, 16, 16), "b": (3, 16), **READ_OUT},
+    "min_gru": {"W_z": (16, 4), "W_h": (16, 4), **READ_OUT},
+    "rot_gated": {**OF_ROTRNN, "W_theta": (4, 2, 4), "W_gamma": (4, 4), "b_gamma": (4,)},
+    "rg_lru": {
+        **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,), "Lambda": (16,)},
+        **READ_OUT,
+    },
+    "s6": {
+        **{"in_proj": (16, 4), "conv": (8, 4), "conv_bias": (8,), "x_proj": (33, 8), "dt_proj": (8, 1)},
+        **{"dt_bias": (8,), "A_log": (8, 16), "D": (8,), "out_proj": (4, 8)},
+    },
+    "delta_net": OF_DELTA_NET,
+    "gated_delta_net": {**OF_DELTA_NET, "W_alpha": (2, 4), "dt_bias": (2,), "A_log": (2,), "W_g": (4, 4)},
+    "delta_product": {
+        **OF_DELTA_NET,
+        **{"W_k": (2, 16, 4), "W_v": (2, 4, 4), "conv_k": (2, 16, 4), "conv_v": (2, 4, 4)},
+        **{"W_beta": (2, 1, 4), "norm": (4,)},
+    },
+    "s4": {**OF_S4, "log_step": (4,), "D": (4,)},
+    "liquid_s4": {**OF_S4, "log_step": (4,), "D": (4,)},
+    "urnn": {
+        **{"theta": (3, 16), "v_re": (2, 16), "v_im": (2, 16), "b": (16,), "V_re": (16, 4), "V_im": (16, 4)},
+        **{"h0_re": (16,), "h0_im": (16,), "C": (4, 32), "D": (4,)},
+    },
+    "attention": {"W_q": (16, 4), "W_k": (16, 4), "W_v": (4, 4), "out_proj": (4, 4)},
+    "none": {"D": (4,)},
+}
+"""Of a model of width 4 with 16 states; `OPTIONS` has the numbers of heads."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_parameters_can_be_set_from_outside(name: str) -> None:
+    """Names and shapes are those that docs/layers.md refers to, so that weights of other programs fit."""
+    drawn = jax.eval_shape(lambda: nnx.to_pure_dict(nnx.state(build(name), nnx.Param)))
+    assert {path: value.shape for path, value in drawn.items()} == SHAPES[name]
 
 
 def test_rot_gated_is_rotrnn_without_its_gates() -> None:
