@@ -13,6 +13,7 @@ from orchestrator.experiment import publication
 from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
 from tests.tracing import trace
+from trainables.cost import of_layer
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
@@ -70,6 +71,21 @@ def test_every_profile_is_valid(file: Path, profile: str) -> None:
     experiment = load(file, profile=profile, gpus=0)
     assert experiment.arms
     assert experiment.profile == profile
+
+
+def test_the_networks_of_the_adding_problem_have_the_published_sizes() -> None:
+    """Four lengths; LDStack, LSTM and tanh RNN have 4,175, about 27,000 and about 17,000 parameters."""
+    experiment = load(ROOT / "experiments" / "ldstack-adding.yaml", profile=None, gpus=0)
+    published = {"ldstack": 4_175, "lstm": 27_000, "tanh_rnn": 17_000}
+    seen = set()
+    for arm in experiment.arms:
+        assert arm.sweep is not None
+        settings = settings_of(arm.sweep)
+        layer = settings.model.layer
+        assert of_layer(settings.model) == pytest.approx(published[layer], rel=0.02)
+        assert settings.model.complete().pooling == "last"
+        seen.add((layer, settings.task_options["length"]))
+    assert seen == {(layer, length) for layer in published for length in (100, 200, 400, 750)}
 
 
 def test_the_file_of_the_page_is_valid(tmp_path: Path) -> None:
