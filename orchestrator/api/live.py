@@ -5,9 +5,11 @@ It is read from the ledger alone: no Ray, JAX, MLflow, Optuna or pandas is impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from orchestrator.api.queue import QueuedSweep, queue
 from orchestrator.api.status import DetailedStatus, status
@@ -15,6 +17,9 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.keys import trial_label
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord
+from orchestrator.session.board import Progress
+
+Record = TypeVar("Record")
 
 MOST_RUNNING = 64
 """Most running trials whose reports are read."""
@@ -70,6 +75,31 @@ class LiveSweep:
         """Return the label of the best trial so far, or None."""
         best = self.status.progress.best_key
         return None if best is None else trial_label(best)
+
+    def document(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values; a value that is not finite is None."""
+        running = [{**asdict(trial), "value": _finite(trial.value)} for trial in self.running]
+        now = self.status
+        # `asdict` makes a Counter of pairs of a Counter.
+        replaced = {"driver": str(now.driver) if now.driver else None, "failures": dict(now.failures)}
+        return {
+            "status": {**asdict(now), **replaced},
+            "running": running,
+            "best_values": list(self.best_values),
+            "place": None if self.place is None else self.place.document(),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> LiveSweep:
+        """Return the sweep of a document, perhaps of a later version; its driver is not known here."""
+        progress = _made(Progress, document["status"]["progress"])
+        place = document["place"]
+        return cls(
+            _made(DetailedStatus, {**document["status"], "driver": None, "progress": progress}),
+            tuple(_made(RunningTrial, trial) for trial in document["running"]),
+            tuple(document["best_values"]),
+            None if place is None else _made(QueuedSweep, place),
+        )
 
 
 def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSweep:
@@ -144,6 +174,15 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
         yield RunningTrial(
             trial_label(trial.key), trial.step, trial.total_steps, value, steps_per_second(reports)
         )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _made(kind: type[Record], values: Mapping[str, Any]) -> Record:
+    """Return a dataclass from those values that it has attributes for."""
+    return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def _maximizes(record: SweepRecord) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from orchestrator.api.live import LiveSweep
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
 
@@ -205,6 +206,10 @@ class RemoteSweep:
     def state(self) -> str:
         """Return the state of the sweep."""
         return str(self.status()["state"])
+
+    def live(self) -> LiveSweep:
+        """Return what the sweep does now: its running trials, its best values, its place in the queue."""
+        return LiveSweep.of(self._call("GET", "/live"))
 
     @property
     def trials(self) -> list[Mapping[str, Any]]:

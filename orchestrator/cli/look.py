@@ -66,7 +66,7 @@ def status(
         sweep status retrieval --watch
     """
     if server is not None:
-        remote.status(server, sweep, as_json=as_json)
+        remote.status(server, sweep, watch=watch, plain=plain, as_json=as_json)
         return
     if watch and not as_json:
         sweep = _watch_live(sweep, root, plain=plain)

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from orchestrator.api.following import exit_code
 from orchestrator.api.remote import RemoteService
 from orchestrator.cli.display import print_json, print_line
+from orchestrator.cli.live import shown_live
 from orchestrator.errors import BadInput, Exit
 
 Server = Annotated[
@@ -26,6 +27,9 @@ Server = Annotated[
         help="Address of a service that is reached over HTTP; SWEEP_TOKEN holds the token.",
     ),
 ]
+
+
+_LOOK_SECONDS = 2.0
 
 
 def submit(
@@ -58,13 +62,26 @@ def list_sweeps(server: str, *, as_json: bool) -> None:
     Console(soft_wrap=True).print(table)
 
 
-def status(server: str, sweep: str | None, *, as_json: bool) -> None:
+def status(server: str, sweep: str | None, *, watch: bool, plain: bool, as_json: bool) -> None:
     """Print the state of a sweep, or of the newest one."""
     service = RemoteService.at(server)
-    now = service.sweep(sweep or _newest(service)).status()
-    if as_json:
-        print_json(now)
-        return
+    found = service.sweep(sweep or _newest(service))
+    if watch and not as_json:
+        with shown_live(found.live, plain=plain) as show:
+            while show is not None and found.status()["driver"] is not None:
+                time.sleep(_LOOK_SECONDS)
+    while True:
+        now = found.status()
+        if as_json:
+            print_json(now)
+        else:
+            _print_status(now)
+        if not watch or now["driver"] is None:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _print_status(now: Mapping[str, Any]) -> None:
     reason = f" ({now['reason']})" if now["reason"] else ""
     print_line(f"{now['id']}: {now['state']}{reason}")
     progress = now["progress"]
@@ -80,11 +97,12 @@ def stop(server: str, sweep: str) -> None:
     print_line(f"{sweep}: is asked to save its trials and end.")
 
 
-def follow(server: str, sweep: str) -> int:
-    """Print what the drivers of a sweep print until it has ended."""
+def follow(server: str, sweep: str, *, plain: bool) -> int:
+    """Show a sweep, and print what its drivers print until it has ended."""
     found = RemoteService.at(server).sweep(sweep)
     try:
-        state = found.follow(_write)
+        with shown_live(found.live, plain=plain) as show:
+            state = found.follow(show or _write)
     except KeyboardInterrupt:
         print_line(f"{sweep} is still running.")
         return Exit.STILL_RUNNING

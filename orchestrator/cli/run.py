@@ -140,7 +140,7 @@ def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, serv
         sweep follow retrieval
     """
     if server is not None:
-        return remote.follow(server, sweep)
+        return remote.follow(server, sweep, plain=plain)
     selected = Sweep.find(sweep, root=root)
     if service.is_supervised(selected):
         return follow_submitted(selected.id, selected.workspace.paths.root, plain=plain)

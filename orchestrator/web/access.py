@@ -34,6 +34,7 @@ ACCESS: Mapping[str, Level] = {
     "me": "viewer",
     "list_sweeps": "viewer",
     "show_sweep": "viewer",
+    "show_live": "viewer",
     "list_trials": "viewer",
     "show_curves": "viewer",
     "analysis": "viewer",

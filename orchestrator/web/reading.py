@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse
 
-from orchestrator.api import queue, status
+from orchestrator.api import live, queue, status
 from orchestrator.api.sweep import Sweep
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.keys import trial_key
@@ -91,6 +91,13 @@ def show_sweep(site: Here, sweep_id: SweepId) -> Document:
         return documents.sweep(now, submission, submission.text if submission else recorded)
 
     return site.snapshots.get(("sweep", sweep_id), read)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/live")
+def show_live(site: Here, sweep_id: SweepId) -> Document:
+    """Return what a sweep does now: its running trials, its best values, its place in the queue."""
+    root = site.workspace.paths.root
+    return site.snapshots.get(("live", sweep_id), lambda: live.live(sweep_id, root=root).document())
 
 
 @ROUTER.get("/sweeps/{sweep_id}/trials")

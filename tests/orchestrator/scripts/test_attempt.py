@@ -210,6 +210,13 @@ with open(os.path.join(folder, "given.json"), "w") as file:
 with open(os.environ["SWEEP_REPORTS"], "a") as file:
     file.write(json.dumps({"step": 6, "metrics": {"val/loss": 0.25}, "checkpoint": "next"}) + "\\n")
 """
+TRACKED = """
+import json, os
+names = [name for name in os.environ if name.startswith("MLFLOW_")]
+print(json.dumps({name: os.environ[name] for name in names}))
+with open(os.environ["SWEEP_REPORTS"], "a") as file:
+    file.write(json.dumps({"step": 6, "metrics": {"val/loss": 0.25}}) + "\\n")
+"""
 WORDS = ("--rate", "{rate:.2f}", "--layers={layers}", "--width", "{block.width}", "--seed", "{seed}")
 
 
@@ -232,6 +239,21 @@ def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: py
     assert given["secrets"] == []
     assert given["out"].endswith("/scratch/{x}")
     assert not place.folder.exists()
+
+
+def test_a_script_can_log_in_where_the_run_of_its_trial_is(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "do not tell")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = {"MLFLOW_RUN_ID": "abc", "MLFLOW_TRACKING_URI": "http://localhost:5000"}
+    for tracking in ({}, run):
+        assignment = replace(runs.command(TRACKED), tracking=tracking)
+        runs.all(assignment)
+        printed = Path(assignment.log).read_text().splitlines()
+        given = json.loads(next(line[line.index("{") :] for line in reversed(printed) if "{" in line))
+        assert {name: given.get(name) for name in run} == {name: tracking.get(name) for name in run}
+        assert ("MLFLOW_TRACKING_PASSWORD" in given) == bool(tracking)
 
 
 def test_a_command_may_use_the_client(runs: Runs) -> None:

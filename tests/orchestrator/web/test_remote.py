@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import http.server
+import math
+import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator import Sweep
+from orchestrator.api.live import LiveSweep, RunningTrial, live
 from orchestrator.api.remote import RemoteService
+from orchestrator.api.status import DetailedStatus
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
+from orchestrator.session.board import Progress
 from tests import sweeps
+from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
 
@@ -42,6 +49,39 @@ def test_results_are_those_of_the_ledger(client: Client, tmp_path: Path) -> None
     assert [curve["number"] for curve in sweep.curves(trials=1)["curves"]] == [7]
     sweep.report(tmp_path / "report.html")
     assert b"<html" in (tmp_path / "report.html").read_bytes()
+
+
+def test_a_sweep_is_seen_as_on_the_machine_of_its_ledger(client: Client) -> None:
+    here = live(sweeps.SWEEP_ID, root=client.workspace.paths.root)
+    there = connect(client, "vera").sweep(sweeps.SWEEP_ID).live()
+    assert there == replace(here, status=replace(here.status, driver=None))
+    assert len(there.best_values) > 1
+    queued = connect(client, "vera").sweep(QUEUED).live()
+    assert queued.place is not None
+    assert (queued.status.state, queued.place.position) == ("QUEUED", 1)
+
+
+def test_a_value_that_is_not_finite_is_left_out() -> None:
+    now = DetailedStatus(
+        "copying", "RUNNING", None, "copy", None, None, {}, 0, 0.0, None, "val/loss", Progress({}, 1), {}
+    )
+    running = RunningTrial("0", 10, 20, math.nan, None)
+    assert LiveSweep.of(LiveSweep(now, (running,), (), None).document()).running[0].value is None
+
+
+@pytest.mark.slow  # tests/orchestrator/cli/test_live.py draws the same view in every run
+@pytest.mark.parametrize(("option", "is_drawn"), [([], True), (["--plain"], False)])
+def test_follow_shows_a_sweep_on_another_machine(client: Client, option: list[str], is_drawn: bool) -> None:
+    log = client.workspace.paths.driver_log(QUEUED)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("Preparing.\ntrials 0/2 (2 running)\n")
+    arguments = ["follow", QUEUED, "--server", client.address, *option]
+    variables = {**os.environ, "SWEEP_TOKEN": client.tokens["vera"]}
+    with terminal(arguments, variables, columns=100, rows=30) as shown:
+        shown.wait_for(lambda rows: any(row.startswith("Preparing.") for row in rows))
+        if is_drawn:
+            shown.wait_for(lambda rows: any(row.startswith(f"{QUEUED} · QUEUED") for row in rows))
+        assert any("trials 0/2" in row for row in shown.screen.rows) is not is_drawn
 
 
 def test_a_log_is_followed_to_the_end_of_the_sweep(client: Client) -> None:

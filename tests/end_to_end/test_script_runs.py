@@ -1,0 +1,150 @@
+"""Functions and commands that call `mlflow.log_*` themselves, with an MLflow server that is there or away."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from orchestrator.tracking.address import environment
+from tests.end_to_end.commands import Commands, wait_for
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)]
+
+TRAINING = """
+import mlflow
+
+def train(trial):
+    mlflow.log_text(str(trial.params), "notes.txt")
+    for step in range(trial.start + 1, trial.steps + 1):
+        mlflow.log_metric("gradient", trial.params["rate"] * step, step=step)
+        mlflow.log_metric("looks", 1)  # at step 0 each time
+        if not trial.report(step, {"val/loss": trial.params["rate"] / step}):
+            return
+"""
+SCRIPT = f"""{TRAINING}
+import sweep_client
+train(sweep_client.trial())
+"""
+FILE = """
+trainable: {TRAINABLE, mlflow: true}
+search: {rate: {uniform: [0.1, 0.5]}}
+training: {steps: 3, interval: 1}
+objective: {minimize: val/loss}
+sampler: {random: {seed: 1}}
+scheduler: none
+budget: {trials: 2}
+"""
+KINDS = {
+    "function": ("function: train.py:train", TRAINING),
+    "command": (f"command: [{sys.executable}, train.py]", SCRIPT),
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """Start an MLflow server, and return its address."""
+    port = free_port()
+    store = [
+        f"--backend-store-uri=sqlite:///{tmp_path}/server.db",
+        f"--artifacts-destination={tmp_path}/kept",
+    ]
+    command = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
+    with (tmp_path / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log, cwd=tmp_path)
+    address = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return requests.get(f"{address}/health", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    wait_for(answers, 120)
+    yield address
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for one in family:
+        one.kill()
+    process.wait()
+
+
+def written(folder: Path, kind: str) -> str:
+    """Write a search-space file and its script; return the file's path."""
+    folder.mkdir()
+    trainable, script = KINDS[kind]
+    (folder / "train.py").write_text(script)
+    file = folder / "rates.yaml"
+    file.write_text(FILE.replace("TRAINABLE", trainable))
+    return str(file)
+
+
+def runs(address: str) -> list[Run]:
+    """Return every run of a server."""
+    client = MlflowClient(address)
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    return list(client.search_runs(experiments))
+
+
+def check_runs(commands: Commands, address: str) -> None:
+    """Check that the runs of a server are those of the sweep's trials, with what the scripts have logged."""
+    [sweep] = commands.ledger.sweeps()
+    trials = {trial.key: trial for trial in commands.ledger.trials(sweep.id)}
+    assert {trial.state for trial in trials.values()} == {"COMPLETE"}
+    of_trials = [run for run in runs(address) if "trial.key" in run.data.tags]
+    assert len(runs(address)) == 1 + len(trials) == 1 + len(of_trials)
+    client = MlflowClient(address)
+    for run in of_trials:
+        rate = trials[run.data.tags["trial.key"]].params["rate"]
+        run_id = run.info.run_id
+        gradients = {(one.step, one.value) for one in client.get_metric_history(run_id, "gradient")}
+        assert gradients == {(step, rate * step) for step in (1, 2, 3)}
+        losses = {(one.step, one.value) for one in client.get_metric_history(run_id, "val/loss")}
+        assert losses == {(step, rate / step) for step in (1, 2, 3)}
+        assert [file.path for file in client.list_artifacts(run_id)] == ["notes.txt"]
+        assert run.info.status == "FINISHED"
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_a_script_logs_is_in_the_run_of_its_trial(commands: Commands, server: str, kind: str) -> None:
+    file = written(commands.folder / "own", kind)
+    code, printed = commands.run(file, MLFLOW_TRACKING_URI=server)
+    assert code == 0, printed
+    check_runs(commands, server)
+
+
+def test_a_database_instead_of_a_server(commands: Commands) -> None:
+    """The script runs in another folder than the driver, and `check` compares the reported curves alone."""
+    code, printed = commands.run(written(commands.folder / "own", "function"))
+    assert code == 0, printed
+    check_runs(commands, f"sqlite:///{commands.root}/mlflow.db")
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
+def test_a_sweep_does_without_a_server_that_is_away(commands: Commands) -> None:
+    file = written(commands.folder / "own", "function")
+    # What has no run is logged nowhere here, so the script must not try.
+    (commands.folder / "own" / "train.py").write_text(
+        "import os\n\ndef train(trial):\n    assert 'MLFLOW_RUN_ID' not in os.environ\n"
+        "    trial.report(trial.steps, {'val/loss': trial.params['rate']})\n"
+    )
+    address = f"http://127.0.0.1:{free_port()}"
+    code, printed = commands.run(file, MLFLOW_TRACKING_URI=address)
+    [sweep] = commands.ledger.sweeps()
+    assert {trial.state for trial in commands.ledger.trials(sweep.id)} == {"COMPLETE"}, printed
+    assert commands.ledger.backlog(sweep.id) > 0
+    assert code == 0, printed

@@ -1,0 +1,113 @@
+"""The callbacks of docs/trainables.md with the real packages, none of which this project installs.
+
+In an environment with pytest, scikit-learn and some of the packages, without this project:
+`python -m pytest --noconftest -p no:cacheprovider -o addopts= tests/orchestrator/scripts/test_callbacks.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
+STEPS, STOPPED_AT = 6, 4
+
+# The packages' own deprecations are not ours to mend.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+
+@dataclass
+class Trial:
+    """A trial that is stopped after some reports, and keeps them and its last checkpoint."""
+
+    folder: Path
+    kept: Path
+    stop_at: int = STEPS
+    resume: Path | None = None
+    start: int = 0
+    steps: int = STEPS
+    seed: int = 0
+    reports: dict[int, Mapping[str, float]] = field(default_factory=dict)
+
+    def report(self, step: int, metrics: Mapping[str, float], checkpoint: Path) -> bool:
+        self.reports[step] = {name: float(value) for name, value in metrics.items()}
+        shutil.rmtree(self.kept, ignore_errors=True)
+        shutil.copytree(checkpoint, self.kept)
+        return step < self.stop_at
+
+
+def digits() -> tuple[Any, Any, Any, Any]:
+    """Return inputs and classes of 1,400 examples for training, then of 397 for validation."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn")
+    inputs, classes = datasets.load_digits(return_X_y=True)
+    inputs = (inputs / 16).astype("float32")
+    return inputs[:1400], classes[:1400], inputs[1400:], classes[1400:]
+
+
+def of_xgboost(package: ModuleType) -> dict[str, Any]:
+    inputs, classes, others, their_classes = digits()
+    return {
+        "training": package.DMatrix(inputs, classes > 4),
+        "validation": package.DMatrix(others, their_classes > 4),
+    }
+
+
+def of_lightgbm(package: ModuleType) -> dict[str, Any]:
+    inputs, classes, others, their_classes = digits()
+    training = package.Dataset(inputs, classes > 4)
+    return {"training": training, "validation": training.create_valid(others, their_classes > 4)}
+
+
+def of_keras(package: ModuleType) -> dict[str, Any]:
+    inputs, classes, others, their_classes = digits()
+
+    def built() -> Any:
+        model = package.Sequential([package.layers.Input((64,)), package.layers.Dense(10)])
+        loss = package.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, metrics=["accuracy"])
+        return model
+
+    return {"built": built, "training": {"x": inputs, "y": classes}, "validation": (others, their_classes)}
+
+
+PACKAGES: dict[str, tuple[Callable[[ModuleType], dict[str, Any]], str]] = {
+    "xgboost": (of_xgboost, "val/loss"),
+    "lightgbm": (of_lightgbm, "val/binary_logloss"),
+    "keras": (of_keras, "val_loss"),
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_callback_reports_stops_and_goes_on(name: str, tmp_path: Path) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    pytest.importorskip(name, reason=f"{name} is no dependency of this project")
+    package = importlib.import_module(name)
+    values, metric = PACKAGES[name]
+    [code] = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if f"{name}." in block and "trial.resume" in block
+    ]
+    trials = []
+    for number, stop_at in enumerate((STOPPED_AT, STEPS)):
+        folder = tmp_path / f"folder-{number}"
+        folder.mkdir()
+        trial = Trial(folder, tmp_path / f"kept-{number}", stop_at)
+        if trials:
+            trial.resume, trial.start = trials[-1].kept, STOPPED_AT
+        exec(code, {name: package, "trial": trial, **values(package)})
+        trials.append(trial)
+    first, second = trials
+    assert list(first.reports) == [1, 2, 3, 4]
+    assert list(second.reports) == [5, 6]
+    losses = [report[metric] for report in (*first.reports.values(), *second.reports.values())]
+    assert losses == sorted(losses, reverse=True)
