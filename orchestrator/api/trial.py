@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
+from orchestrator.export.saved_files import export_saved
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
@@ -137,6 +138,11 @@ class Trial:
         return self.record.value
 
     @property
+    def runs_script(self) -> bool:
+        """Return True if this trial runs a function or a command."""
+        return bool({"function", "command"} & self._trainable().keys())
+
+    @property
     def checkpoint(self) -> Path:
         """Return the folder of the best checkpoint.
 
@@ -170,13 +176,21 @@ class Trial:
     def export(self, folder: str | Path) -> list[str]:
         """Write a new folder from which another machine trains this trial again.
 
+        Of a function or a command, whose code is not known, write the files of the best checkpoint.
+
         Returns:
             Notes on what may keep the curve from being equal, one line each.
 
         Raises:
-            BadInput: the folder exists, or the trial has not reported anything.
+            BadInput: the folder exists, or the trial has not reported anything, or has saved no file.
+            NoStore: the shared store does not answer.
+            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
-        self._check_kind("export", "function", "command", "program")
+        self._check_kind("export", "program")
+        if self.runs_script:
+            saved = self._best_checkpoint()
+            export_saved(self.record, saved, self._at_hand(saved), Path(folder).absolute())
+            return []
         with self.workspace.ledger() as ledger:
             facts = self._facts(ledger)
             return export_folder.export(ledger, self.record, Path(folder).absolute(), facts)
@@ -236,15 +250,20 @@ class Trial:
 
     def _check_kind(self, what: str, *kinds: str) -> None:
         """Refuse what the service cannot do with a trial of some kinds of trainable."""
-        with self.workspace.ledger() as ledger:
-            sweep = ledger.sweep(self.record.sweep_id)
-        assert sweep is not None
-        section = sweep.document.get("trainable", {})
+        section = self._trainable()
         for kind in kinds:
             if kind in section:
                 must = f"must train a network of this package to {what} its trials"
-                remedy = "`show` names the checkpoint, whose files are the ones that it has written."
+                remedy = "`export` writes the files that a function or a command has saved."
                 raise BadInput(self.key, must, f"a trial of a {kind}", remedy)
+
+    def _trainable(self) -> Mapping[str, Any]:
+        """Return the section `trainable` of the sweep's file; empty if it trains networks of this package."""
+        with self.workspace.ledger() as ledger:
+            sweep = ledger.sweep(self.record.sweep_id)
+        assert sweep is not None, "a trial's sweep is in the ledger"
+        section: Mapping[str, Any] = sweep.document.get("trainable", {})
+        return section
 
     def _best_checkpoint(self) -> CheckpointRecord:
         with self.workspace.ledger() as ledger:

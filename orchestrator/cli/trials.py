@@ -96,6 +96,8 @@ def export(
 ) -> None:
     """Write a folder from which another machine trains a trial again, and which says when the curve is equal.
 
+    Of a function or a command, the folder holds the files of its best checkpoint.
+
     Example:
 
         sweep export retrieval-laptop-1a2b3c4d-7
@@ -104,4 +106,5 @@ def export(
     folder = (to or Path("exports") / selected.key).absolute()
     for note in selected.export(folder):
         print_line(note)
-    print_line(f"{near(folder)}: train it again with ./run.sh --data DATA")
+    what = "what it has saved" if selected.runs_script else "train it again with ./run.sh --data DATA"
+    print_line(f"{near(folder)}: {what}")

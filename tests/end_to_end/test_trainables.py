@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from sklearn.datasets import load_digits
 
 from orchestrator.ledger.ledger import Ledger
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
@@ -142,6 +145,13 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
     code, printed = commands.run("evaluate", best.key)
     assert code == 2
     assert "must train a network of this package" in printed
+    exported = commands.folder / "exported"
+    code, printed = commands.run("export", best.key, "--to", str(exported))
+    assert code == 0, printed
+    model = pickle.loads((exported / "checkpoint" / "model").read_bytes())
+    numbers, classes = load_digits(return_X_y=True)
+    assert model.score(numbers[1400:] / 16, classes[1400:]) == best.value
+    assert json.loads((exported / "trial.json").read_text())["params"] == dict(best.params)
     code, printed = commands.run("check")
     assert code == 0, printed
     assert not scripts(commands.folder / "own")

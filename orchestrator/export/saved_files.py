@@ -1,0 +1,48 @@
+"""The files that a function or a command has saved, as it has written them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import BadInput
+from orchestrator.ledger.records import CheckpointRecord, TrialRecord
+from trainables import checkpoint
+
+
+def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder: Path) -> None:
+    """Write the files of a script's checkpoint to `checkpoint/` of a new folder, and `trial.json` beside it.
+
+    Args:
+        trial: of the checkpoint.
+        saved: the checkpoint.
+        kept: its folder.
+        folder: to create.
+
+    Raises:
+        BadInput: the folder exists, or the script has saved nothing.
+        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+    """
+    if folder.exists():
+        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+    files, facts = checkpoint.load(kept, saved.digest)
+    if not facts["resumable"]:
+        must, remedy = (
+            "must have saved files to export",
+            "Report a checkpoint: trial.report(..., checkpoint=folder).",
+        )
+        raise BadInput(trial.key, must, "reports without a checkpoint", remedy)
+    for name, content in files.items():
+        path = folder / "checkpoint" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.tobytes())
+    text = json.dumps(_document(trial, facts), indent=1)
+    folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
+    (folder / "trial.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _document(trial: TrialRecord, facts: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"trial": trial.key, "params": dict(trial.params), "seed": trial.seed}
+    return {**known, "step": facts["step"], "metrics": facts["metrics"]}
