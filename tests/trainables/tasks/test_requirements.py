@@ -35,7 +35,16 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("modular", {"length": 8, "reach": 1, "modulus": 3, "operators": "+", **MANY}),
     ("modular", {"length": 8, "reach": 1, "modulus": 3, "operators": "+-*", **MANY}),
     ("modular", {"length": 10, "reach": 1, "modulus": 3, "brackets": True, **MANY}),
-    ("group_words", {"length": 6, "reach": 1, "min_length": 6, "answer": "end", "group": "S3", **MANY}),
+    *(
+        ("group_words", {"length": 6, "reach": 1, "min_length": 6, "answer": "end", **group, **MANY})
+        for group in (
+            {"group": "S3"},
+            {"group": "A4xZ5"},
+            {"group": "A5"},
+            {"group": "S5"},
+            {"group": "S5", "swaps": True},
+        )
+    ),
     ("mqar", {"length": 12, "pairs": 3, "vocabulary": 16, **MANY}),
     ("selective_copy", {"length": 8, "tokens": 4, "symbols": 5, **MANY}),
     ("induction", {"length": 10, "reach": 1, "symbols": 5, **MANY}),

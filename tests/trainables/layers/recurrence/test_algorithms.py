@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -85,10 +86,11 @@ INVARIANT = [
 ]
 
 
-SLOW_PALLAS = [
-    pytest.param(algorithm, marks=[pytest.mark.slow] if algorithm == "pallas" else [])
-    for algorithm in ALGORITHMS
-]
+def _slow_pallas(algorithms: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(algorithm, marks=[pytest.mark.slow] if algorithm == "pallas" else [])
+        for algorithm in algorithms
+    ]
 
 
 @pytest.mark.parametrize(("algorithm", "length", "reverse"), INVARIANT)
@@ -151,7 +153,7 @@ def _check_varying(algorithm: str, length: int, channels: int = N) -> None:
 
 
 @pytest.mark.usefixtures("_short_groups")
-@pytest.mark.parametrize("algorithm", SOLVERS)
+@pytest.mark.parametrize("algorithm", _slow_pallas(SOLVERS))
 def test_varying_real(algorithm: str) -> None:
     """Real numbers are the complex ones without an imaginary part."""
     solve = jax.jit(partial(varying_recurrence, algorithm=algorithm), static_argnames="planes")
@@ -193,7 +195,7 @@ def test_initial_state(reverse: bool) -> None:
     assert apart(piece, whole[:8] if reverse else whole[12:]) < 1e-6
 
 
-@pytest.mark.parametrize("algorithm", SLOW_PALLAS)
+@pytest.mark.parametrize("algorithm", _slow_pallas(ALGORITHMS))
 def test_batches_and_slots(algorithm: str) -> None:
     """`vmap` over a batch and over slots, decays shared or not, equals loops, gradients included."""
     decay, inputs, _ = _problem(3 * 2 * 24)
