@@ -1,6 +1,6 @@
 """Memory, handles and disk of a service that runs many tiny sweeps, one after the other, over HTTP.
 
-    python -m benchmarks.soak_http --sweeps 200 --every 20
+    python -m benchmarks.soak_http --sweeps 200 --every 20 --pace 36     # two hours
 
 A service with its own ledger and its own Ray runs in a process of its own. Each sweep has two trials of 20
 steps. Rows are printed after the first sweep, and then after every few: `service` is the process of
@@ -33,7 +33,7 @@ MARK = "SWEEP_SOAK"
 """Environment variable by which the processes of the service are recognised."""
 
 POLL_SECONDS = 0.2
-LONGEST_SECONDS = 300.0
+LONGEST_SECONDS = 900.0
 PACE_SECONDS = 6.5
 """Time between two submissions: a user may submit ten times a minute."""
 
@@ -162,11 +162,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweeps", type=int, default=200)
     parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--pace", type=float, default=PACE_SECONDS, help="least seconds between submissions")
     given = parser.parse_args()
     names = [field.name for field in fields(Row)]
     print(" ".join(f"{name:>12}" for name in names), flush=True)
     with tempfile.TemporaryDirectory(prefix="soak") as temporary, tempfile.TemporaryDirectory() as folder:
-        for row in soak(Path(folder) / "mlruns", Path(temporary), given.sweeps, given.every):
+        root = Path(folder) / "mlruns"
+        for row in soak(root, Path(temporary), given.sweeps, given.every, pace=given.pace):
             print(" ".join(f"{value:12.1f}" for value in astuple(row)), flush=True)
 
 

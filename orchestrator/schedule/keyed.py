@@ -6,6 +6,7 @@ resumed sweep it must know the reports of the ledger: an empty ASHA would let th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,7 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.ledger.keys import is_confirmation, trial_key_of
-from orchestrator.ledger.records import CurvePoint, ReportRecord
+from orchestrator.ledger.records import CurvePoint, ReportRecord, by_trial
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ def histories(
         milestones: the steps of `SchedulerAdapter.milestones`: reports on which the rule decides nothing are
             left out. None for all of them.
     """
-    ordered = sorted(reports, key=attrgetter("at"))
-    for report in ordered if milestones is None else decisive(ordered, milestones):
+    counted = reports if milestones is None else decisive(reports, milestones)
+    for report in sorted(counted, key=attrgetter("at")):
         if not is_confirmation(report.trial_key):
             yield TrialReport(report.trial_key, {"step": report.step, **report.metrics})
 
 
 def decisive(
-    reports: Sequence[ReportRecord | CurvePoint], milestones: Sequence[float]
+    reports: Iterable[ReportRecord | CurvePoint], milestones: Sequence[float]
 ) -> list[ReportRecord | CurvePoint]:
     """Return those reports on which a rule of milestones can decide, and the last one of each trial.
 
@@ -75,20 +76,20 @@ def decisive(
     is left, whichever of them the rule takes first.
 
     Args:
-        reports: in the order of arrival.
+        reports: in any order.
         milestones: steps, rising; more than the rule has are harmless.
     """
-    counted: dict[str, int] = {}
-    last: dict[str, int] = {}
-    chosen: set[int] = set()
-    for index, report in enumerate(reports):
-        key = report.trial_key
-        last[key] = index
-        made = counted.get(key, 0)
-        if made < len(milestones) and report.step >= milestones[made]:
-            counted[key] = made + 1
-            chosen.add(index)
-    return [reports[index] for index in sorted(chosen.union(last.values()))]
+    chosen: list[ReportRecord | CurvePoint] = []
+    for of_trial in by_trial(reports).values():
+        arrived = sorted(of_trial, key=attrgetter("at"))
+        left = iter(milestones)
+        goal = next(left, math.inf)
+        for report in arrived[:-1]:
+            if report.step >= goal:
+                chosen.append(report)
+                goal = next(left, math.inf)
+        chosen.append(arrived[-1])
+    return chosen
 
 
 class KeyedScheduler(TrialScheduler):

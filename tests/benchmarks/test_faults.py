@@ -20,16 +20,16 @@ def test_any_damage_is_reported_or_without_effect(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that fails")
 def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
-    (row,) = failing_writes(Dose(tmp_path, writes=40))
+    (row,) = failing_writes(Dose(tmp_path, writes=20))
     assert row.holds, row.seen
-    assert "40 cases, 40 cut short" in row.seen
+    assert "20 cases, 20 cut short" in row.seen
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that records")
 def test_a_loss_of_power_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
-    (row,) = power_failures(Dose(tmp_path, crashes=25))
+    (row,) = power_failures(Dose(tmp_path, crashes=12))
     assert row.holds, row.seen
-    assert "0 of 25 states wrong" in row.seen
+    assert "0 of 12 states wrong" in row.seen
 
 
 def test_a_row_lists_the_failed_expectations() -> None:

@@ -23,7 +23,13 @@ def settings(task: str, rate: float = 1e-3, layer: str = "lru") -> TrialSettings
     return TrialSettings(task, ModelSettings(layer, 1, 4, 4), training, 0, options)
 
 
-@pytest.mark.parametrize("task", sorted(SMALL))
+FAST = {"copy", "char_lm", "image", "mqar"}
+"""One task of each kind of target; the tests of a task take steps on it too."""
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=[] if task in FAST else pytest.mark.slow) for task in sorted(SMALL)]
+)
 def test_a_step_of_every_task(task: str) -> None:
     assert rehearsed(settings(task)) > 0
 

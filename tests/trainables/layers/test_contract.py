@@ -36,13 +36,12 @@ L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
 WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
 LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in RELATED else [], id=name) for name in NAMES]
-SHOWN_ELSEWHERE = {(name, "pallas") for name in ("rg_lru", "s6", "delta_net")}
-"""Layers that only hand arrays to kernels, which take seconds to compile for the interpreter."""
 WITH_ALGORITHMS = [
     pytest.param(
         name,
         algorithm,
-        marks=[pytest.mark.slow] if name in RELATED or (name, algorithm) in SHOWN_ELSEWHERE else [],
+        # Layers only hand arrays to kernels, which take seconds to compile for the interpreter.
+        marks=[pytest.mark.slow] if name in RELATED or algorithm == "pallas" else [],
     )
     for name in NAMES
     for algorithm in algorithms(name)
