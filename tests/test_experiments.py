@@ -12,7 +12,7 @@ import pytest
 from orchestrator.experiment import publication
 from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
-from tests.tracing import trace
+from tests.tracing import trace_evaluation, trace_step
 from trainables.cost import of_layer
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,8 @@ def take_a_step(experiment: Experiment) -> None:
 def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     """Traced in this process, which takes half the time of a process for each file.
 
-    Of a file with many tasks and networks, each network and each task is traced once, not each pair.
+    Of a file with many tasks and networks, each network and each task is traced once, not each pair; and the
+    gradient once for each layer, because it has the shapes of what it is taken of.
     """
     experiment = load(file, profile=None, gpus=0)
     if experiment.measure is not None:
@@ -41,10 +42,13 @@ def test_a_training_step_of_every_arm_fits_its_shapes(file: Path) -> None:
     for arm in experiment.arms:
         if arm.sweep is not None:
             settings = settings_of(arm.sweep)
+            layer = f"{settings.model.layer} {settings.model.options}"
             parts = {f"{settings.model}", f"{settings.task} {settings.task_options}"}
-            if not parts <= traced:
-                trace(settings)
-            traced |= parts
+            if layer not in traced:
+                trace_step(settings)
+            elif not parts <= traced:
+                trace_evaluation(settings)
+            traced |= {layer, *parts}
     assert traced or experiment.measure is not None
 
 

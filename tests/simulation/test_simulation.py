@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from tests.simulation.faults import Fault
@@ -16,33 +12,23 @@ from tests.simulation.sizes import SIZES
 CHUNKS, SEEDS = 40, 50
 """Tests that run short sweeps, and seeds of each; several tests, so that several processors share them."""
 
-FAST_CHUNKS = 6
-"""The tests that `make test` runs."""
-
 LONG_SEEDS, FAST_LONG_SEEDS = 24, 6
 """Seeds whose long sweeps run too, and those of `make test`."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""A killed process leaves its files open, as a real one does; the garbage collector closes them."""
+"""A killed process leaves its files open, as a real one does; the collection after each run closes them."""
 
 
-@pytest.fixture(autouse=True)
-def _close_the_files_of_killed_processes() -> Iterator[None]:
-    yield
-    gc.collect()
-
-
-def _slow_from(fast: int, count: int) -> list[Any]:
-    return [pytest.param(i, marks=pytest.mark.slow if i >= fast else ()) for i in range(count)]
-
-
-@pytest.mark.parametrize("chunk", _slow_from(FAST_CHUNKS, CHUNKS))
+@pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_invariant_holds_under_faults(chunk: int) -> None:
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         _require_invariants(seed, "short")
 
 
-@pytest.mark.parametrize("seed", _slow_from(FAST_LONG_SEEDS, LONG_SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(i, marks=pytest.mark.slow if i >= FAST_LONG_SEEDS else ()) for i in range(LONG_SEEDS)],
+)
 def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
     _require_invariants(seed, "long")
 

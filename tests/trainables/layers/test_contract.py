@@ -35,7 +35,12 @@ from trainables.layers.recurrence import kernels
 L, TRUE = 33, 20
 BOTH_WAYS = bidirectional_names()
 WAYS = [(name, False) for name in NAMES] + [(name, True) for name in BOTH_WAYS]
-LONG = [pytest.param(name, marks=[pytest.mark.slow] if name in RELATED else [], id=name) for name in NAMES]
+REPRESENTATIVE = {"rotrnn", "s5", "s4", "s6", "rg_lru", "delta_net", "lstm"}
+"""One layer of each way to compute a recurrence, for what takes seconds to compile."""
+
+LONG = [
+    pytest.param(name, marks=[] if name in REPRESENTATIVE else [pytest.mark.slow], id=name) for name in NAMES
+]
 WITH_ALGORITHMS = [
     pytest.param(
         name,
