@@ -142,10 +142,8 @@ def _last_report(tx: Transaction, attempt: AttemptRecord) -> float:
     An attempt ends at this time, so that the time between two drivers is not charged to it. A step is
     recorded once and attempts report rising steps, so only the row of the highest step is read.
     """
-    of_trial = REPORT.c.trial_key == attempt.trial_key
-    newest = select(REPORT.c.attempt_id, REPORT.c.at).where(of_trial).order_by(REPORT.c.step.desc()).limit(1)
-    row = tx.connection.execute(newest).one_or_none()
-    own = row.at if row is not None and row.attempt_id == attempt.id else None
+    newest = execute(tx.connection, _NEWEST_REPORT, {"trial_key": attempt.trial_key})
+    own = next((at for attempt_id, at in newest if attempt_id == attempt.id), None)
     return float(own or attempt.taken_at or attempt.started_at)
 
 
@@ -332,6 +330,12 @@ def redeliver(tx: Transaction, sweep_id: str) -> int:
 
 # Built once: building a statement costs more than running it.
 _SEQ, _KIND = (list(OUTBOX.columns.keys()).index(name) for name in ("seq", "kind"))
+_NEWEST_REPORT = (
+    select(REPORT.c.attempt_id, REPORT.c.at)
+    .where(REPORT.c.trial_key == bindparam("trial_key"))
+    .order_by(REPORT.c.step.desc())
+    .limit(1)
+)
 _EVENTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == bindparam("sweep_id"))
 _DELIVERED = _EVENTS.where(OUTBOX.c.delivered)
 _PENDING_BETWEEN = _EVENTS.where(

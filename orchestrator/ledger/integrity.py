@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import Damaged
 from orchestrator.ledger import backup
@@ -110,21 +112,20 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     # A line of the backup is written after its commit, so read first it is not ahead of an intact database.
     newest = backup.newest(log)
     # A snapshot delays no writer. Under the lease of the sweep its rows do not change meanwhile.
-    with ledger.reader() as connection:
-        _check_pages(connection, file)
+    with ledger.reader() as connection, _checking_pages(ledger, file):
         stored = _checked(connection, sweep_id, file, metrics)
-        commits = stored.tally.commits
-        # If neither file reaches the newest commit, as after a power failure, the further one counts.
-        if newest > commits and (not commits or _rebuildable(log) > commits):
-            must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
-            raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
-        if commits == 0:
-            return Examination([], stored.curves)
-        # A log that is about to be rewritten from verified rows need not be compared with them.
-        if repair_backup and newest == commits and _is_long(log, stored.bytes):
-            return Examination([], stored.curves, is_long=True)
-        if _is_complete(log, commits):
-            return Examination([], stored.curves)
+    commits = stored.tally.commits
+    # If neither file reaches the newest commit, as after a power failure, the further one counts.
+    if newest > commits and (not commits or _rebuildable(log) > commits):
+        must, got = "must hold every commit that was made", f"{commits} of {newest} of {sweep_id}"
+        raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
+    if commits == 0:
+        return Examination([], stored.curves)
+    # A log that is about to be rewritten from verified rows need not be compared with them.
+    if repair_backup and newest == commits and _is_long(log, stored.bytes):
+        return Examination([], stored.curves, is_long=True)
+    if _is_complete(log, commits):
+        return Examination([], stored.curves)
     if repair_backup:
         compact(ledger, sweep_id)
     repaired = " and has been rewritten" if repair_backup else ""
@@ -133,11 +134,35 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     return Examination([fault], stored.curves)
 
 
-def _check_pages(connection: Connection, file: Path) -> None:
-    result = connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()
-    if result != "ok":
-        got = str(result).splitlines()[0]
-        raise Damaged(f"ledger {file}", "must be an intact SQLite database", got, RECOVER)
+@contextmanager
+def _checking_pages(ledger: Ledger, file: Path) -> Iterator[None]:
+    """Let SQLite check the pages of a database at the same time, on another processor.
+
+    Raises:
+        Damaged: a page is not what was written. This replaces what reading the rows may have raised.
+        DBAPIError: the database refuses the check, or is lost.
+    """
+    outcome: list[str | DBAPIError] = []
+
+    def check() -> None:
+        try:
+            with ledger.reader() as connection:
+                outcome.append(str(connection.execute(text("PRAGMA integrity_check(1)")).scalar_one()))
+        except DBAPIError as error:
+            outcome.append(error)
+
+    thread = ledger.system.thread(check, "pages")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        for result in outcome:
+            if isinstance(result, DBAPIError):
+                raise result
+            if result != "ok":
+                got = result.splitlines()[0]
+                raise Damaged(f"ledger {file}", "must be an intact SQLite database", got, RECOVER)
 
 
 @dataclass(frozen=True)

@@ -168,14 +168,15 @@ def test_other_writers_do_not_wait_for_a_verification(
     """Another sweep writes while the rows of this one are compared."""
     complete(ledger, 0)
     inside, written = threading.Event(), threading.Event()
-    real = integrity._check_pages
+    real = integrity._checked
 
-    def slowly(*arguments: Any) -> None:
-        real(*arguments)
+    def slowly(*arguments: Any) -> Any:
+        compared = real(*arguments)
         inside.set()
         assert written.wait(20), "the other sweep had to wait"
+        return compared
 
-    monkeypatch.setattr(integrity, "_check_pages", slowly)
+    monkeypatch.setattr(integrity, "_checked", slowly)
 
     def write_elsewhere() -> None:
         other = Ledger.open(sqlite_url)
