@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -38,6 +38,8 @@ SCHEDULERS = (
     "{hyperband: {reduction: 2, grace: 0.5, brackets: 2}}",
 )
 
+
+LEDGER = "sweeps.db"
 
 INTERVAL = 10
 """Steps between two reports."""
@@ -121,8 +123,8 @@ def template(variant: Variant) -> dict[str, bytes]:
     """Return the files of a SQLite ledger that knows the sweep, by their names."""
     sweep = config(variant)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sweeps.db"
-        ledger = Ledger.open(f"sqlite:///{file}")
+        write(_empty_ledger(), Path(folder))
+        ledger = Ledger.open(f"sqlite:///{Path(folder) / LEDGER}")
         record = SweepRecord(
             id=sweep.id,
             name=sweep.name,
@@ -139,5 +141,24 @@ def template(variant: Variant) -> dict[str, bytes]:
         )
         ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
         ledger.close()
-        files = [path for path in Path(folder).rglob("*") if path.is_file()]
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        return _read(Path(folder))
+
+
+def write(files: Mapping[str, bytes], folder: Path) -> None:
+    """Put the files of a ledger into a folder."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@cache
+def _empty_ledger() -> dict[str, bytes]:
+    """Return the files of a ledger without a sweep: creating its tables takes longer than a short sweep."""
+    with tempfile.TemporaryDirectory() as folder:
+        Ledger.open(f"sqlite:///{Path(folder) / LEDGER}").close()
+        return _read(Path(folder))
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -25,7 +25,7 @@ from tests.simulation.kernel import Kernel, Process
 from tests.simulation.power import Disk
 from tests.simulation.store import URL, Store
 from tests.simulation.strikes import Strikes
-from tests.simulation.sweeps import Variant
+from tests.simulation.sweeps import LEDGER, Variant, write
 from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.tracking import Mlflow
 from tests.simulation.training import Work
@@ -84,10 +84,8 @@ class World:
         for machine in self.machines:
             (machine.root / "mlruns").mkdir(parents=True)
         root = self.machines[0].root / "mlruns"
-        for name, content in ledger.items():
-            (root / name).parent.mkdir(exist_ok=True)
-            (root / name).write_bytes(content)
-        self.database = Database(kernel, root / "sweeps.db", None if variant.is_server else self.machines[0])
+        write(ledger, root)
+        self.database = Database(kernel, root / LEDGER, None if variant.is_server else self.machines[0])
         self.store, self.mlflow, self.work = Store(kernel), Mlflow(kernel), Work()
         self.strikes = Strikes(kernel, faults, self._disturbances())
         nodes = [Node(machine, variant.concurrent) for machine in self.machines]
