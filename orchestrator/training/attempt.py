@@ -7,14 +7,18 @@ import shutil
 import socket
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import redacted
 from orchestrator.ledger.keys import attempt_number
+from orchestrator.ledger.scores import pack, unpack
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
@@ -25,7 +29,7 @@ from trainables.stretches import Stretches, continued, merged
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
-    from trainables.engine import Engine, TrainReport
+    from trainables.engine import Engine, PerStep, TrainReport
 
 
 class Attempt:
@@ -45,6 +49,7 @@ class Attempt:
         self._step = 0
         self._saved: SavedCheckpoint | None = None
         self._stretches: Stretches = [[]]
+        self._unreported: PerStep | None = None
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
@@ -60,7 +65,11 @@ class Attempt:
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
-        self._stretches = continued(facts.get("stretches", []), self._step, self._settings.training.interval)
+        if UNREPORTED in facts:
+            self._unreported = _per_step(facts[UNREPORTED])
+        between = self._step % self._settings.training.interval != 0
+        left_out = between and self._unreported is None
+        self._stretches = continued(facts.get("stretches", []), left_out=left_out)
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -89,7 +98,9 @@ class Attempt:
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
         complete = report.steps >= self.wanted
-        self._step = report.step
+        if self._unreported is not None:
+            report = report.after(self._unreported)
+        self._step, self._unreported = report.step, None if complete else report.per_step
         self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
@@ -120,7 +131,7 @@ class Attempt:
         """Save a checkpoint; `metrics` hold no times, so that the same state has the same digest."""
         number = attempt_number(self._assignment.attempt_id)
         stem = Path(self._assignment.checkpoints) / checkpoint_stem(self._step, number)
-        facts = {
+        facts: dict[str, Any] = {
             "trial": self._assignment.trial_key,
             "step": self._step,
             "metrics": metrics,
@@ -129,6 +140,8 @@ class Attempt:
             "device": self._engine.device,
             "stretches": self._stretches,
         }
+        if self._unreported is not None:
+            facts[UNREPORTED] = {name: pack(each) for name, each in self._unreported._asdict().items()}
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)
@@ -174,6 +187,17 @@ class OwnEngine:
         if self._attempt is not None:
             self._attempt.release()
             self._attempt = None
+
+
+UNREPORTED = "unreported"
+"""Name of what a checkpoint between two reports holds of the single steps since the first of the two."""
+
+
+def _per_step(columns: Mapping[str, str]) -> PerStep:
+    """Return the figures of single steps from what a checkpoint holds of them."""
+    from trainables.engine import PerStep  # imports JAX, which reads environment variables
+
+    return PerStep(**{name: np.array(unpack(text), np.float32) for name, text in columns.items()})
 
 
 def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:

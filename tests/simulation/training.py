@@ -25,7 +25,7 @@ from orchestrator.training.attempt import Attempt, failure_outcome
 from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
 from trainables.cost import Cost
-from trainables.engine import TrainReport
+from trainables.engine import PerStep, TrainReport
 from trainables.trial import TrialSettings
 
 EVALUATE_SECONDS = 5.0
@@ -110,7 +110,8 @@ class CountingEngine:
         self._kernel.sleep(count * self._seconds * (0.5 + self._kernel.random.random()))
         self._state = self._state.trained(count)
         self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
-        return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0, ())}
+        per_step = PerStep(*np.full((3, count), 0.5, np.float32))
+        return {slot: TrainReport(self._state.step, count, per_step, 1e-3, count, (), True, 0.0, 0.0, ())}
 
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}
