@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trainables.data.task import TaskData
-from trainables.engine import Engine, PerStep, TrainReport
+from trainables.engine import Engine, TrainReport
 from trainables.errors import BadData, Refusal
+from trainables.per_step import PerStep
 from trainables.stretches import Stretch, Stretches, continued
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings

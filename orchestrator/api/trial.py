@@ -215,9 +215,9 @@ class Trial:
         with self.workspace.ledger() as ledger:
             return TrialHistory(
                 self.record,
-                ledger.attempts(self.key),
-                ledger.reports(self.key),
-                ledger.checkpoints(self.key),
+                ledger.trial_attempts(self.key),
+                ledger.trial_reports(self.key),
+                ledger.trial_checkpoints(self.key),
             )
 
     def log(self) -> WorkerLogs:
@@ -242,7 +242,7 @@ class Trial:
 
     def _facts(self, ledger: Ledger) -> Mapping[str, Any]:
         """Return what the last checkpoint says of its training; nothing if it cannot be read."""
-        last = next((row for row in ledger.checkpoints(self.key) if row.kind == "last"), None)
+        last = next((row for row in ledger.trial_checkpoints(self.key) if row.kind == "last"), None)
         if last is not None:
             with suppress(DamagedCheckpoint, NoStore):
                 return checkpoint.load(self._at_hand(last), last.digest)[1]
@@ -300,7 +300,7 @@ class Trial:
 
 def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
     """Return the checkpoint of the trial's best step so far; a trial that has not ended has no best step."""
-    rows = ledger.checkpoints(trial.key)
+    rows = ledger.trial_checkpoints(trial.key)
     if trial.best_step is not None:
         return best_checkpoint(trial, rows)
     return next((row for row in rows if row.kind == "best"), None)

@@ -183,17 +183,25 @@ class Ledger:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         return dict(cast(list[tuple[str, int]], self._read(queries.STATES, sweep_id=sweep_id)))
 
-    def attempts(self, owner: str) -> list[AttemptRecord]:
-        """Return the attempts of a sweep, or of one trial, by trial and number."""
-        return self._all(ATTEMPTS, queries.ATTEMPTS, owner=owner)
+    def attempts(self, sweep_id: str) -> list[AttemptRecord]:
+        """Return the attempts of a sweep by trial and number."""
+        return self._all(ATTEMPTS, queries.ATTEMPTS, sweep_id=sweep_id)
 
-    def reports(self, owner: str) -> list[ReportRecord]:
-        """Return the reports of a sweep, or of one trial, by trial and step."""
-        return self._all(REPORTS, queries.REPORTS, owner=owner)
+    def trial_attempts(self, trial_key: str) -> list[AttemptRecord]:
+        """Return the attempts of a trial by number."""
+        return self._all(ATTEMPTS, queries.TRIAL_ATTEMPTS, trial_key=trial_key)
+
+    def reports(self, sweep_id: str) -> list[ReportRecord]:
+        """Return the reports of a sweep by trial and step."""
+        return self._all(REPORTS, queries.REPORTS, sweep_id=sweep_id)
+
+    def trial_reports(self, trial_key: str) -> list[ReportRecord]:
+        """Return the reports of a trial by step."""
+        return self._all(REPORTS, queries.TRIAL_REPORTS, trial_key=trial_key)
 
     def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
         """Return the named metrics of all reports of a sweep, by trial and step."""
-        batches = checked_batches(REPORT, self._read(queries.REPORTS, owner=sweep_id))
+        batches = checked_batches(REPORT, self._read(queries.REPORTS, sweep_id=sweep_id))
         return [point for rows in batches for point in curve_points(rows, metrics)]
 
     def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
@@ -220,13 +228,17 @@ class Ledger:
             row.trial_key: row.metrics for row in self._all(REPORTS, queries.BEST_REPORTS, sweep_id=sweep_id)
         }
 
-    def checkpoints(self, owner: str) -> list[CheckpointRecord]:
-        """Return the checkpoints of a trial, or of a sweep, the newest of a trial first."""
-        return self._all(CHECKPOINTS, queries.CHECKPOINTS, owner=owner)
+    def checkpoints(self, sweep_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a sweep by trial, the newest of a trial first."""
+        return self._all(CHECKPOINTS, queries.CHECKPOINTS, sweep_id=sweep_id)
+
+    def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a trial, the newest first."""
+        return self._all(CHECKPOINTS, queries.TRIAL_CHECKPOINTS, trial_key=trial_key)
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
-        return self._all(EVALUATIONS, queries.EVALUATIONS, owner=sweep_id)
+        return self._all(EVALUATIONS, queries.EVALUATIONS, sweep_id=sweep_id)
 
     def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
         """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""

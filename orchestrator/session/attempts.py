@@ -126,10 +126,10 @@ class Attempts:
             trial: to be launched.
             tracking: variables that name its run in MLflow to a script, if it has one.
         """
-        past = self._writer.ledger.attempts(trial.key)
+        past = self._writer.ledger.trial_attempts(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.states[trial.key] = "RUNNING"
-        rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
+        rows, now = self._writer.ledger.trial_checkpoints(trial.key), self._clock()
         run, assignment = launched(
             attempt.id,
             trial,

@@ -7,7 +7,6 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,11 +24,12 @@ from orchestrator.training import process
 from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables import checkpoint
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
+from trainables.per_step import PerStep
 from trainables.stretches import Stretches, continued, merged
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
-    from trainables.engine import Engine, PerStep, TrainReport
+    from trainables.engine import Engine, TrainReport
 
 
 class Attempt:
@@ -66,7 +66,8 @@ class Attempt:
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
         if UNREPORTED in facts:
-            self._unreported = _per_step(facts[UNREPORTED])
+            columns = {name: unpack(text) for name, text in facts[UNREPORTED].items()}
+            self._unreported = PerStep(**{name: np.array(each, np.float32) for name, each in columns.items()})
         between = self._step % self._settings.training.interval != 0
         left_out = between and self._unreported is None
         self._stretches = continued(facts.get("stretches", []), left_out=left_out)
@@ -191,13 +192,6 @@ class OwnEngine:
 
 UNREPORTED = "unreported"
 """Name of what a checkpoint between two reports holds of the single steps since the first of the two."""
-
-
-def _per_step(columns: Mapping[str, str]) -> PerStep:
-    """Return the figures of single steps from what a checkpoint holds of them."""
-    from trainables.engine import PerStep  # imports JAX, which reads environment variables
-
-    return PerStep(**{name: np.array(unpack(text), np.float32) for name, text in columns.items()})
 
 
 def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:

@@ -124,7 +124,7 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
 
 def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
     """Delete the files that a worker left in its trial's folder when it died in the middle of a save."""
-    known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
+    known = {Path(row.path).resolve() for row in ledger.trial_checkpoints(trial_key)}
     ledger.flush()  # after a power failure no row may refer to what was deleted
     for path in _unknown(folder, known):
         # A worker that was cut off and not killed still writes here; the next driver deletes what is left.

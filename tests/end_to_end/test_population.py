@@ -24,7 +24,7 @@ def test_worse_trials_copy_better_ones(commands: Commands) -> None:
     copies = [trial for trial in trials if trial.system_attrs.get("segments")]
     assert copies, "no trial has copied another one's checkpoint"
     for trial in copies:
-        attempts = commands.ledger.attempts(trial.key)
+        attempts = commands.ledger.trial_attempts(trial.key)
         assert len(attempts) == 1 + len(trial.system_attrs["segments"])
         assert trial.system_attrs["segments"][-1]["params"] == trial.params
     code, output = commands.run("check", sweep.id)

@@ -25,7 +25,8 @@ from orchestrator.training.attempt import Attempt, failure_outcome
 from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
 from trainables.cost import Cost
-from trainables.engine import PerStep, TrainReport
+from trainables.engine import TrainReport
+from trainables.per_step import PerStep
 from trainables.trial import TrialSettings
 
 EVALUATE_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 from trainables.engine.engine import Engine
 from trainables.engine.programs import data_of
-from trainables.engine.report import PerStep, TrainReport
+from trainables.engine.report import TrainReport
 from trainables.engine.size import Size, choose_slots
 
-__all__ = ["Engine", "PerStep", "Size", "TrainReport", "choose_slots", "data_of"]
+__all__ = ["Engine", "Size", "TrainReport", "choose_slots", "data_of"]

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.per_step import PerStep
 from trainables.stretches import Stretch, merged
 
 MOST_STEPS = 512
@@ -97,22 +98,6 @@ def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
         norms=outcome.norms,
         rate=outcome.rate,
     )
-
-
-class PerStep(NamedTuple):
-    """What each of n steps has counted, on the host: arrays (n,), float32.
-
-    Attributes:
-        loss, metric, counted: of `StepMetrics`.
-    """
-
-    loss: np.ndarray
-    metric: np.ndarray
-    counted: np.ndarray
-
-    def after(self, earlier: PerStep) -> PerStep:
-        """Return the earlier steps and then these."""
-        return PerStep(*(np.concatenate(columns) for columns in zip(earlier, self, strict=True)))
 
 
 @dataclass(frozen=True)

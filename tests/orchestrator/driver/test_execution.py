@@ -93,7 +93,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
     key, lines = assignment.trial_key, Lines()
     url = sessions.paths.stored(sessions.ledger.id, sweep.id, key)
     assert url is not None
-    for row in sessions.ledger.checkpoints(key):
+    for row in sessions.ledger.trial_checkpoints(key):
         store.keep(Path(row.path), url)
     shutil.rmtree(sessions.paths.trial_checkpoints(sweep.id, key))
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))

@@ -72,7 +72,7 @@ def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sess
     """The report names the same trial: both choose one whose weights can be loaded."""
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
-    for row in sessions.ledger.checkpoints(best.key):
+    for row in sessions.ledger.trial_checkpoints(best.key):
         session.writer.drop_checkpoint(best.key, Path(row.path))
     assert evaluated(sessions, session) == [2]
 
