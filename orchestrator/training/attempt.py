@@ -200,6 +200,19 @@ def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:
     return settings
 
 
+class OverLimit(Exception):
+    """Raised in a worker when a trial has exceeded a limit; it ends in an outcome, and no caller sees it.
+
+    Args:
+        cause: of the attempt's failure.
+        refusal: what must hold, and what was found.
+    """
+
+    def __init__(self, cause: str, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.cause = cause
+
+
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
     """Return the outcome of an attempt that raised an error, and write its traceback to the trial's log."""
     cause, message = _cause_and_message(error)
@@ -211,8 +224,14 @@ def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:
     """Return the cause and one line about an exception raised while training."""
-    text = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
+    text = (
+        str(error)
+        if isinstance(error, Refusal | OverLimit)
+        else f"{type(error).__name__}: {error}".splitlines()[0]
+    )
     line = redacted(text)  # before Ray Tune writes the outcome to its own state
+    if isinstance(error, OverLimit):
+        return error.cause, line
     if isinstance(error, BadData):
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):
