@@ -143,7 +143,7 @@ class ModelSection(OpenSection):
         "How the steps of a sequence become one answer; the task's own way if left out.", "last", None
     )
     mixing: Mixing = setting(
-        "What follows the layer of a block: a gate of two dense layers or of one, or GELU alone.",
+        "What follows the layer of a block: a gate of two dense layers or of one, GELU alone, or nothing.",
         "half_glu1",
         ModelSettings.mixing,
     )
@@ -160,7 +160,7 @@ class ModelSection(OpenSection):
         ModelSettings.gate,
     )
     norm: Norm = setting(
-        "What normalises activations: each channel over batch and time, or each step over its channels.",
+        "What normalises: each channel over batch and time, each step over its channels, or nothing.",
         "layer",
         ModelSettings.norm,
     )
