@@ -113,9 +113,9 @@ def test_a_report_covers_its_whole_interval_if_attempts_had_to_stop_in_it(tmp_pa
     assert [outcome.interrupted for outcome in (*first, *second, *third)] == [False, True, True, False, False]
     reported = [outcome for outcome in (*first, *second, *third) if outcome.metrics]
     assert [curve(outcome) for outcome in reported] == [curve(outcome) for outcome in whole]
-    assert [saved(outcome).digest for outcome in whole] == [saved(outcome).digest for outcome in reported], (
-        "a checkpoint at a report holds nothing of how it was reached"
-    )
+    assert [saved(outcome).digest for outcome in whole] == [
+        saved(outcome).digest for outcome in reported
+    ], "a checkpoint at a report holds nothing of how it was reached"
 
 
 def curve(outcome: Outcome) -> dict[str, float]:
