@@ -16,7 +16,6 @@ from sqlalchemy import Connection, bindparam, delete, func, select
 
 from orchestrator.errors import NoDatabase
 from orchestrator.ledger.connect import with_retries
-from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import SERVER_NOW, holds
 from orchestrator.ledger.ledger import Ledger
@@ -230,9 +229,7 @@ def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
             _write_owner(connection, owner)
             return owner
 
-    written = ledger.retried(write)
-    renew(ledger, OWNER, name)
-    return written
+    return ledger.retried(write)
 
 
 def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, weight: int = UNIT) -> None:
@@ -245,7 +242,6 @@ def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, w
             execute(connection, statements(PRIORITY).insert, row)
 
     ledger.retried(write)
-    renew(ledger, PRIORITY, sweep_id)
 
 
 def priority_classes(ledger: Ledger) -> dict[str, PriorityClass]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, select
+from sqlalchemy import BindParameter, bindparam, func, select, tuple_
 
 from orchestrator.ledger.records import POINTS
 from orchestrator.ledger.tables import (
@@ -39,6 +39,20 @@ TRIALS = (
     select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
 )
 TRIALS_OF_ROLE = TRIALS.where(TRIAL.c.role == bindparam("role"))
+TRIALS_IN_STATE = TRIALS.where(TRIAL.c.state == bindparam("state"))
+_CANDIDATES = select(*TRIAL.columns).where(
+    TRIAL.c.sweep_id == _OF_SWEEP,
+    TRIAL.c.role == "search",
+    TRIAL.c.state == "COMPLETE",
+    TRIAL.c.value.is_not(None),
+)
+LARGEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value.desc(), TRIAL.c.number).limit(1)
+SMALLEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value, TRIAL.c.number).limit(1)
+FAILURES = (
+    select(TRIAL.c.cause, func.count())
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search", TRIAL.c.state == "FAILED")
+    .group_by(TRIAL.c.cause)
+)
 STATES = (
     select(TRIAL.c.state, func.count())
     .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search")
@@ -50,6 +64,20 @@ ATTEMPTS = (
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
 )
 TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
+RUNNING_BY_NODE = (
+    select(ATTEMPT.c.node, func.count())
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.state == "RUNNING", ATTEMPT.c.state == "RUNNING")
+    .group_by(ATTEMPT.c.node)
+)
+_LAST_CHANGE = func.coalesce(ATTEMPT.c.ended_at, ATTEMPT.c.started_at)
+RECENT_ATTEMPTS = (
+    select(*ATTEMPT.columns)
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .order_by(_LAST_CHANGE.desc(), ATTEMPT.c.id)
+    .limit(bindparam("limit"))
+)
 REPORTS = (
     select(*REPORT.columns)
     .where(_of_its_trials(REPORT.c.trial_key))
@@ -60,6 +88,17 @@ RECENT_REPORTS = (
     select(*REPORT.columns)
     .where(REPORT.c.trial_key == _OF_TRIAL)
     .order_by(REPORT.c.step.desc())
+    .limit(bindparam("limit"))
+)
+REPORTS_AFTER = (
+    select(*REPORT.columns)
+    .join(TRIAL, TRIAL.c.key == REPORT.c.trial_key)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        tuple_(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
+        > tuple_(bindparam("at"), bindparam("trial_key"), bindparam("step")),
+    )
+    .order_by(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
     .limit(bindparam("limit"))
 )
 REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == _OF_TRIAL).distinct()
