@@ -8,7 +8,7 @@ from dataclasses import dataclass
 DRIVER_POINTS, WORKER_POINTS = 300, 40
 """Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
 
-DRIVER_COMMITS = 20
+DRIVER_COMMITS = 30
 """Commits after which a driver may be killed: about as many as it makes without a fault."""
 
 KILL_AFTER_COMMIT = "kill after commit"
