@@ -31,7 +31,7 @@ resources: {{cpu: 1, concurrent: {concurrent}}}
 """
 
 SAMPLERS = ("{random: {seed: 3}}", "{tpe: {seed: 6, n_startup_trials: 1}}")
-"""In a short sweep, the second trial of the former is better than the first, that of the latter is stopped."""
+"""In short sweeps, the second trial is better than the first with the former, and stopped with the latter."""
 
 SCHEDULERS = (
     "{none: {}}",
