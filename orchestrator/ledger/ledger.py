@@ -187,6 +187,10 @@ class Ledger:
         """Return the attempts of a sweep, or of one trial, by trial and number."""
         return self._all(ATTEMPTS, queries.ATTEMPTS, owner=owner)
 
+    def last_attempt(self, trial_key: str) -> AttemptRecord | None:
+        """Return the newest attempt of a trial, or None, without reading the earlier ones."""
+        return self._one(ATTEMPTS, queries.LAST_ATTEMPT, trial_key=trial_key)
+
     def reports(self, owner: str) -> list[ReportRecord]:
         """Return the reports of a sweep, or of one trial, by trial and step."""
         return self._all(REPORTS, queries.REPORTS, owner=owner)

@@ -48,6 +48,12 @@ ATTEMPTS = (
     .where(_owned(ATTEMPT.c.trial_key))
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
 )
+LAST_ATTEMPT = (
+    select(*ATTEMPT.columns)
+    .where(ATTEMPT.c.trial_key == bindparam("trial_key"))
+    .order_by(ATTEMPT.c.number.desc())
+    .limit(1)
+)
 REPORTS = (
     select(*REPORT.columns).where(_owned(REPORT.c.trial_key)).order_by(REPORT.c.trial_key, REPORT.c.step)
 )
@@ -58,9 +64,15 @@ RECENT_REPORTS = (
     .limit(bindparam("limit"))
 )
 REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == bindparam("trial_key")).distinct()
-LAST_REPORT_AT = select(func.max(REPORT.c.at)).where(
-    REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))
+_NEWEST_OF_TRIAL = (
+    select(REPORT.c.at)
+    .where(REPORT.c.trial_key == TRIAL.c.key)
+    .order_by(REPORT.c.step.desc())
+    .limit(1)
+    .scalar_subquery()
 )
+# A trial reports rising steps: the primary key finds its newest report, the one of its highest step.
+LAST_REPORT_AT = select(func.max(_NEWEST_OF_TRIAL)).where(TRIAL.c.sweep_id == _OF_SWEEP)
 BEST_REPORTS = (
     select(*REPORT.columns)
     .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))

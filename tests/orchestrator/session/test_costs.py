@@ -1,0 +1,144 @@
+"""What a launch, a report and a look at the limits cost the ledger, whatever the sweep has done before.
+
+SQLite's own instructions are counted: unlike seconds they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from orchestrator.assignment import Assignment
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.session.session import Session
+from tests.orchestrator.session.sessions import Sessions, outcome
+
+FEW, MANY = 4, 60
+
+DEEPER = 1.25
+"""The most that searches in the deeper trees of a larger ledger may cost more; reading all costs 15 times."""
+
+
+@dataclass
+class Meter:
+    """Counts what SQLite does for a ledger.
+
+    Attributes:
+        statements: run so far.
+        instructions: of SQLite's virtual machine so far.
+    """
+
+    ledger: Ledger
+    statements: int = 0
+    instructions: int = 0
+
+    def __post_init__(self) -> None:
+        event.listen(self.ledger._engine, "checkout", self._listen)
+
+    def _listen(self, connection: Any, *_: Any) -> None:
+        connection.set_trace_callback(self._statement)
+        connection.set_progress_handler(self._instruction, 1)
+
+    def _statement(self, _: str) -> None:
+        self.statements += 1
+
+    def _instruction(self) -> int:
+        self.instructions += 1
+        return 0
+
+    def cost(self, act: Callable[[], object]) -> tuple[int, int]:
+        """Return the statements and the instructions of an action."""
+        before = self.statements, self.instructions
+        act()
+        return self.statements - before[0], self.instructions - before[1]
+
+
+@dataclass
+class Sweep:
+    """A sweep that has run for a while.
+
+    Attributes:
+        session: of its driver.
+        meter: of its ledger.
+        last: the attempt that was launched last.
+        sessions: that opened it.
+    """
+
+    session: Session
+    meter: Meter
+    last: Assignment
+    sessions: Sessions
+
+
+def launched(session: Session) -> Assignment:
+    assignment = session.next_assignment()
+    assert assignment is not None
+    return assignment
+
+
+def with_running(folder: Path, count: int) -> Sweep:
+    """Return a sweep with so many running attempts, each with a report."""
+    sessions = Sessions(folder)
+    session = sessions.open(sessions.sweep(MANY + 5), capacity=MANY + 5)
+    for _ in range(count):
+        assignment = launched(session)
+        session.started(assignment.attempt_id)
+        session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    return Sweep(session, Meter(sessions.ledger), assignment, sessions)
+
+
+def with_past(folder: Path, count: int) -> Sweep:
+    """Return a sweep whose one trial has been preempted so many times."""
+    sessions = Sessions(folder)
+    session = sessions.open(sessions.sweep(1), capacity=1)
+    for _ in range(count):
+        assignment = launched(session)
+        session.failed(assignment.attempt_id, "node lost")
+        sessions.clock.now += 100.0
+    return Sweep(session, Meter(sessions.ledger), assignment, sessions)
+
+
+Prepare = Callable[[Path, int], Sweep]
+
+
+def costs(folder: Path, prepare: Prepare, act: Callable[[Sweep], object]) -> list[tuple[int, int]]:
+    """Return the cost of an action after few and after many attempts."""
+    found = []
+    for count in (FEW, MANY):
+        (own := folder / str(count)).mkdir()
+        sweep = prepare(own, count)
+        sweep.session.check_limits()  # deletes what is superseded
+        found.append(sweep.meter.cost(lambda sweep=sweep: act(sweep)))
+        sweep.sessions.ledger.close()
+    return found
+
+
+@pytest.mark.parametrize("prepare", [with_running, with_past])
+def test_a_launch_costs_the_same_after_many_attempts(tmp_path: Path, prepare: Prepare) -> None:
+    (few, small), (many, large) = costs(tmp_path, prepare, lambda sweep: launched(sweep.session))
+    assert many == few
+    assert large <= DEEPER * small
+
+
+@pytest.mark.parametrize("prepare", [with_running, with_past])
+def test_a_look_at_the_limits_costs_the_same_after_many_attempts(tmp_path: Path, prepare: Prepare) -> None:
+    """It is made several times a minute; it reads the stop request and nothing else."""
+    before, after = costs(tmp_path, prepare, lambda sweep: sweep.session.check_limits())
+    assert before == after
+    assert before[0] == 1
+
+
+def test_a_report_costs_the_same_after_many_attempts(tmp_path: Path) -> None:
+    """On a server each statement is a round trip; docs/ledger.md has the number."""
+
+    def report(sweep: Sweep) -> None:
+        sweep.session.reported(sweep.last.attempt_id, outcome(sweep.last, 20, 0.6))
+
+    (few, small), (many, large) = costs(tmp_path, with_running, report)
+    assert many == few
+    assert large <= DEEPER * small
