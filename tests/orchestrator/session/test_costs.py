@@ -14,9 +14,10 @@ import pytest
 from sqlalchemy import event
 
 from orchestrator.assignment import Assignment
+from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.session.session import Session
-from tests.orchestrator.session.sessions import Sessions, outcome
+from tests.orchestrator.session.sessions import SPACE, Sessions, outcome
 
 FEW, MANY = 4, 60
 
@@ -73,6 +74,15 @@ class Sweep:
     meter: Meter
     last: Assignment
     sessions: Sessions
+
+
+REPORTS = 100
+
+ROUND_TRIPS = 15
+"""Of a report on a server: its statements, and the beginning and the end of its transactions."""
+
+DATABASE_BYTES, BACKUP_BYTES = 600, 2500
+"""The most that a report of two metrics adds to a SQLite ledger and, until it is rewritten, to its backup."""
 
 
 def launched(session: Session) -> Assignment:
@@ -134,11 +144,56 @@ def test_a_look_at_the_limits_costs_the_same_after_many_attempts(tmp_path: Path,
 
 
 def test_a_report_costs_the_same_after_many_attempts(tmp_path: Path) -> None:
-    """On a server each statement is a round trip; docs/ledger.md has the number."""
-
     def report(sweep: Sweep) -> None:
         sweep.session.reported(sweep.last.attempt_id, outcome(sweep.last, 20, 0.6))
 
     (few, small), (many, large) = costs(tmp_path, with_running, report)
     assert many == few
     assert large <= DEEPER * small
+
+
+def reporting(sessions: Sessions) -> Callable[[int], None]:
+    """Return a function that makes the first trial of a sweep report a step."""
+    session = sessions.open(sessions.of(SPACE.replace("BUDGET", "1").replace("steps: 30", "steps: 9000")))
+    assignment = launched(session)
+    session.started(assignment.attempt_id)
+
+    def report(step: int) -> None:
+        session.reported(assignment.attempt_id, outcome(assignment, step, 0.5 + step / 1e6))
+        session.check_limits()
+
+    for interval in range(1, 6):  # until each report supersedes a checkpoint
+        report(10 * interval)
+    return report
+
+
+def test_a_report_makes_few_round_trips_to_a_server(tmp_path: Path, postgres_url: str) -> None:
+    """A look at the limits is one of the statements that are counted."""
+    sessions = Sessions(tmp_path, postgres_url)
+    report, trips = reporting(sessions), list[str]()
+    for name in ("before_cursor_execute", "begin", "commit", "rollback"):
+        event.listen(sessions.ledger._engine, name, lambda *_, name=name: trips.append(name))
+    report(60)
+    assert 5 < len(trips) <= ROUND_TRIPS, trips
+    sessions.ledger.close()
+
+
+def test_a_report_takes_little_disk(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path)
+    report = reporting(sessions)
+    log = backup_file(sessions.ledger.address, next(iter(sessions.ledger.sweeps())).id)
+
+    def sizes() -> tuple[int, int]:
+        with sessions.ledger.reader() as connection:
+            ((pages, free, size),) = connection.exec_driver_sql(
+                "SELECT * FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+            )
+        return (pages - free) * size, log.stat().st_size
+
+    before = sizes()
+    for interval in range(6, 6 + REPORTS):
+        report(10 * interval)
+    database, backup = (after - was for after, was in zip(sizes(), before, strict=True))
+    assert 0 < database / REPORTS <= DATABASE_BYTES
+    assert 0 < backup / REPORTS <= BACKUP_BYTES
+    sessions.ledger.close()
