@@ -215,6 +215,10 @@ class Ledger:
         """Return the attempts of a trial by number."""
         return self._all(ATTEMPTS, queries.TRIAL_ATTEMPTS, trial_key=trial_key)
 
+    def last_attempt(self, trial_key: str) -> AttemptRecord | None:
+        """Return the newest attempt of a trial, or None, without reading the earlier ones."""
+        return self._one(ATTEMPTS, queries.LAST_ATTEMPT, trial_key=trial_key)
+
     def reports(self, sweep_id: str) -> list[ReportRecord]:
         """Return the reports of a sweep by trial and step."""
         return self._all(REPORTS, queries.REPORTS, sweep_id=sweep_id)

@@ -64,6 +64,12 @@ ATTEMPTS = (
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
 )
 TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
+LAST_ATTEMPT = (
+    select(*ATTEMPT.columns)
+    .where(ATTEMPT.c.trial_key == _OF_TRIAL)
+    .order_by(ATTEMPT.c.number.desc())
+    .limit(1)
+)
 RUNNING_BY_NODE = (
     select(ATTEMPT.c.node, func.count())
     .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
@@ -102,9 +108,15 @@ REPORTS_AFTER = (
     .limit(bindparam("limit"))
 )
 REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == _OF_TRIAL).distinct()
-LAST_REPORT_AT = select(func.max(REPORT.c.at)).where(
-    REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))
+_NEWEST_OF_TRIAL = (
+    select(REPORT.c.at)
+    .where(REPORT.c.trial_key == TRIAL.c.key)
+    .order_by(REPORT.c.step.desc())
+    .limit(1)
+    .scalar_subquery()
 )
+# A trial reports rising steps: the primary key finds its newest report, the one of its highest step.
+LAST_REPORT_AT = select(func.max(_NEWEST_OF_TRIAL)).where(TRIAL.c.sweep_id == _OF_SWEEP)
 BEST_REPORTS = (
     select(*REPORT.columns)
     .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
@@ -55,10 +54,14 @@ class Stop:
     state: SweepState
 
 
-def hopeless(states: Iterable[TrialState]) -> bool:
-    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed."""
-    settled = Counter(state for state in states if state in FINISHED_TRIAL)
-    return settled["FAILED"] >= HOPELESS_AFTER and settled["FAILED"] == settled.total()
+def hopeless(counts: Mapping[TrialState, int]) -> bool:
+    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed.
+
+    Args:
+        counts: number of trials by state.
+    """
+    failed = counts.get("FAILED", 0)
+    return failed >= HOPELESS_AFTER and failed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
 
 
 # ------------------------------------------------------------------ budget

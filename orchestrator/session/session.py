@@ -345,7 +345,7 @@ class Session:
             self.stop(f"stopped by `stop` on {host}", "INTERRUPTED")
         elif shortage := self._lasting_shortage():
             self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
-        elif hopeless(self._board.states.values()):
+        elif hopeless(self._board.counts):
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")

@@ -188,7 +188,7 @@ def check_each_attempt_goes_on(commands: Commands) -> None:
     started, later = starts(commands), 0
     for trial in commands.ledger.trials(sweep.id, "search"):
         step = 0
-        for attempt in commands.ledger.attempts(trial.key):
+        for attempt in commands.ledger.trial_attempts(trial.key):
             if attempt.id in started:  # a worker has begun it
                 assert started[attempt.id] == step, attempt
                 later += step > 0

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import Busy, NoSpace, NoStore
+from orchestrator.errors import Busy, NoDatabase, NoSpace, NoStore
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
@@ -235,7 +235,7 @@ class World:
             try:
                 with Lease(ledger, self._sweep.id):
                     self.collect(ledger)
-            except (Busy, NoSpace, NoStore) as refusal:
+            except (Busy, NoDatabase, NoSpace, NoStore) as refusal:
                 self._kernel.trace(f"refuses: {refusal}")
 
         self._start_person("collector", run)
