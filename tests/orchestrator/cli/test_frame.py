@@ -31,7 +31,7 @@ STATUS = DetailedStatus(
     ),
     failures={"non-finite: val/accuracy is nan": 1},
 )
-PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 3, 3, 6, None)
+PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 3, 3, 6, None, None)
 SWEEP = LiveSweep(
     STATUS,
     (
