@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0
 """Seconds for which `AvailableResources` keeps what it has read."""
 
 REQUEST_SECONDS = 30.0
-"""Seconds after which an unchanged request is sent again: another driver may have replaced it by an older one."""
+"""Seconds after which an unchanged request is sent again: another driver may have replaced it by an older."""
 
 
 class AvailableResources:

@@ -230,7 +230,7 @@ def test_no_sweep_is_asked_for_more_than_it_holds_above_its_share(
     view = replace(view, uses=uses)
     asked = demands(view)
     for sweep, demand in asked.items():
-        assert 0 < demand.trials + demand.devices
+        assert demand.trials + demand.devices > 0
         assert demand.trials <= view.uses[sweep].trials - view.shares[sweep].trials
     missing = sum(view.shortage(sweep) for sweep in view.claims)
     assert sum(demand.trials for demand in asked.values()) <= missing
