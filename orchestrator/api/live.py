@@ -18,6 +18,7 @@ from orchestrator.ledger import audit
 from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.keys import trial_label
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.paces import Pace
 from orchestrator.ledger.records import (
     FINISHED_TRIAL,
     AttemptRecord,
@@ -37,7 +38,6 @@ MOST_EVENTS = 20
 """Most events, the newest, that are told."""
 
 _SPEED_REPORTS = 8
-_FINISHED_TRIALS = 20
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class LiveSweep:
             _made(DetailedStatus, {**document["status"], "driver": None, "progress": progress}),
             tuple(_made(RunningTrial, trial) for trial in document["running"]),
             tuple(document["best_values"]),
-            None if place is None else _made(QueuedSweep, place),
+            None if place is None else QueuedSweep.of(place),
             None if budget is None else _made(Budget, budget),
             tuple(_made(SweepEvent, event) for event in document.get("events", ())),
         )
@@ -227,10 +227,8 @@ def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
         wanted: trials of the search at the end.
     """
     search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
-    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)[-_FINISHED_TRIALS:]
-    if len(ends) < 2 or ends[-1] <= ends[0]:
-        return None
-    return max(0, wanted - len(search)) * (ends[-1] - ends[0]) / (len(ends) - 1)
+    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)
+    return Pace(len(search), tuple(ends)).seconds_left(wanted)
 
 
 def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:

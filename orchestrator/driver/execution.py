@@ -28,7 +28,7 @@ from orchestrator.ledger.records import (
     TrialRecord,
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.schedule import cluster, sent_code, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
@@ -211,8 +211,8 @@ def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Resu
 
 def _heed_stop_request(claim: Claim) -> None:
     """Leave on a stop request that comes while no session looks for it."""
-    if host := asked_to_stop(claim.ledger, claim.sweep.id):
-        claim.departure.request(f"`stop` on {host}")
+    if asker := asked_to_stop(claim.ledger, claim.sweep.id):
+        claim.departure.request(reason_of(asker))
 
 
 def count_work(claim: Claim, signature: Signature) -> None:

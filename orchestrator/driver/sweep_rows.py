@@ -20,7 +20,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -55,7 +55,7 @@ def is_stopped(claim: Claim) -> bool:
     if asker is None:
         return False
     if claim.run.unless_stopped:
-        claim.observer.say(f"{claim.sweep.id} was ended by `stop` on {asker}: `resume` goes on with it.")
+        claim.observer.say(f"{claim.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
         return True
     claim.writer.forget_stop_request()
     return False

@@ -380,7 +380,7 @@ def test_no_more_attempts_are_launched_than_the_share_allows(sessions: Sessions)
 
 
 def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sessions: Sessions) -> None:
-    sessions.share = FixedShare(0, waiting="position 2 of 3 in the queue")
+    sessions.share = FixedShare(0, waiting="the pool has no share for it yet")
     session = sessions.open(sessions.sweep(2))
     assert session.next_assignment() is None
     for _ in range(20):
@@ -389,7 +389,7 @@ def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sess
     assert session.stopped is None
     record = sessions.ledger.sweep(session.sweep.id)
     assert record is not None
-    assert (record.state, record.reason) == ("WAITING", "position 2 of 3 in the queue")
+    assert (record.state, record.reason) == ("WAITING", "the pool has no share for it yet")
     assert (session.progress().state, session.progress().reason) == (record.state, record.reason)
     sessions.share.attempts, sessions.share.waiting = 1, None
     assert session.next_assignment() is not None
@@ -399,7 +399,7 @@ def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sess
 
 def test_the_time_in_the_queue_is_no_time_without_a_node(sessions: Sessions) -> None:
     """The wait for a node begins when the share does."""
-    sessions.share = FixedShare(0, waiting="position 1 of 1 in the queue")
+    sessions.share = FixedShare(0, waiting="its share is still held")
     session = sessions.open(sessions.sweep(2), capacity=0)
     session.check_limits()
     sessions.clock.now += 10 * NODE_WAIT

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 
+from orchestrator.api.places import UNSERVED
+from orchestrator.api.queue import queue
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.web.documents import thinned
 from tests import sweeps
@@ -90,9 +92,10 @@ def test_artifacts_are_the_files_of_the_report(reader: Client) -> None:
         assert reader.send("GET", f"/api/v1{SWEEP}/artifacts/{name}", "vera").status == 404
 
 
-def test_the_queue_says_who_waits(reader: Client) -> None:
+def test_the_queue_is_that_of_the_python_api(reader: Client) -> None:
     [entry] = reader.get("/queue")["queue"]
-    assert (entry["sweep"], entry["owner"], entry["why"]) == (QUEUED, "ada", "QUEUED")
+    assert (entry["sweep"], entry["owner"], entry["why"]) == (QUEUED, "ada", UNSERVED)
+    assert [entry] == [place.document() for place in queue(root=reader.workspace.paths.root)]
 
 
 def test_a_trial_has_its_attempts_checkpoints_and_links(reader: Client) -> None:
