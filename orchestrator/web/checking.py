@@ -39,8 +39,16 @@ MEMORY_BYTES = 2 * 1024**3
 """Memory of a check that is written to; what is only mapped does not count."""
 
 
-class ForeignCode(BadInput):
-    """Raised for a file that makes the service run code that is not of this package."""
+class ForeignCode(Exception):
+    """Raised for a file that makes the service run code that is not of this package.
+
+    Args:
+        refusal: for the sender of the file.
+    """
+
+    def __init__(self, refusal: BadInput) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 def check_own(specification: SweepConfig) -> None:
@@ -55,7 +63,7 @@ def check_own(specification: SweepConfig) -> None:
         if package is not None:
             must = "must be a name of this package"
             remedy = "Ask an admin to start `serve` with `--allow-plugins`."
-            raise ForeignCode(where, must, f"{name}, which {package} has added", remedy)
+            raise ForeignCode(BadInput(where, must, f"{name}, which {package} has added", remedy))
 
 
 def check_network(specification: SweepConfig) -> None:
@@ -67,7 +75,7 @@ def check_network(specification: SweepConfig) -> None:
     if specification.trainable is not None:
         must = "must be left out of a file that is sent over HTTP: its code would run as the service"
         remedy = "Run `sweep submit` on the machine of the service."
-        raise ForeignCode("trainable", must, specification.subject, remedy)
+        raise ForeignCode(BadInput("trainable", must, specification.subject, remedy))
 
 
 def check_size(specification: SweepConfig) -> None:
@@ -83,7 +91,11 @@ def check_size(specification: SweepConfig) -> None:
 
 
 def check(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a file, and what it would run; raise a `Refusal` if it may not."""
+    """Return the document of a file, and what it would run; raise a `Refusal` if it may not.
+
+    Raises:
+        ForeignCode: it would run other code than that of this package.
+    """
     sweep = _loaded(given)
     specification = sweep.specification
     check_network(specification)
@@ -124,10 +136,16 @@ def main() -> None:
     _limit()
     try:
         answer = check(json.load(sys.stdin))
+    except ForeignCode as error:
+        answer = _refused(error.refusal, allowed=False)
     except Refusal as refusal:
-        parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
-        answer = {"refusal": parts, "allowed": not isinstance(refusal, ForeignCode)}
+        answer = _refused(refusal, allowed=True)
     json.dump(answer, sys.stdout)
+
+
+def _refused(refusal: Refusal, *, allowed: bool) -> dict[str, Any]:
+    parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
+    return {"refusal": parts, "allowed": allowed}
 
 
 def _limit() -> None:

@@ -90,7 +90,8 @@ def check_own(specification: SweepConfig) -> None:
     """
     try:
         checking.check_own(specification)
-    except checking.ForeignCode as refusal:
+    except checking.ForeignCode as error:
+        refusal = error.refusal
         raise NotAllowed(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
 
 
