@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, insert, select
 
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import STOP_REQUEST
 
@@ -28,6 +29,7 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
             connection.execute(insert(STOP_REQUEST).values(**request))
 
     ledger.retried(ask)
+    renew(ledger, STOP_REQUEST, sweep_id)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:

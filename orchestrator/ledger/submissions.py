@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from orchestrator.errors import BadInput
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
@@ -135,6 +136,7 @@ def submit(
         return submission, True
 
     written = _write(ledger, write)
+    renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
 
