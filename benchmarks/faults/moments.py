@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.faults.site import PATIENCE, Site, disagreement, until
+from benchmarks.faults.site import PATIENCE, Site, difference, disagreement, until
 from benchmarks.faults.table import Dose, Row, Tally
 from tests.end_to_end.commands import finish
 from tests.orchestrator.driver.moments import LEFT_SECONDS, PHASES, Left, Moment, interrupt, warm
@@ -140,6 +140,6 @@ def _completed(site: Site, wanted: dict[str, Any], tally: Tally) -> None:
     """Run a sweep to its end, and compare it with the undisturbed one."""
     code, output = site.finished(*PATIENTLY)
     tally.expect(code == COMPLETE, f"the next run exited with {code}: {output[-300:]}")
-    tally.expect(site.outcome() == wanted, "curves or values differ from the undisturbed sweep")
+    tally.expect(not (different := difference(wanted, site.outcome())), different)
     tally.expect(not (problems := site.check()), problems)
     tally.expect(not (differences := disagreement(site)), differences)

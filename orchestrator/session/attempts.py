@@ -129,7 +129,7 @@ class Attempts:
         before = self._writer.ledger.last_attempt(trial.key)
         attempt = self._writer.start_attempt(trial.key)
         self._board.enter(trial.key, "RUNNING")
-        rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
+        rows, now = self._writer.ledger.trial_checkpoints(trial.key), self._clock()
         run, assignment = launched(
             attempt.id,
             trial,

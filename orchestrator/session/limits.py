@@ -24,9 +24,10 @@ ALLOWED_RETRIES = {
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,
+    "time limit": 1,
     "error": 1,
 }
-"""Retries a trial by cause; a cause that is not listed (`non-finite`, `bad data`) would only occur again."""
+"""Retries a trial by cause; one that is not listed (`non-finite`, `disk limit`) would only occur again."""
 
 BACKOFF_SECONDS = 2.0
 BACKOFF_CAP_SECONDS = 60.0
@@ -53,7 +54,7 @@ class Stop:
     state: SweepState
 
 
-def hopeless(counts: Mapping[TrialState, int]) -> bool:
+def hopeless(counts: Mapping[str, int]) -> bool:
     """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed.
 
     Args:

@@ -288,7 +288,7 @@ class Session:
         if cause in WHAT:
             self._outages.begin(cause, message)
         clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
-        past, progressed = self.ledger.attempts(run.trial.key), self.ledger.reporters(run.trial.key)
+        past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
         if wait is None:
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)

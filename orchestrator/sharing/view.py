@@ -14,7 +14,18 @@ from functools import lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Owner, PoolClaim, Rules, Share, Snapshot, Use
+from orchestrator.sharing.rows import (
+    CLASSES,
+    RULES,
+    UNIT,
+    Owner,
+    PoolClaim,
+    PoolNode,
+    Rules,
+    Share,
+    Snapshot,
+    Use,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,7 @@ class View:
         claims: live claims by sweep.
         uses: what these sweeps hold, by sweep.
         shares: by sweep.
+        nodes: of the pool.
     """
 
     now: float
@@ -38,6 +50,7 @@ class View:
     claims: Mapping[str, PoolClaim]
     uses: Mapping[str, Use]
     shares: Mapping[str, Share]
+    nodes: tuple[PoolNode, ...] = ()
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float, rules: Rules = RULES) -> View:
@@ -59,6 +72,7 @@ class View:
             claims=claims,
             uses=uses,
             shares=_filled(snapshot.nodes, tuple(sorted(snapshot.owners, key=_name)), live, rules),
+            nodes=snapshot.nodes,
         )
 
     def owner_of(self, claim: PoolClaim) -> Owner:

@@ -145,7 +145,7 @@ def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
     session.check_limits()
     assert session.stopped is not None
     assert "1 hours" in session.stopped.reason
-    assert sessions.ledger.attempts(taken.trial_key)[0].taken_at is not None
+    assert sessions.ledger.trial_attempts(taken.trial_key)[0].taken_at is not None
 
 
 # ------------------------------------------------------------------ retries
@@ -266,4 +266,4 @@ def test_a_sweep_whose_attempts_get_no_resources_waits_and_then_stops(sessions: 
     assert session.finished
     assert sessions.ledger.trial(assignment.trial_key).state == "PREEMPTED"
     session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))  # a worker that started too late
-    assert sessions.ledger.reports(assignment.trial_key) == []
+    assert sessions.ledger.trial_reports(assignment.trial_key) == []

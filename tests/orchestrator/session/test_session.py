@@ -67,7 +67,7 @@ def test_superseded_checkpoints_are_deleted_and_the_best_is_kept(sessions: Sessi
     for step, value in ((10, 0.9), (20, 0.5), (30, 0.6)):
         session.reported(assignment.attempt_id, outcome(assignment, step, value))
     session.check_limits()
-    kept = {Path(row.path).name for row in sessions.ledger.checkpoints(assignment.trial_key)}
+    kept = {Path(row.path).name for row in sessions.ledger.trial_checkpoints(assignment.trial_key)}
     on_disk = {folder.name for folder in Path(assignment.checkpoints).iterdir()}
     assert on_disk == kept
     assert {step_of(name) for name in on_disk} >= {10, 30}
@@ -293,7 +293,7 @@ def test_a_hung_attempt_is_noticed_once(sessions: Sessions) -> None:
     session.condemn(assignment.attempt_id, "hung")
     assert session.silent(60) == []
     session.failed(assignment.attempt_id, "worker lost")
-    assert sessions.ledger.attempts(assignment.trial_key)[0].cause == "hung"
+    assert sessions.ledger.trial_attempts(assignment.trial_key)[0].cause == "hung"
 
 
 def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen(sessions: Sessions) -> None:
@@ -340,7 +340,7 @@ def test_an_attempt_that_does_not_answer_a_stop_request_is_killed_and_not_charge
     session.condemn(silent.attempt_id, "hung")
     session.failed(silent.attempt_id, "worker lost")
     assert session.finished
-    (attempt,) = sessions.ledger.attempts(silent.trial_key)
+    (attempt,) = sessions.ledger.trial_attempts(silent.trial_key)
     assert (attempt.state, attempt.cause) == ("LOST", "interrupted")
 
 
@@ -361,7 +361,7 @@ def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, queued=True))
     sessions.clock.now += 500
     assert session.silent(600.0) == []
-    assert sessions.ledger.reports(assignment.trial_key) == []
+    assert sessions.ledger.trial_reports(assignment.trial_key) == []
     train(session, assignment)
     assert sessions.ledger.trial(assignment.trial_key).state == "COMPLETE"
 
@@ -422,7 +422,7 @@ def test_a_trial_that_is_shed_is_not_charged_and_is_the_next_to_be_launched(sess
     session.reported(first.attempt_id, outcome(first, 20, 0.5))
     assert session.sheds(first.attempt_id)
     session.completed(first.attempt_id)
-    [attempt] = sessions.ledger.attempts(first.trial_key)
+    [attempt] = sessions.ledger.trial_attempts(first.trial_key)
     assert (attempt.state, attempt.cause) == ("LOST", "shared")
     assert sessions.ledger.trial(first.trial_key).state == "PREEMPTED"
     assert session.next_assignment() is None, "another sweep has the place"
@@ -430,7 +430,9 @@ def test_a_trial_that_is_shed_is_not_charged_and_is_the_next_to_be_launched(sess
     again = launch(session)
     assert again.trial_key == first.trial_key
     assert step_resumed(again) == 20
-    assert wait_before_retry("error", sessions.ledger.attempts(first.trial_key)) == 2.0, "no failure counts"
+    assert wait_before_retry("error", sessions.ledger.trial_attempts(first.trial_key)) == 2.0, (
+        "no failure counts"
+    )
 
 
 def test_a_trial_that_finishes_while_it_is_to_be_shed_is_complete(sessions: Sessions) -> None:
