@@ -42,6 +42,7 @@ def garbage_of(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
         (path, "a checkpoint that no trial refers to")
         for path in orphans_of(ledger, sweep_id, paths.checkpoints(sweep_id))
     ]
+    ledger.flush()  # after a power failure no row may refer to what is collected
     if (state := paths.ray / sweep_id).is_dir():
         paths_and_reasons.append((state, "Ray Tune's own state, which is never read"))
     local = [Garbage(str(path), why, size(path)) for path, why in paths_and_reasons]
