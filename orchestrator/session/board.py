@@ -97,7 +97,7 @@ class TrialBoard:
         self._maximize, broken = maximize, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
         self._states: dict[str, TrialState] = {}
-        self.counts: Counter[TrialState] = Counter()
+        self.counts: Counter[str] = Counter()
         for trial in trials:
             self.enter(trial.key, "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state)
             if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState, TrialState
+from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState
 from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
@@ -54,7 +54,7 @@ class Stop:
     state: SweepState
 
 
-def hopeless(counts: Mapping[TrialState, int]) -> bool:
+def hopeless(counts: Mapping[str, int]) -> bool:
     """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed.
 
     Args:
