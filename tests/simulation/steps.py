@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.session.limits import ALLOWED_RETRIES
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
@@ -65,7 +64,7 @@ class Holders:
     def __init__(self, kernel: Kernel, database: Database) -> None:
         self._kernel, self._database = kernel, database
         self._number, self._holder = 0, ""
-        self._renewed_at = float("-inf")
+        self._expires_at = float("-inf")
         self._process: Process | None = None
 
     def lose(self) -> None:
@@ -80,16 +79,16 @@ class Holders:
             ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
             if number != self._number:
                 self._number, before = number, self._holder
-                silent = self._kernel.now - self._renewed_at
+                left = self._expires_at - EPOCH - self._kernel.now
                 lives = self._process is not None and self._process.alive
                 require(
-                    not lives or silent >= LIFE_SECONDS,
+                    not lives or left <= 0,
                     "lease",
-                    f"{process.name} takes it from {before}, which lives and renewed it {silent:.0f} s ago",
+                    f"{process.name} takes it from {before}, which lives and holds it for {left:.1f} s more",
                 )
                 self._holder, self._process = process.name, process
                 self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
-            self._renewed_at = self._kernel.now
+            self._expires_at = expires_at
             if expires_at <= EPOCH + self._kernel.now:  # it is given back, or the kernel guards it
                 self._process = None
             return
