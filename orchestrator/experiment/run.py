@@ -13,10 +13,11 @@ from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
-from orchestrator.experiment.collected import collected, obstacle, sample_of
+from orchestrator.experiment.collected import collected, obstacle, sample_of, size_of
+from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
+from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.report.history import History, read
 from orchestrator.report.noise import Sample
@@ -90,6 +91,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
     histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
     arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
     samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
+    arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
     return Results(
         name=experiment.name,
@@ -106,6 +108,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         claims=experiment.claims,
         orderings=orderings,
         circumstances=_circumstances(),
+        not_shown=experiment.not_shown,
     )
 
 
@@ -137,9 +140,20 @@ def _result(experiment: Experiment, arm: Arm, history: History | None, workspace
         return _measured(experiment, arm, workspace)
     if history is not None:
         return collected(experiment, arm, history)
-    about = arm.sweep.subject
-    why = obstacle(experiment, arm, None) or _lack(sweep_of(arm, workspace))
-    return ArmResult(arm.name, about, "", "NEW", (), arm.published, why, arm.cell)
+    return ArmResult(
+        name=arm.name,
+        about=arm.sweep.subject,
+        sweep="",
+        state="NEW",
+        seeds=(),
+        published=arm.published,
+        obstacle=obstacle(experiment, arm, None),
+        cell=arm.cell,
+        digest=arm.sweep.digest,
+        lack=_lack(sweep_of(arm, workspace)),
+        hypothesis=arm.hypothesis,
+        size=size_of(arm.sweep.document()),
+    )
 
 
 def _lack(sweep: Sweep) -> str:
@@ -157,8 +171,11 @@ def _circumstances() -> Circumstances:
     hardware = detect()
     gpus = f"{hardware.gpus} GPUs" if hardware.gpus else "no GPU"
     machine = f"{hardware.cpus} cores, {gpus}, {platform.system()} on {platform.machine()}"
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    return Circumstances(date, provenance.git_commit(), machine, provenance.versions())
+    return Circumstances(_today(), provenance.git_commit(), machine, provenance.versions())
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 # ------------------------------------------------------------------ measured functions
@@ -203,6 +220,8 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         cell=arm.cell,
         wall_seconds=seconds,
         core_seconds=seconds,
+        hypothesis=arm.hypothesis,
+        origin=Origin(_today(), provenance.git_commit()) if answers else None,
     )
 
 

@@ -12,7 +12,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment.dry_run import dry_run
-from orchestrator.experiment.file import Experiment, function_of, load
+from orchestrator.experiment.file import Experiment, function_of, load, selected
 from orchestrator.experiment.run import results, run
 from tests.orchestrator.experiment.test_file import EXPERIMENT, loaded
 
@@ -46,6 +46,22 @@ def test_every_arm_is_started_in_order(tmp_path: Path) -> None:
     workspace = Workspace.at(tmp_path / "mlruns", tmp_path / "data")
     assert run(experiment, workspace, start, print) == Exit.SOME_FAILED
     assert [name.rpartition("-")[0] for name in started] == ["table-1-lru", "table-1-s5"]
+
+
+def test_arms_can_be_selected(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def start(sweep: Sweep) -> int:
+        started.append(sweep.id)
+        return Exit.COMPLETE
+
+    experiment = loaded(tmp_path)
+    workspace = Workspace.at(tmp_path / "mlruns", tmp_path / "data")
+    assert run(selected(experiment, ["s5"]), workspace, start, print) == Exit.COMPLETE
+    assert [name.rpartition("-")[0] for name in started] == ["table-1-s5"]
+    assert [arm.name for arm in results(experiment, workspace).arms] == ["lru", "s5"]
+    with pytest.raises(BadInput, match="--arms: must name arms of table-1, got `s4`"):
+        selected(experiment, ["s5", "s4"])
 
 
 def test_an_interruption_ends_the_experiment(tmp_path: Path) -> None:
