@@ -339,7 +339,7 @@ def test_a_result_within_noise_of_a_control_has_doubts() -> None:
     assert {result.name: result.doubts for result in doubted} == {
         "near": ("chance", "none"),
         "far": (),
-        "none": (),
+        "none": ("chance",),
     }
     assert arms[0].chance == 0.42
     assert collected(experiment("val/loss"), wanted.arms[0], near).chance is None
