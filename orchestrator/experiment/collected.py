@@ -25,7 +25,7 @@ MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
 
 
-def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
+def collected(experiment: Experiment, arm: Arm, history: History, machine: str) -> ArmResult:
     """Return the results of an arm in the present state of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
@@ -50,7 +50,7 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         size=size_of(document),
         chance=chance_of(experiment.metric, history),
         lengths=dict(_lengths(history)),
-        origin=_origin(history),
+        origin=_origin(history, machine),
     )
 
 
@@ -77,9 +77,9 @@ def _lengths(history: History) -> Iterator[tuple[str, tuple[float, ...]]]:
             yield name, values
 
 
-def _origin(history: History) -> Origin:
+def _origin(history: History, machine: str) -> Origin:
     date = time.strftime("%Y-%m-%d", time.gmtime(history.sweep.created_at))
-    return Origin(date, str(history.sweep.facts.get("git_commit", "unknown")))
+    return Origin(date, str(history.sweep.facts.get("git_commit", "unknown")), machine)
 
 
 def obstacle(experiment: Experiment, arm: Arm, history: History | None) -> str:

@@ -44,7 +44,8 @@ def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> Ar
     """Return an arm of the ledger, or the published one if it has more values and the same specification."""
     if published is None or len(published.seeds) <= len(own.seeds) or _identity(published) != _identity(own):
         return own
-    origin = Origin(earlier.circumstances.date, earlier.circumstances.commit)
+    circumstances = earlier.circumstances
+    origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
     return replace(
         published,
         published=own.published,

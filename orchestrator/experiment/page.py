@@ -245,9 +245,12 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
         "command",
         f"python -m orchestrator.sweep experiment experiments/{results.name}.yaml{profile}",
     )
-    yield "date", results.circumstances.date
-    yield "commit", results.circumstances.commit
-    yield "machine", results.circumstances.machine
+    for origin, names in results.origins.items():
+        which = "arms" if len(results.origins) == 1 else ", ".join(names)
+        on = f" on {origin.machine}" if origin.machine else ""
+        yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
+    circumstances = results.circumstances
+    yield "page written", f"{circumstances.date} at commit {circumstances.commit}"
     yield from ((f"version of {name}", value) for name, value in results.circumstances.versions.items())
 
 

@@ -142,7 +142,7 @@ def _row(kept: Results) -> list[str]:
 
 def _commits(kept: Results) -> Sequence[str]:
     """Return the commits that ran the arms; that of the page if none is known."""
-    known = dict.fromkeys(page.short(arm.origin.commit) for arm in kept.arms if arm.origin and arm.values)
+    known = dict.fromkeys(page.short(origin.commit) for origin in kept.origins)
     return list(known) or [page.short(kept.circumstances.commit)]
 
 

@@ -47,10 +47,11 @@ class Seed:
 
 @dataclass(frozen=True)
 class Origin:
-    """When an arm began, such as `2026-11-22`, and the commit that ran it."""
+    """When an arm began, such as `2026-11-22`, the commit that ran it, and the machine that holds its ledger."""
 
     date: str
     commit: str
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ArmResult:
         chance: score of the best constant answer, or None if it is not known.
         doubts: the controls that the values are not established to differ from.
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
-        origin: the day and the commit of the results.
+        origin: the day, the commit and the machine of the results.
     """
 
     name: str
@@ -111,10 +112,10 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Where, when and by which code an experiment ran.
+    """Where, when and by which code the results were written; the arms tell what ran them.
 
     Attributes:
-        date: of the results, such as `2026-11-22`.
+        date: such as `2026-11-22`.
         commit: of the repository.
         machine: in words.
         versions: of the packages that can change a result.
@@ -173,6 +174,16 @@ class Results:
     def where(self) -> str:
         """Return at which size the arms ran."""
         return f"at the size of the profile {self.profile}" if self.profile else "at the size of the file"
+
+    @property
+    def origins(self) -> dict[Origin, list[str]]:
+        """Return the names of the arms that have values by what ran them; that of the results if unknown."""
+        of_all = Origin(self.circumstances.date, self.circumstances.commit, self.circumstances.machine)
+        names: dict[Origin, list[str]] = {}
+        for arm in self.arms:
+            if arm.values:
+                names.setdefault(arm.origin or of_all, []).append(arm.name)
+        return names
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:

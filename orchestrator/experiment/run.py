@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,11 @@ def run(
 def results(experiment: Experiment, workspace: Workspace) -> Results:
     """Return the results of an experiment as they stand."""
     histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
-    arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
+    circumstances = _circumstances()
+    arms = tuple(
+        _result(experiment, arm, histories[arm.name], workspace, circumstances.machine)
+        for arm in experiment.arms
+    )
     samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
     arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
@@ -107,7 +112,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         arms=arms,
         claims=experiment.claims,
         orderings=orderings,
-        circumstances=_circumstances(),
+        circumstances=circumstances,
         not_shown=experiment.not_shown,
     )
 
@@ -135,11 +140,13 @@ def _history(arm: Arm, workspace: Workspace) -> History | None:
         return read(ledger, sweep.id)
 
 
-def _result(experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace) -> ArmResult:
+def _result(
+    experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace, machine: str
+) -> ArmResult:
     if arm.sweep is None:
         return _measured(experiment, arm, workspace)
     if history is not None:
-        return collected(experiment, arm, history)
+        return collected(experiment, arm, history, machine)
     return ArmResult(
         name=arm.name,
         about=arm.sweep.subject,
@@ -171,11 +178,8 @@ def _circumstances() -> Circumstances:
     hardware = detect()
     gpus = f"{hardware.gpus} GPUs" if hardware.gpus else "no GPU"
     machine = f"{hardware.cpus} cores, {gpus}, {platform.system()} on {platform.machine()}"
-    return Circumstances(_today(), provenance.git_commit(), machine, provenance.versions())
-
-
-def _today() -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime())
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    return Circumstances(today, provenance.git_commit(), machine, provenance.versions())
 
 
 # ------------------------------------------------------------------ measured functions
@@ -189,7 +193,8 @@ def folder_of(experiment: Experiment, workspace: Workspace) -> Path:
 def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
     """Call the function of an experiment for every arm and seed that has no result yet."""
     assert experiment.measure is not None
-    function = function_of(experiment.measure)
+    function, here = function_of(experiment.measure), _circumstances()
+    origin = Origin(here.date, here.commit, here.machine)
     for arm in experiment.arms:
         for seed in range(experiment.seeds):
             file = _file(experiment, arm, seed, workspace)
@@ -198,7 +203,12 @@ def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
             say(f"{arm.name}, seed {seed}: {experiment.measure}")
             begun = time.time()
             answer = dict(function(**arm.arguments, seed=seed))
-            kept = {"called": _called(experiment, arm), "seconds": time.time() - begun, **answer}
+            kept = {
+                "called": _called(experiment, arm),
+                "seconds": time.time() - begun,
+                "origin": asdict(origin),
+                **answer,
+            }
             make_folder(file.parent)
             replace_file(file, json.dumps(kept).encode())
 
@@ -221,7 +231,7 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         wall_seconds=seconds,
         core_seconds=seconds,
         hypothesis=arm.hypothesis,
-        origin=Origin(_today(), provenance.git_commit()) if answers else None,
+        origin=next((Origin(**answer["origin"]) for _, answer in answers if "origin" in answer), None),
     )
 
 

@@ -24,6 +24,7 @@ from orchestrator.report.noise import Sample
 from tests import sweeps
 from tests.orchestrator.report import confirmed
 
+MACHINE = "2 cores, no GPU"
 FIGURE = Published(value=0.6, tolerance=0.05, source="A paper, Table 1")
 
 
@@ -189,6 +190,21 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     )
 
 
+def test_the_page_tells_what_ran_the_arms_from_what_wrote_the_page() -> None:
+    """A page may be written at a later commit, and of arms that other machines have run."""
+    here, there = Origin("2026-11-20", "aaaa", MACHINE), Origin("2026-11-21", "bbbb", "1 GPU")
+    written = "| page written | 2026-11-22 at commit 0123456789 |"
+    of_one = page.markdown(replace(BOTH, arms=tuple(replace(arm, origin=here) for arm in BOTH.arms)))
+    assert "| arms began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_one
+    first, *others = BOTH.arms
+    arms = (replace(first, origin=there), *(replace(arm, origin=here) for arm in others))
+    of_two = page.markdown(replace(BOTH, arms=arms))
+    assert "| rotrnn began | 2026-11-21 at commit bbbb on 1 GPU |" in of_two
+    assert "| lru, s5 began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_two
+    assert written in of_one
+    assert written in of_two
+
+
 def test_what_is_not_shown_is_printed(tmp_path: Path) -> None:
     told = replace(BOTH, not_shown="Other <sizes>.")
     publication.publish(told, tmp_path)
@@ -272,20 +288,22 @@ def test_a_list_of_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
     """The chosen trial has the test value; its trials, data and time are counted from the rows."""
     history = sweeps.history()
-    result = collected(experiment(), experiment().arms[0], history)
+    result = collected(experiment(), experiment().arms[0], history, MACHINE)
     chosen = max((trial for trial in history.trials if trial.state == "COMPLETE"), key=lambda t: t.value or 0)
     assert [(seed.trial, seed.seed) for seed in result.seeds] == [(chosen.key, chosen.seed)]
     assert result.values == [history.evaluations[chosen.key][-1].metrics["test/accuracy"]]
     assert len(result.seeds[0].steps) == len(result.seeds[0].curve) > 1
     assert (result.trials, result.data_digest) == (len(history.trials), history.sweep.data_digest)
     assert 0 < result.wall_seconds <= result.core_seconds
+    assert result.origin is not None
+    assert result.origin.machine == MACHINE
 
 
 def test_confirmations_are_the_seeds_of_a_search() -> None:
     """The best of several trials was chosen with its seed, so it is none of them; scores are compared."""
     wanted = experiment()
     history = confirmed.history([0.6, 0.7, 0.8])
-    result = collected(wanted, wanted.arms[0], history)
+    result = collected(wanted, wanted.arms[0], history, MACHINE)
     assert result.values == pytest.approx([0.6, 0.7, 0.8])
     sample = sample_of(wanted, result, history)
     assert sample.scores is not None
@@ -310,7 +328,7 @@ def test_longer_sequences_have_values_and_curves() -> None:
     """Curves are those of validation, which has no longer sequences."""
     wanted, history = experiment("test/accuracy_x4"), of_lengths([0.6, 0.7])
     reports = {trial.key: history.reports[sweeps.trial(7).key] for trial in history.trials}
-    result = collected(wanted, wanted.arms[0], replace(history, reports=reports))
+    result = collected(wanted, wanted.arms[0], replace(history, reports=reports), MACHINE)
     assert result.values == [0.3, 0.3]
     assert result.lengths == {
         "x1": (pytest.approx(0.6), pytest.approx(0.7)),
@@ -318,7 +336,7 @@ def test_longer_sequences_have_values_and_curves() -> None:
         "x4": (0.3, 0.3),
     }
     assert all(len(seed.curve) > 1 for seed in result.seeds)
-    assert collected(wanted, wanted.arms[0], confirmed.history([0.6])).lengths == {}
+    assert collected(wanted, wanted.arms[0], confirmed.history([0.6]), MACHINE).lengths == {}
 
 
 def test_a_result_within_noise_of_a_control_has_doubts() -> None:
@@ -331,7 +349,7 @@ def test_a_result_within_noise_of_a_control_has_doubts() -> None:
     none = replace(none, sweep=replace(none.sweep, document={**document, "model": model}))
     histories = {"near": near, "far": far, "none": none}
     arms = [
-        replace(collected(wanted, replace(wanted.arms[0], name=name), history))
+        replace(collected(wanted, replace(wanted.arms[0], name=name), history, MACHINE))
         for name, history in histories.items()
     ]
     samples = {result.name: sample_of(wanted, result, histories[result.name]) for result in arms}
@@ -342,12 +360,12 @@ def test_a_result_within_noise_of_a_control_has_doubts() -> None:
         "none": ("chance",),
     }
     assert arms[0].chance == 0.42
-    assert collected(experiment("val/loss"), wanted.arms[0], near).chance is None
+    assert collected(experiment("val/loss"), wanted.arms[0], near, MACHINE).chance is None
 
 
 def test_an_arm_has_the_commit_that_ran_it() -> None:
     history = sweeps.history()
-    result = collected(experiment(), experiment().arms[0], history)
+    result = collected(experiment(), experiment().arms[0], history, MACHINE)
     assert result.origin is not None
     assert result.origin.commit == history.sweep.facts["git_commit"]
 
@@ -355,12 +373,12 @@ def test_an_arm_has_the_commit_that_ran_it() -> None:
 def test_a_hypothesis_has_no_obstacle() -> None:
     wanted = experiment(profile="laptop")
     supposed = replace(wanted.arms[0], hypothesis=True, departure="a subset")
-    assert collected(wanted, supposed, sweeps.history()).obstacle == ""
+    assert collected(wanted, supposed, sweeps.history(), MACHINE).obstacle == ""
 
 
 def test_a_reported_metric_is_reduced() -> None:
     norms = experiment("hidden_norm/layer_*", "drift")
-    result = collected(norms, norms.arms[0], sweeps.history())
+    result = collected(norms, norms.arms[0], sweeps.history(), MACHINE)
     assert len(result.values) == 1
     assert 0 < result.values[0] < 1
 
@@ -383,7 +401,7 @@ def test_what_cannot_be_compared_is_named(
         history, sweep=replace(history.sweep, facts={**history.sweep.facts, "note": "", **facts})
     )
     wanted = experiment(profile=changed)
-    assert collected(wanted, replace(wanted.arms[0], departure=departure), history).obstacle == reason
+    assert collected(wanted, replace(wanted.arms[0], departure=departure), history, MACHINE).obstacle == reason
 
 
 def test_wall_time_counts_overlapping_attempts_once() -> None:

@@ -89,7 +89,9 @@ def test_an_arm_without_its_data_is_skipped_and_says_so(tmp_path: Path) -> None:
     assert present.verdicts["s5"].phrase == "not comparable, because 0 of 3 seeds have a value"
 
 
-def test_a_function_is_called_once_for_each_arm_and_seed(tmp_path: Path) -> None:
+def test_a_function_is_called_once_for_each_arm_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = measuring(tmp_path)
     workspace = Workspace.at(tmp_path / "mlruns")
     notes = tmp_path / "notes.txt"
@@ -100,6 +102,8 @@ def test_a_function_is_called_once_for_each_arm_and_seed(tmp_path: Path) -> None
     assert [arm.values for arm in present.arms] == [[2.0, 2.1], [4.0, 4.1]]
     assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
     assert present.orders[0].outcome == "reproduced"
+    monkeypatch.setattr("orchestrator.provenance.git_commit", lambda: "a later commit")
+    assert results(experiment, workspace).arms[0].origin == present.arms[0].origin is not None
 
 
 def test_a_function_is_called_again_with_other_arguments(tmp_path: Path) -> None:
