@@ -69,13 +69,14 @@ def summary(results: Results) -> list[str]:
     return [
         *_counts(results),
         f"Compared: {results.metric}{of}, {better} is better; {results.seeds_asked} seeds; {size}.",
+        *_sizes(results),
         f"Spent: {spent(results)}.",
         *hidden,
     ]
 
 
 def _counts(results: Results) -> Iterator[str]:
-    """Yield how many published figures have each outcome, and how many hypotheses, with their size."""
+    """Yield how many published figures have each outcome, and how many hypotheses."""
 
     def line(outcomes: Sequence[str]) -> str:
         return ", ".join(f"{results.count(outcome)} {outcome}" for outcome in outcomes)
@@ -83,9 +84,13 @@ def _counts(results: Results) -> Iterator[str]:
     if _is_stated(results, hypothesis=False):
         yield f"Published figures and claims: {line(OUTCOMES)}."
     if _is_stated(results, hypothesis=True):
-        sizes = list(dict.fromkeys(arm.size for arm in results.arms if arm.size))
-        told = f": {'; '.join(sizes)}" if 0 < len(sizes) <= MOST_SIZES else ""
-        yield f"Hypotheses, which nobody has published: {line(ANSWERS)}. Tested {results.where}{told}."
+        yield f"Hypotheses, which nobody has published: {line(ANSWERS)}. Tested {results.where}."
+
+
+def _sizes(results: Results) -> Iterator[str]:
+    sizes = list(dict.fromkeys(arm.size for arm in results.arms if arm.size))
+    if 0 < len(sizes) <= MOST_SIZES:
+        yield f"Networks and training: {'; '.join(sizes)}."
 
 
 def _is_stated(results: Results, *, hypothesis: bool) -> bool:
@@ -207,18 +212,24 @@ def _by_length(results: Results) -> Part:
 
 
 def _as_printed(results: Results) -> Part:
-    """Return the table in the layout of the paper's: measured, then published."""
+    """Return the arms in rows and columns: measured, then published if anything is."""
     cells = {arm.cell: arm for arm in results.arms if arm.cell}
+    is_published = any(arm.published for arm in cells.values())
     rows, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
 
     def shown(row: str, column: str) -> str:
         arm = cells.get((row, column))
         if arm is None:
             return "–"
-        return f"{measured(arm)} / {arm.published.phrase if arm.published else '–'}"
+        published = f" / {arm.published.phrase if arm.published else '–'}" if is_published else ""
+        return measured(arm) + published
 
     lines = tuple((row, *(shown(row, column) for column in columns)) for row in rows)
-    return Part("As the paper prints it", "Measured, then published.", ("", *columns), lines)
+    if not is_published:
+        return Part("In rows and columns", "Measured.", ("", *columns), lines)
+    stated = _is_stated(results, hypothesis=True)
+    title = "In rows and columns" if stated else "As the paper prints it"
+    return Part(title, f"Measured, then {'stated' if stated else 'published'}.", ("", *columns), lines)
 
 
 def _claims(results: Results) -> Iterator[tuple[str, ...]]:
@@ -249,8 +260,7 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
         which = "arms" if len(results.origins) == 1 else ", ".join(names)
         on = f" on {origin.machine}" if origin.machine else ""
         yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
-    circumstances = results.circumstances
-    yield "page written", f"{circumstances.date} at commit {circumstances.commit}"
+    yield "page written", results.circumstances.date
     yield from ((f"version of {name}", value) for name, value in results.circumstances.versions.items())
 
 

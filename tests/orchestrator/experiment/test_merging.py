@@ -30,7 +30,7 @@ def test_arms_of_two_machines_make_one_publication(tmp_path: Path) -> None:
         "rotrnn": [0.6, 0.61, 0.62],
         "lru": [0.5, 0.51, 0.52],
     }
-    assert both.arms[1].origin == Origin("2026-11-01", "fedcba9876")
+    assert both.arms[1].origin == Origin("2026-11-01", "fedcba9876", "64 cores")
     assert both.orders[0].outcome == "reproduced"
     assert "2026-11-01 | fedcba9 |" in text.read_text()
     publication.publish(ELSEWHERE, tmp_path)

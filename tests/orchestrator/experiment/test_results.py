@@ -184,7 +184,7 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     origin = Origin("2026-11-20", "fedcba9876+changes")
     arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
     publication.publish(replace(BOTH, arms=arms), tmp_path)
-    assert "| 6.00 | fedcba9+changes |" in publication.index(tmp_path)
+    assert "| 6.00 | fedcba9+changes, 0123456 |" in publication.index(tmp_path)
     assert "| complete | 3 | 60 s | 2.00 | 2026-11-20 | fedcba9+changes |" in page.markdown(
         replace(BOTH, arms=arms)
     )
@@ -193,7 +193,7 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
 def test_the_page_tells_what_ran_the_arms_from_what_wrote_the_page() -> None:
     """A page may be written at a later commit, and of arms that other machines have run."""
     here, there = Origin("2026-11-20", "aaaa", MACHINE), Origin("2026-11-21", "bbbb", "1 GPU")
-    written = "| page written | 2026-11-22 at commit 0123456789 |"
+    written = "| page written | 2026-11-22 |"
     of_one = page.markdown(replace(BOTH, arms=tuple(replace(arm, origin=here) for arm in BOTH.arms)))
     assert "| arms began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_one
     first, *others = BOTH.arms
@@ -241,9 +241,18 @@ def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     assert "not comparable" not in text
     assert (
         "- Hypotheses, which nobody has published: 2 confirmed, 2 refuted, 2 not established. Tested at the"
-        " size of the profile laptop: 1 block." in text
+        " size of the profile laptop." in text
     )
+    assert "- Networks and training: 1 block." in text
     assert "seeds of each would be enough, at the size of the profile laptop" in text
+
+
+def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
+    arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
+    text = page.markdown(replace(HYPOTHESES, arms=arms))
+    assert "| R | 0.61 ± 0.02484 | 0.51 ± 0.02484 | 0.6 ± 0.4968 |" in text
+    assert "As the paper prints it" not in text + page.markdown(HYPOTHESES)
+    assert "Measured, then stated." in page.markdown(HYPOTHESES)
 
 
 def test_a_control_within_noise_is_marked() -> None:
