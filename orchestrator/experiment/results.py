@@ -47,7 +47,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Origin:
-    """When an arm began, such as `2026-11-22`, the commit that ran it, and the machine that holds its ledger."""
+    """When an arm began, such as `2026-11-22`, by which commit, and on the machine of which ledger."""
 
     date: str
     commit: str

@@ -410,7 +410,8 @@ def test_what_cannot_be_compared_is_named(
         history, sweep=replace(history.sweep, facts={**history.sweep.facts, "note": "", **facts})
     )
     wanted = experiment(profile=changed)
-    assert collected(wanted, replace(wanted.arms[0], departure=departure), history, MACHINE).obstacle == reason
+    departing = replace(wanted.arms[0], departure=departure)
+    assert collected(wanted, departing, history, MACHINE).obstacle == reason
 
 
 def test_wall_time_counts_overlapping_attempts_once() -> None:
