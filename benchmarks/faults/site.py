@@ -148,12 +148,16 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]]:
-    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point."""
+    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point.
+
+    Deleted runs are left out: a run that the ledger could not record is deleted at the next delivery.
+    """
     statuses: dict[str, str] = {}
     with sqlite3.connect(f"file:{root / 'mlflow.db'}?mode=ro", uri=True, timeout=30) as reader:
-        for name, status in reader.execute("SELECT name, status FROM runs"):
+        for name, status in reader.execute("SELECT name, status FROM runs WHERE lifecycle_stage = 'active'"):
             statuses[name] = "DUPLICATE" if name in statuses else status
         query = "SELECT runs.name, metrics.key, step FROM metrics JOIN runs USING (run_uuid)"
+        query += " WHERE lifecycle_stage = 'active'"
         return statuses, Counter(tuple(row) for row in reader.execute(query))
 
 
