@@ -153,6 +153,7 @@ def record_report(
     checkpoints: Sequence[CheckpointRecord],
     events: Sequence[Event],
     node: str | None,
+    outage_seconds: float | None,
     stored: Callable[[Path], str] | None = None,
 ) -> tuple[Path, ...]:
     """Add the first report of a step, and its checkpoints; return the folders that no row refers to now.
@@ -163,8 +164,9 @@ def record_report(
     attempt = tx.find(ATTEMPTS, report.attempt_id)
     if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
         return ()
-    if node is not None and attempt.node != node:
-        tx.change(ATTEMPTS, attempt, node=node)
+    node = attempt.node if node is None else node
+    if (attempt.node, attempt.outage_seconds) != (node, outage_seconds):
+        tx.change(ATTEMPTS, attempt, node=node, outage_seconds=outage_seconds)
     # No report of a trial is beyond its step, so one that is need not be searched for.
     if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
         if report.metrics:  # a checkpoint between two reports has none
@@ -239,6 +241,7 @@ def end_attempt(
     value: float | None,
     best_step: int | None,
     now: float,
+    outage_seconds: float | None,
     events: Sequence[Event],
 ) -> bool:
     """End an attempt and set its trial's state; return False if the attempt has already ended.
@@ -252,7 +255,8 @@ def end_attempt(
         return False
     if trial_state == "COMPLETE" and (value is None or not math.isfinite(value)):
         raise ValueError(f"{trial.key}: a COMPLETE trial must have a finite value, got {value}")
-    tx.change(ATTEMPTS, attempt, state=state, cause=cause, ended_at=now)
+    ended = {"state": state, "cause": cause, "ended_at": now, "outage_seconds": outage_seconds}
+    tx.change(ATTEMPTS, attempt, **ended)
     finished_at = now if trial_state in FINISHED_TRIAL else None
     outcome = {"state": trial_state, "cause": cause, "value": value, "best_step": best_step}
     tx.change(TRIALS, trial, **outcome, finished_at=finished_at)
@@ -266,12 +270,15 @@ def exploit(
     segment: Segment,
     checkpoint: CheckpointRecord,
     now: float,
+    outage_seconds: float | None,
     events: Sequence[Event],
 ) -> bool:
     """End an attempt whose trial continues from another's checkpoint; return False if already ended."""
     trial = trial_of(tx, attempt_of(tx, attempt_id).trial_key)
-    cause = f"goes on from {segment.donor}"
-    if not end_attempt(tx, attempt_id, "ENDED", cause, "WAITING", trial.value, trial.best_step, now, events):
+    cause, value, best_step = f"goes on from {segment.donor}", trial.value, trial.best_step
+    if not end_attempt(
+        tx, attempt_id, "ENDED", cause, "WAITING", value, best_step, now, outage_seconds, events
+    ):
         return False
     trial = trial_of(tx, trial.key)
     segments = [*trial.system_attrs.get("segments", []), asdict(segment)]

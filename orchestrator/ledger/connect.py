@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +193,26 @@ def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for a lock; IMMEDIATE takes it at once.
     writing = connection.get_execution_options().get(WRITING, False)
     command(connection, "BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+class DatabaseOutages:
+    """Adds up the time in which a database has kept this process waiting; safe to share between threads.
+
+    Attributes:
+        seconds: in which a transaction has waited, of those that took longer than `SAY_SECONDS`. Transactions
+            of several threads at the same time count once.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._until, self._lock = -math.inf, threading.Lock()
+
+    def add(self, began: float, ended: float) -> None:
+        """Note a transaction by its first try and its commit, on the clock of `System.monotonic`."""
+        if ended - began > SAY_SECONDS:
+            with self._lock:
+                self.seconds += max(0.0, ended - max(began, self._until))
+                self._until = max(self._until, ended)
 
 
 def with_retries(

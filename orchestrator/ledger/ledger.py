@@ -14,6 +14,7 @@ from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.connect import (
     RECONNECT_SECONDS,
     WRITING,
+    DatabaseOutages,
     connect,
     database_file,
     flush,
@@ -78,6 +79,7 @@ class Ledger:
         id: random, and kept when the ledger is rebuilt from its backup.
         where: the address without its password, for messages.
         is_file: whether the database is a SQLite file, with a backup beside it.
+        outages: of the database, which have kept this process waiting.
     """
 
     id: str
@@ -97,6 +99,7 @@ class Ledger:
         self._engine, self.system = engine, system
         self._writing_engine = engine.execution_options(**{WRITING: True})  # shares the connections
         self._reconnect_seconds, self._say = reconnect_seconds, say
+        self.outages = DatabaseOutages()
         self._logs: set[Path] = set()  # that this process has written to
 
     @classmethod
@@ -368,13 +371,16 @@ class Ledger:
 
     def retried(self, attempt: Callable[[], Result]) -> Result:
         """Run a whole transaction, and run it again within bounds if it meets a lock or a lost server."""
-        return with_retries(
+        began = self.system.monotonic()
+        result = with_retries(
             attempt,
             self.where,
             reconnect_seconds=self._reconnect_seconds,
             system=self.system,
             say=self._say,
         )
+        self.outages.add(began, self.system.monotonic())
+        return result
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, and not only the end of this process."""

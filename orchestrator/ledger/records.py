@@ -100,6 +100,8 @@ class AttemptRecord:
         number: counted from 1 within the trial.
         node: name of the machine; None until the first report.
         taken_at: when a worker took it and began to hold resources; None if none has.
+        outage_seconds: time since then in which the database of the ledger did not answer its driver, so that
+            its worker could only wait; None if there was none.
     """
 
     id: str
@@ -111,6 +113,7 @@ class AttemptRecord:
     started_at: float
     ended_at: float | None = None
     taken_at: float | None = None
+    outage_seconds: float | None = None
 
     @property
     def held_from(self) -> float | None:

@@ -69,6 +69,7 @@ ATTEMPT = Table(
     Column("started_at", Float(53), nullable=False),
     Column("ended_at", Float(53)),
     Column("taken_at", Float(53), info=LATER),
+    Column("outage_seconds", Float(53), info=LATER),
     Column("row_digest", BigInteger, nullable=False),
     Index("attempt_of_trial", "trial_key", "number", unique=True),
 )

@@ -46,6 +46,7 @@ class SweepWriter:
     def __init__(self, ledger: Ledger, token: Token) -> None:
         self.ledger, self.token = ledger, token
         self._reported_at: float | None = None
+        self._outages_before: dict[str, float] = {}  # seconds of outages before each attempt was taken
 
     def set_sweep_state(
         self, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
@@ -86,6 +87,7 @@ class SweepWriter:
     def take_attempt(self, attempt_id: str) -> None:
         """Record that a worker has taken an attempt and holds resources from now on."""
         now = self.ledger.now()
+        self._outages_before[attempt_id] = self.ledger.outages.seconds
         self._write(lambda tx: changes.take_attempt(tx, attempt_id, now))
 
     def lose_attempts(self) -> int:
@@ -126,7 +128,10 @@ class SweepWriter:
         """
         time = self.next_report_at() if at is None else at
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, time)
-        return self._write(lambda tx: changes.record_report(tx, report, checkpoints, events, node, stored))
+        outage = self._outage_of(attempt_id)
+        return self._write(
+            lambda tx: changes.record_report(tx, report, checkpoints, events, node, outage, stored)
+        )
 
     def end_deletions(self, done: Sequence[str], failed: Sequence[str]) -> None:
         """Forget deletions that are done, and count another try of those that failed."""
@@ -158,8 +163,11 @@ class SweepWriter:
             Whether this call ended the attempt.
         """
         now, then = self.ledger.now(), trial_state or changes.REISSUED[state]
+        outage = self._outage_of(attempt_id)
         return self._write(
-            lambda tx: changes.end_attempt(tx, attempt_id, state, cause, then, value, best_step, now, events),
+            lambda tx: changes.end_attempt(
+                tx, attempt_id, state, cause, then, value, best_step, now, outage, events
+            ),
             acted_on=lambda _: then in FINISHED_TRIAL,
         )
 
@@ -177,9 +185,10 @@ class SweepWriter:
         Returns:
             Whether this call ended the attempt.
         """
-        now = self.ledger.now()
+        now, outage = self.ledger.now(), self._outage_of(attempt_id)
         return self._write(
-            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, events), acted_on=bool
+            lambda tx: changes.exploit(tx, attempt_id, segment, checkpoint, now, outage, events),
+            acted_on=bool,
         )
 
     def drop_checkpoint(self, trial_key: str, path: Path) -> None:
@@ -226,6 +235,11 @@ class SweepWriter:
             self._reported_at = self.ledger.last_report_at(self.token.sweep_id)
         self._reported_at = max(self.ledger.now(), math.nextafter(self._reported_at, math.inf))
         return self._reported_at
+
+    def _outage_of(self, attempt_id: str) -> float | None:
+        """Return the seconds of outages of the database since a worker took an attempt; None if none were."""
+        seconds = self.ledger.outages.seconds
+        return seconds - self._outages_before.get(attempt_id, seconds) or None
 
     def _write(
         self, change: Callable[[Transaction], Result], acted_on: Callable[[Result], bool] = lambda _: False

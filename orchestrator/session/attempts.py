@@ -23,7 +23,7 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import Constraints, total_violation
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
-from orchestrator.session.limits import SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending
+from orchestrator.session.limits import SLOW_PLACEMENT, SLOW_START, UNCHARGED, Spending, Spent
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
@@ -89,7 +89,6 @@ class Attempts:
 
     Attributes:
         running: by attempt id.
-        spending: the time in which workers held resources.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Attempts:
         self._board, self._clock = board, clock
         self._constraints: Constraints = sweep.document()["constraints"]
         self.running: dict[str, Running] = {}
-        self.spending = Spending(writer.ledger.attempts(sweep.id))
+        self._spending = Spending(writer.ledger.attempts(sweep.id))
         self._lost_at: list[float] = []
         self._superseded: list[Path] = []
         self._listened_at = clock()
@@ -182,13 +181,21 @@ class Attempts:
         run.reported_at = self._clock()
         if not run.started:
             run.started_at = run.progressed_at = run.reported_at
-            self.spending.take(attempt_id, run.reported_at)
+            self._spending.take(attempt_id, self._without_outages())
             self._writer.take_attempt(attempt_id)
 
     def remove(self, attempt_id: str) -> Running:
         """Remove an attempt that has ended, and return it."""
-        self.spending.end(attempt_id, self._clock())
+        self._spending.end(attempt_id, self._without_outages())
         return self.running.pop(attempt_id)
+
+    def spent(self) -> Spent:
+        """Return the time in which workers have held resources, without outages of the database."""
+        return self._spending.total(self._without_outages())
+
+    def _without_outages(self) -> float:
+        """Return the time of a clock that stands still while the database of the ledger does not answer."""
+        return self._clock() - self._writer.ledger.outages.seconds
 
     def _improves(self, run: Running, outcome: Outcome) -> bool:
         """Return True if the value of an outcome is the best of its trial so far."""

@@ -82,10 +82,14 @@ class Spent:
 
 
 def spent(attempts: Iterable[AttemptRecord]) -> Spent:
-    """Add up the attempts of a sweep that have ended."""
+    """Add up the attempts of a sweep that have ended.
+
+    Each counts as if it had ended earlier by the outages of its database. Where an attempt lasts beyond an
+    outage and overlaps one that was taken after it, the hours of the sweep are at most this overlap too many.
+    """
     # The clock may have been set back while an attempt ran.
     spans = sorted(
-        (start, max(attempt.ended_at, start))
+        (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start))
         for attempt in attempts
         if (start := attempt.held_from) is not None and attempt.ended_at is not None
     )

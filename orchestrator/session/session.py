@@ -374,7 +374,7 @@ class Session:
         budget, gpu = self.sweep.budget, self.sweep.resources.gpu
         if budget.hours is None and budget.gpu_hours is None:
             return None
-        return overspent(budget, self._attempts.spending.total(self._clock()), gpu)
+        return overspent(budget, self._attempts.spent(), gpu)
 
     # ---------------------------------------------------------------- watching
 

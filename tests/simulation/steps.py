@@ -155,7 +155,8 @@ class Charges:
         """Check the attempts that have ended."""
         if "update attempt" not in written:
             return
-        query = "SELECT id, cause, taken_at, ended_at FROM attempt WHERE ended_at IS NOT NULL"
+        columns = "id, cause, taken_at, ended_at - coalesce(outage_seconds, 0)"
+        query = f"SELECT {columns} FROM attempt WHERE ended_at IS NOT NULL"
         for attempt_id, cause, taken, ended in self._database.rows(query):
             require(
                 cause not in ALLOWED_RETRIES or attempt_id in self._excused,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +85,28 @@ def test_a_ledger_is_created_only_if_asked_for(sqlite_url: str) -> None:
     Ledger.open(sqlite_url, create=False).close()
 
 
+class Waiting(System):
+    """A system on which time passes only while a process waits."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+LOST = OperationalError("SELECT 1", {}, Exception("connection refused"))
+
+
 def test_a_server_may_be_away_for_any_time() -> None:
     """A driver waits, and reports once that it waits and once that the server answers; a command gives up."""
     lines: list[str] = []
-    lost = OperationalError("SELECT 1", {}, Exception("connection refused"))
-
-    class Waiting(System):
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
 
     def attempt() -> str:
         if system.now < 600.0:
-            raise lost
+            raise LOST
         return "answered"
 
     system = Waiting()
@@ -211,3 +217,22 @@ def test_opening_a_ledger_imports_little(sqlite_url: str) -> None:
         [sys.executable, "-c", code, sqlite_url], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_ledger_knows_how_long_its_database_has_kept_it_waiting(sqlite_url: str) -> None:
+    """A transaction of more than five seconds counts, and what two of them wait for at once counts once."""
+    system = Waiting()
+    with closing(Ledger.open(sqlite_url, system=system, reconnect_seconds=math.inf)) as ledger:
+
+        def away_until(end: float) -> None:
+            if system.now < end:
+                raise LOST
+
+        ledger.retried(lambda: away_until(3.0))
+        assert ledger.outages.seconds == 0.0
+        began = system.now
+        ledger.retried(lambda: away_until(600.0))
+        assert ledger.outages.seconds == system.now - began
+        ledger.outages.add(began - 10.0, system.now)
+        ledger.outages.add(began, system.now + 20.0)
+        assert ledger.outages.seconds == system.now - began + 20.0

@@ -85,6 +85,11 @@ def test_the_time_between_two_drivers_does_not_count() -> None:
     assert spent([attempt(0, 1), attempt(10, 12)]).hours == 3.0
 
 
+def test_outages_of_the_database_do_not_count() -> None:
+    both = [replace(attempt(0, 4), outage_seconds=2 * 3600.0), replace(attempt(1, 5), outage_seconds=7200.0)]
+    assert spent(both) == Spent(hours=3.0, attempt_hours=4.0)
+
+
 def test_an_attempt_inside_another_adds_nothing_to_the_clock() -> None:
     assert spent([attempt(0, 4), attempt(1, 2), attempt(3, 5)]).hours == 5.0
 
@@ -146,6 +151,45 @@ def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
     assert session.stopped is not None
     assert "1 hours" in session.stopped.reason
     assert sessions.ledger.trial_attempts(taken.trial_key)[0].taken_at is not None
+
+
+def test_an_outage_of_the_database_is_charged_to_nobody(sessions: Sessions) -> None:
+    """An attempt ends in an outage of an hour, another after it, and a third is taken after it."""
+    sweep = sessions.sweep(8)
+    sweep = replace(sweep, budget=sweep.budget.model_copy(update={"hours": 0.5}))
+    session = sessions.open(sweep, capacity=3)
+    first, second = launch(session), launch(session)
+    sessions.clock.now += 60
+    keep_waiting(sessions, 3600.0)
+    train(session, first)
+    third = launch(session)
+    sessions.clock.now += 60
+    session.reported(second.attempt_id, outcome(second, 10, 0.5))
+    session.check_limits()
+    assert session.stopped is None
+    train(session, second, until=30)
+    train(session, third, until=30)
+    attempts = [sessions.ledger.trial_attempts(each.trial_key)[0] for each in (first, second, third)]
+    assert [attempt.outage_seconds for attempt in attempts] == [3600.0, 3600.0, None]
+
+
+def test_an_outage_is_not_charged_by_the_driver_that_follows_a_dead_one(sessions: Sessions) -> None:
+    """The next report records for how long the driver has waited: it may die before the attempt ends."""
+    sweep = sessions.sweep(8)
+    session = sessions.open(sweep, capacity=1)
+    assignment = launch(session)
+    keep_waiting(sessions, 3600.0)
+    session.reported(assignment.attempt_id, outcome(assignment, 10, 0.5))
+    sessions.writer(sweep).lose_attempts()
+    (attempt,) = sessions.ledger.trial_attempts(assignment.trial_key)
+    assert (attempt.state, attempt.outage_seconds) == ("LOST", 3600.0)
+
+
+def keep_waiting(sessions: Sessions, seconds: float) -> None:
+    """Let a transaction of the driver wait for its database."""
+    clock = sessions.clock
+    clock.now += seconds
+    sessions.ledger.outages.add(clock.now - seconds, clock.now)
 
 
 # ------------------------------------------------------------------ retries
