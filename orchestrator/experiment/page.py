@@ -78,13 +78,15 @@ def summary(results: Results) -> list[str]:
 def _counts(results: Results) -> Iterator[str]:
     """Yield how many published figures have each outcome, and how many hypotheses."""
 
-    def line(outcomes: Sequence[str]) -> str:
-        return ", ".join(f"{results.count(outcome)} {outcome}" for outcome in outcomes)
+    def line(outcomes: Sequence[str], *, hypothesis: bool) -> str:
+        counts = {outcome: results.count(outcome, hypothesis=hypothesis) for outcome in outcomes}
+        return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
 
     if _is_stated(results, hypothesis=False):
-        yield f"Published figures and claims: {line(OUTCOMES)}."
+        yield f"Published figures and claims: {line(OUTCOMES, hypothesis=False)}."
     if _is_stated(results, hypothesis=True):
-        yield f"Hypotheses, which nobody has published: {line(ANSWERS)}. Tested {results.where}."
+        answers = line(ANSWERS, hypothesis=True)
+        yield f"Hypotheses, which nobody has published: {answers}. Tested {results.where}."
 
 
 def _sizes(results: Results) -> Iterator[str]:
@@ -102,7 +104,8 @@ def _is_stated(results: Results, *, hypothesis: bool) -> bool:
 
 def _outcomes(results: Results) -> tuple[str, ...]:
     published = OUTCOMES if _is_stated(results, hypothesis=False) else ()
-    return (*published, *(ANSWERS if _is_stated(results, hypothesis=True) else ()))
+    supposed = ANSWERS if _is_stated(results, hypothesis=True) else ()
+    return tuple(dict.fromkeys((*published, *supposed)))
 
 
 def spent(results: Results) -> str:

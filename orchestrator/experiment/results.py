@@ -214,9 +214,19 @@ class Results:
         size = "" if self.is_published_size else self.where
         return ordered(claim.better, claim.than, found, size=size, obstacle=lack)
 
-    def count(self, outcome: str) -> int:
-        """Return how many figures, bounds and claims have an outcome."""
-        return sum(verdict.outcome == outcome for verdict in (*self.verdicts.values(), *self.orders))
+    def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
+        """Return how many figures, bounds and claims have an outcome.
+
+        Args:
+            outcome: one of `VERDICTS`.
+            hypothesis: count hypotheses alone, or what is published alone; None for both.
+        """
+        stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
+        stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
+        return sum(
+            verdict.outcome == outcome and hypothesis in (None, is_hypothesis)
+            for is_hypothesis, verdict in stated
+        )
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""

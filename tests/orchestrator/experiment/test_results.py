@@ -247,6 +247,28 @@ def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     assert "seeds of each would be enough, at the size of the profile laptop" in text
 
 
+def test_claims_that_are_not_established_are_counted_apart_from_those_that_are_refuted(tmp_path: Path) -> None:
+    """Of the published kind and of hypotheses, in the summary, in the cards and in the list of results."""
+    claims = (Claim("rotrnn", "lru"), Claim("lru", "rotrnn"), Claim("s5", "lru"), Claim("s5", "rotrnn", True))
+    mixed = results_of(
+        arm("rotrnn", 0.60, 0.61, 0.62), arm("lru", 0.50, 0.51, 0.52), arm("s5", 0.4, 0.6, 0.8), claims=claims
+    )
+    assert [verdict.outcome for verdict in mixed.orders] == [
+        "reproduced",
+        "not reproduced",
+        "not established",
+        "not established",
+    ]
+    text = page.markdown(mixed)
+    assert "claims: 3 reproduced, 2 not reproduced, 0 not comparable, 1 not established." in text
+    assert "published: 0 confirmed, 0 refuted, 1 not established." in text
+    publication.publish(mixed, tmp_path)
+    cells = next(line for line in publication.index(tmp_path).splitlines() if line.startswith("| table-1"))
+    counted = "| reproduced | not reproduced | not comparable | not established | confirmed | refuted |"
+    assert counted in publication.index(tmp_path)
+    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "2", "0", "2", "0", "0"]
+
+
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
     arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
     text = page.markdown(replace(HYPOTHESES, arms=arms))
