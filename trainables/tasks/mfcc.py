@@ -1,7 +1,7 @@
 """Mel-frequency cepstral coefficients of sound, with the numbers of Kidger et al. 2020.
 
-Their code calls torchaudio's `MFCC(log_mels=True, n_mfcc=20, melkwargs={n_fft: 200, n_mels: 64})` on samples in
-[-1, 1): frames of 200 samples under a Hann window, 100 apart and centred, mirrored at both ends; powers of
+Their code calls torchaudio's `MFCC(log_mels=True, n_mfcc=20, melkwargs={n_fft: 200, n_mels: 64})` on samples
+in [-1, 1): frames of 200 samples under a Hann window, 100 apart and centred, mirrored at both ends; powers of
 the Fourier transform; 64 triangular filters that are evenly spaced in mels; logarithms; and the first 20
 coefficients of an orthonormal cosine transform (DCT-II).
 

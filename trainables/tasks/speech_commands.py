@@ -3,9 +3,10 @@
 Splits are those of the published lists, and each recording is checked against the rule that made the lists.
 Samples are standardised by one mean and one deviation of training, where S5's code has one a time step. A
 clip under a second is padded with zeros; its true length is kept. The option `features: mfcc` turns a clip
-into 161 frames of 20 coefficients, each standardised over training, and `words: 10` keeps ten commands.
+into 161 frames of 20 coefficients, each standardised over training, and `words` may keep ten words.
 
-Source: Warden 2018, version 0.02; S5 (Smith et al. 2023) for the task; Kidger et al. 2020 for both options.
+Source: Warden 2018, version 0.02; S5 (Smith et al. 2023) for the task; Kidger et al. 2020 for
+coefficients and the ten commands.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ _NOISE = "_background_noise_"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _WORDS = 35
 
-COMMANDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
-"""The ten words of `words: 10`; their classes are in alphabetical order."""
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "commands": ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes"),
+    "auxiliary": ("bed", "bird", "cat", "dog", "happy", "house", "marvin", "sheila", "tree", "wow"),
+}
+"""The two parts of ten words that the option `words` may keep: commands, and what most speakers said once."""
 
 _BUCKETS = 2**27 - 1
 _SEED_OF_THE_ORDER = 0
@@ -79,9 +83,10 @@ class SpeechCommands(Task):
             choices=("samples", "mfcc"),
         ),
         "words": Option(
-            _WORDS,
-            "35, or 10: yes, no, up, down, left, right, on, off, stop and go.",
-            choices=(_WORDS, len(COMMANDS)),
+            "all",
+            "`all` 35; the ten `commands` yes, no, up, down, left, right, on, off, stop and go; or the ten"
+            " `auxiliary` ones.",
+            choices=("all", *WORDS),
         ),
     }
 
@@ -97,13 +102,14 @@ class SpeechCommands(Task):
         words, listed = _words(root, options["words"]), _listed(root)
         if len(words) < 2:
             raise BadData(str(root), "must hold two or more folders of words", str(len(words)), _AGAIN)
-        wanted = listed.keys() if options["words"] == _WORDS else {n for n in listed if _word(n) in words}
+        asked = _asked(options)
+        wanted = {name for name in listed if options["words"] == "all" or _word(name) in words}
         missing = len(wanted - set(_names(root, words)))
         notes = []
-        if len(words) != options["words"]:
-            notes.append(f"{len(words)} words instead of {options['words']}")
-        if options["words"] != _WORDS:
-            notes.append(f"{options['words']} words of {_WORDS}")
+        if len(words) != asked:
+            notes.append(f"{len(words)} words instead of {asked}")
+        if asked != _WORDS:
+            notes.append(f"the {options['words']} words, {asked} of {_WORDS}")
         if missing:
             notes.append(f"a subset without {missing:,} of the {len(wanted):,} listed recordings")
         if options["features"] == "mfcc":
@@ -131,7 +137,7 @@ class SpeechCommands(Task):
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of recordings of the published words."""
         length, features, _ = _shape(options)
-        return Signature("class", options["words"], None, features=features, length=length)
+        return Signature("class", _asked(options), None, features=features, length=length)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write 16-bit samples, zero-padded, standardised by the signature."""
@@ -170,10 +176,15 @@ def by_hash(name: str) -> str:
     return "validation" if percent < 10 else "test" if percent < 20 else "train"
 
 
-def _words(root: Path, number: int) -> list[str]:
-    """Return the words of the tree in the order of their classes: all, or those of `COMMANDS`."""
+def _asked(options: Mapping[str, Any]) -> int:
+    """Return the number of words that the options ask for."""
+    return _WORDS if options["words"] == "all" else len(WORDS[options["words"]])
+
+
+def _words(root: Path, kept: str) -> list[str]:
+    """Return the words of the tree that are kept, in the order of their classes."""
     found = sorted(path.name for path in root.iterdir() if path.is_dir() and path.name != _NOISE)
-    return found if number == _WORDS else [word for word in found if word in COMMANDS]
+    return found if kept == "all" else [word for word in found if word in WORDS[kept]]
 
 
 def _word(name: str) -> str:

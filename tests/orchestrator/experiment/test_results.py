@@ -247,7 +247,9 @@ def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     assert "seeds of each would be enough, at the size of the profile laptop" in text
 
 
-def test_claims_that_are_not_established_are_counted_apart_from_those_that_are_refuted(tmp_path: Path) -> None:
+def test_claims_that_are_not_established_are_counted_apart(
+    tmp_path: Path,
+) -> None:
     """Of the published kind and of hypotheses, in the summary, in the cards and in the list of results."""
     claims = (Claim("rotrnn", "lru"), Claim("lru", "rotrnn"), Claim("s5", "lru"), Claim("s5", "rotrnn", True))
     mixed = results_of(
