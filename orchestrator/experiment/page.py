@@ -30,7 +30,7 @@ class Part:
 CLAIMS, BY_LENGTH = "Claims", "By length"
 """Titles of parts that may be absent."""
 
-_MEASURED = ("arm", "about", "measured", "seeds", "median", "best", "chance")
+_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "median", "best", "chance")
 
 MOST_SIZES = 4
 """A summary lists no more sizes of networks; the table of data has that of every arm."""
@@ -158,9 +158,16 @@ def parts(results: Results) -> Iterator[Part]:
     yield Part(
         "Data",
         "The digest is the SHA-256 of all examples.",
-        ("arm", "size", "source", "digest", "specification"),
+        ("arm", "size", "network", "source", "digest", "specification"),
         tuple(
-            (arm.name, arm.size or "–", arm.data or "–", arm.data_digest[:16] or "–", arm.digest[:16] or "–")
+            (
+                arm.name,
+                arm.size or "–",
+                arm.network or "–",
+                arm.data or "–",
+                arm.data_digest[:16] or "–",
+                arm.digest[:16] or "–",
+            )
             for arm in results.arms
         ),
     )
@@ -191,6 +198,7 @@ def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
     return (
         arm.name,
         arm.about,
+        words.count(arm.parameters),
         measured(arm) + doubts,
         str(len(arm.values)),
         words.setting(float(np.median(arm.values))) if arm.values else "–",
@@ -264,7 +272,18 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
         on = f" on {origin.machine}" if origin.machine else ""
         yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
     yield "page written", results.circumstances.date
-    yield from ((f"version of {name}", value) for name, value in results.circumstances.versions.items())
+    yield from _versions(results)
+
+
+def _versions(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield the packages that arms ran with; those of the page's writer say nothing about them."""
+    arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for origin, names in results.origins.items():
+        arms.setdefault(origin.versions, []).extend(names)
+    for versions, names in arms.items():
+        which = "arms" if len(arms) == 1 else ", ".join(names)
+        listed = ", ".join(f"{name} {version}" for name, version in versions)
+        yield f"{which} ran with", listed or "versions that were not recorded"
 
 
 def _section(part: Part) -> ReportSection:
