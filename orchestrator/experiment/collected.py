@@ -15,11 +15,13 @@ from orchestrator.experiment.reductions import REDUCTIONS, Curves
 from orchestrator.experiment.results import ArmResult, Origin, Seed
 from orchestrator.ledger.records import AttemptRecord
 from orchestrator.ledger.scores import unpack
+from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from orchestrator.report.seeds import seed_results
-from orchestrator.report.summary import test_metric
+from orchestrator.report.summary import cost_of, test_metric
+from trainables.cost import Cost
 
 MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
@@ -31,12 +33,14 @@ def collected(experiment: Experiment, arm: Arm, history: History, machine: str) 
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
     cpus = float(document["resources"]["cpu"])
     spans = [_span(attempt, history) for attempt in attempts]
+    seeds = tuple(seeds_of(experiment, history))
+    cost = _cost(seeds, history)
     return ArmResult(
         name=arm.name,
         about=f"{document['model']['layer']} on {sweep.task}",
         sweep=sweep.id,
         state=sweep.state,
-        seeds=tuple(seeds_of(experiment, history)),
+        seeds=seeds,
         published=arm.published,
         obstacle=obstacle(experiment, arm, history),
         cell=arm.cell,
@@ -48,6 +52,8 @@ def collected(experiment: Experiment, arm: Arm, history: History, machine: str) 
         core_seconds=cpus * sum(end - start for start, end in spans),
         hypothesis=arm.hypothesis,
         size=size_of(document),
+        parameters=None if cost is None else cost.parameters,
+        network="" if cost is None else size(cost),
         chance=chance_of(experiment.metric, history),
         lengths=dict(_lengths(history)),
         origin=_origin(history, machine),
@@ -77,9 +83,19 @@ def _lengths(history: History) -> Iterator[tuple[str, tuple[float, ...]]]:
             yield name, values
 
 
+def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:
+    """Return the size of the network that stands for the arm, or else of the first that reported its own."""
+    stands = {seed.trial for seed in seeds}
+    ordered = sorted(history.trials, key=lambda trial: trial.key not in stands)
+    return next((cost for trial in ordered if (cost := cost_of(history, trial)) is not None), None)
+
+
 def _origin(history: History, machine: str) -> Origin:
     date = time.strftime("%Y-%m-%d", time.gmtime(history.sweep.created_at))
-    return Origin(date, str(history.sweep.facts.get("git_commit", "unknown")), machine)
+    facts = history.sweep.facts
+    return Origin(
+        date, str(facts.get("git_commit", "unknown")), machine, tuple(facts.get("versions", {}).items())
+    )
 
 
 def obstacle(experiment: Experiment, arm: Arm, history: History | None) -> str:

@@ -30,7 +30,7 @@ class Part:
 CLAIMS, BY_LENGTH = "Claims", "By length"
 """Titles of parts that may be absent."""
 
-_MEASURED = ("arm", "about", "measured", "seeds", "median", "best", "chance")
+_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "median", "best", "chance")
 
 MOST_SIZES = 4
 """A summary lists no more sizes of networks; the table of data has that of every arm."""
@@ -78,13 +78,15 @@ def summary(results: Results) -> list[str]:
 def _counts(results: Results) -> Iterator[str]:
     """Yield how many published figures have each outcome, and how many hypotheses."""
 
-    def line(outcomes: Sequence[str]) -> str:
-        return ", ".join(f"{results.count(outcome)} {outcome}" for outcome in outcomes)
+    def line(outcomes: Sequence[str], *, hypothesis: bool) -> str:
+        counts = {outcome: results.count(outcome, hypothesis=hypothesis) for outcome in outcomes}
+        return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
 
     if _is_stated(results, hypothesis=False):
-        yield f"Published figures and claims: {line(OUTCOMES)}."
+        yield f"Published figures and claims: {line(OUTCOMES, hypothesis=False)}."
     if _is_stated(results, hypothesis=True):
-        yield f"Hypotheses, which nobody has published: {line(ANSWERS)}. Tested {results.where}."
+        answers = line(ANSWERS, hypothesis=True)
+        yield f"Hypotheses, which nobody has published: {answers}. Tested {results.where}."
 
 
 def _sizes(results: Results) -> Iterator[str]:
@@ -102,7 +104,8 @@ def _is_stated(results: Results, *, hypothesis: bool) -> bool:
 
 def _outcomes(results: Results) -> tuple[str, ...]:
     published = OUTCOMES if _is_stated(results, hypothesis=False) else ()
-    return (*published, *(ANSWERS if _is_stated(results, hypothesis=True) else ()))
+    supposed = ANSWERS if _is_stated(results, hypothesis=True) else ()
+    return tuple(dict.fromkeys((*published, *supposed)))
 
 
 def spent(results: Results) -> str:
@@ -155,9 +158,16 @@ def parts(results: Results) -> Iterator[Part]:
     yield Part(
         "Data",
         "The digest is the SHA-256 of all examples.",
-        ("arm", "size", "source", "digest", "specification"),
+        ("arm", "size", "network", "source", "digest", "specification"),
         tuple(
-            (arm.name, arm.size or "–", arm.data or "–", arm.data_digest[:16] or "–", arm.digest[:16] or "–")
+            (
+                arm.name,
+                arm.size or "–",
+                arm.network or "–",
+                arm.data or "–",
+                arm.data_digest[:16] or "–",
+                arm.digest[:16] or "–",
+            )
             for arm in results.arms
         ),
     )
@@ -188,6 +198,7 @@ def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
     return (
         arm.name,
         arm.about,
+        words.count(arm.parameters),
         measured(arm) + doubts,
         str(len(arm.values)),
         words.setting(float(np.median(arm.values))) if arm.values else "–",
@@ -261,7 +272,18 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
         on = f" on {origin.machine}" if origin.machine else ""
         yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
     yield "page written", results.circumstances.date
-    yield from ((f"version of {name}", value) for name, value in results.circumstances.versions.items())
+    yield from _versions(results)
+
+
+def _versions(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield the packages that arms ran with; those of the page's writer say nothing about them."""
+    arms: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for origin, names in results.origins.items():
+        arms.setdefault(origin.versions, []).extend(names)
+    for versions, names in arms.items():
+        which = "arms" if len(arms) == 1 else ", ".join(names)
+        listed = ", ".join(f"{name} {version}" for name, version in versions)
+        yield f"{which} ran with", listed or "versions that were not recorded"
 
 
 def _section(part: Part) -> ReportSection:

@@ -17,7 +17,7 @@ from orchestrator.errors import BadInput
 from orchestrator.experiment import page, picture, results
 from orchestrator.experiment.merging import merged
 from orchestrator.experiment.results import Results
-from orchestrator.experiment.verdict import ANSWERS, OUTCOMES
+from orchestrator.experiment.verdict import VERDICTS
 from orchestrator.report.markdown import plain, table
 from trainables.durable import make_folder, replace_file
 
@@ -124,7 +124,7 @@ def index(folder: Path) -> str:
 _SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH})
 """Titles of the tables of a page that the list repeats, beside the first one."""
 
-_HEADER = ("experiment", "source", *OUTCOMES, *ANSWERS, "seeds", "trials", "core hours", "commit")
+_HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
 
 
 def _row(kept: Results) -> list[str]:
@@ -132,7 +132,7 @@ def _row(kept: Results) -> list[str]:
     return [
         kept.id,
         kept.source,
-        *(str(kept.count(outcome)) for outcome in (*OUTCOMES, *ANSWERS)),
+        *(str(kept.count(outcome)) for outcome in VERDICTS),
         str(kept.seeds_asked),
         str(sum(arm.trials for arm in kept.arms)),
         f"{cores:.2f}",

@@ -47,11 +47,19 @@ class Seed:
 
 @dataclass(frozen=True)
 class Origin:
-    """When an arm began, such as `2026-11-22`, by which commit, and on the machine of which ledger."""
+    """What ran an arm.
+
+    Attributes:
+        date: when it began, such as `2026-11-22`.
+        commit: of the repository.
+        machine: of the ledger, in words; '' if it is not known.
+        versions: names and versions of the packages that can change a result; empty if they are not recorded.
+    """
 
     date: str
     commit: str
     machine: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,8 @@ class ArmResult:
         lack: why the arm has not run here, such as missing data; '' if it has or can.
         hypothesis: whether `published` is a bound that nobody has published.
         size: of its networks and their training, in words.
+        parameters: trained numbers of a network, or None if they are not recorded.
+        network: all that was counted of a network, in words; '' if nothing is recorded.
         chance: score of the best constant answer, or None if it is not known.
         doubts: the controls that the values are not established to differ from.
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
@@ -99,6 +109,8 @@ class ArmResult:
     lack: str = ""
     hypothesis: bool = False
     size: str = ""
+    parameters: int | None = None
+    network: str = ""
     chance: float | None = None
     doubts: tuple[str, ...] = ()
     lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -118,7 +130,8 @@ class Circumstances:
         date: such as `2026-11-22`.
         commit: of the repository.
         machine: in words.
-        versions: of the packages that can change a result.
+        versions: of the packages that can change a result, installed where the results were written; those
+            that the arms ran with are of their origins.
     """
 
     date: str
@@ -214,9 +227,19 @@ class Results:
         size = "" if self.is_published_size else self.where
         return ordered(claim.better, claim.than, found, size=size, obstacle=lack)
 
-    def count(self, outcome: str) -> int:
-        """Return how many figures, bounds and claims have an outcome."""
-        return sum(verdict.outcome == outcome for verdict in (*self.verdicts.values(), *self.orders))
+    def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
+        """Return how many figures, bounds and claims have an outcome.
+
+        Args:
+            outcome: one of `VERDICTS`.
+            hypothesis: count hypotheses alone, or what is published alone; None for both.
+        """
+        stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
+        stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
+        return sum(
+            verdict.outcome == outcome and hypothesis in (None, is_hypothesis)
+            for is_hypothesis, verdict in stated
+        )
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""
@@ -277,9 +300,15 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "cell": (cell[0], cell[1]) if cell else None,
             "doubts": tuple(document.get("doubts", ())),
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
-            "origin": Origin(**document["origin"]) if document.get("origin") else None,
+            "origin": origin_of(document["origin"]) if document.get("origin") else None,
         }
     )
+
+
+def origin_of(document: Mapping[str, Any]) -> Origin:
+    """Return the origin that `asdict` turned into JSON values."""
+    versions = tuple((name, version) for name, version in document.get("versions", ()))
+    return Origin(**{**document, "versions": versions})
 
 
 def _seed(document: dict[str, Any]) -> Seed:

@@ -18,7 +18,7 @@ from orchestrator.experiment.collected import collected, obstacle, sample_of, si
 from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
+from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed, origin_of
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.report.history import History, read
 from orchestrator.report.noise import Sample
@@ -194,7 +194,7 @@ def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
     """Call the function of an experiment for every arm and seed that has no result yet."""
     assert experiment.measure is not None
     function, here = function_of(experiment.measure), _circumstances()
-    origin = Origin(here.date, here.commit, here.machine)
+    origin = Origin(here.date, here.commit, here.machine, tuple(here.versions.items()))
     for arm in experiment.arms:
         for seed in range(experiment.seeds):
             file = _file(experiment, arm, seed, workspace)
@@ -231,7 +231,7 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         wall_seconds=seconds,
         core_seconds=seconds,
         hypothesis=arm.hypothesis,
-        origin=next((Origin(**answer["origin"]) for _, answer in answers if "origin" in answer), None),
+        origin=next((origin_of(answer["origin"]) for _, answer in answers if "origin" in answer), None),
     )
 
 

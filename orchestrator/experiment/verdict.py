@@ -11,15 +11,18 @@ from scipy.special import stdtrit
 
 from orchestrator.report import words
 
-Outcome = Literal["reproduced", "not reproduced", "not comparable"]
+Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
 
-OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable")
-"""Of published figures and claims."""
+OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable", "not established")
+"""Of published figures and claims; only a claim is not established: no difference is, in either direction."""
 
 Answer = Literal["confirmed", "refuted", "not established"]
 
 ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
 """Of hypotheses, which nobody has published: they are tested at the size of the experiment."""
+
+VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
+"""All of them, each once."""
 
 CONFIDENCE = 0.95
 """With which the interval of a mean over seeds contains the true value."""
@@ -187,6 +190,9 @@ class Found:
 def ordered(better: str, than: str, found: Found, *, size: str = "", obstacle: str = "") -> Verdict:
     """Judge the published claim that one arm is better than another.
 
+    A claim is not reproduced if the opposite is established. Without an established difference, the seeds and
+    the size tell nothing: the claim is not established, which says nothing against the paper.
+
     Args:
         better: name of the arm that the paper calls better.
         than: name of the other one.
@@ -198,7 +204,7 @@ def ordered(better: str, than: str, found: Found, *, size: str = "", obstacle: s
         return Verdict("not comparable", obstacle)
     where = f" {size}" if size else ""
     if found.winner is None:
-        return Verdict("not reproduced", f"not established{where} ({found.why})")
+        return Verdict("not established", f"{found.why},{where}" if where else found.why)
     if found.winner == better:
         return Verdict("reproduced", f"{better} is better{where}")
     return Verdict("not reproduced", f"{than} is better{where}")

@@ -298,11 +298,11 @@ def _row(history: History, trial: TrialRecord, rank: int | None = None) -> Leade
         total_steps=trial.total_steps,
         attempts=trial.attempts,
         seconds=spending(history, trial.key).total,
-        cost=_cost(history, trial),
+        cost=cost_of(history, trial),
     )
 
 
-def _cost(history: History, trial: TrialRecord) -> Cost | None:
+def cost_of(history: History, trial: TrialRecord) -> Cost | None:
     """Return the sizes that a trial reported, with the work of a step if its static choice was counted."""
     first = next(iter(history.reports.get(trial.key, ())), None)
     reported = {} if first is None else first.metrics

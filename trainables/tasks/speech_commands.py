@@ -2,9 +2,11 @@
 
 Splits are those of the published lists, and each recording is checked against the rule that made the lists.
 Samples are standardised by one mean and one deviation of training, where S5's code has one a time step. A
-clip under a second is padded with zeros; its true length is kept.
+clip under a second is padded with zeros; its true length is kept. The option `features: mfcc` turns a clip
+into 161 frames of 20 coefficients, each standardised over training, and `words` may keep ten words.
 
-Source: Warden 2018, version 0.02; S5 (Smith et al. 2023) for the task.
+Source: Warden 2018, version 0.02; S5 (Smith et al. 2023) for the task; Kidger et al. 2020 for
+coefficients and the ten commands.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ import numpy as np
 from trainables.data.cache import Writer
 from trainables.data.protocol import entropy, majority, mixed
 from trainables.data.task import SPLITS, Encoding, Progress, Remote, Scale, Signature, Source, Task
-from trainables.errors import BadData
+from trainables.errors import BadData, Refusal
 from trainables.settings import Option
+from trainables.tasks import mfcc
 
 RATE = 16_000
 """Samples a second, and the longest clip."""
@@ -31,8 +34,16 @@ _FOLDER = "speech_commands_v0.02"
 _NOISE = "_background_noise_"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _WORDS = 35
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "commands": ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes"),
+    "auxiliary": ("bed", "bird", "cat", "dog", "happy", "house", "marvin", "sheila", "tree", "wow"),
+}
+"""The two parts of ten words that the option `words` may keep: commands, and what most speakers said once."""
+
 _BUCKETS = 2**27 - 1
 _SEED_OF_THE_ORDER = 0
+_SMALLEST_DEVIATION = 1e-6
 _AGAIN = "Unpack the archive again (`data fetch speech_commands`)."
 
 
@@ -66,6 +77,17 @@ class SpeechCommands(Task):
         "every": Option(
             1, "Samples averaged to one: 1 is the published 16 kHz, 16 is 1 kHz.", choices=(1, 2, 4, 8, 16)
         ),
+        "features": Option(
+            "samples",
+            "`samples`, or `mfcc`: 161 frames of 20 mel-frequency cepstral coefficients.",
+            choices=("samples", "mfcc"),
+        ),
+        "words": Option(
+            "all",
+            "`all` 35; the ten `commands` yes, no, up, down, left, right, on, off, stop and go; or the ten"
+            " `auxiliary` ones.",
+            choices=("all", *WORDS),
+        ),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
@@ -77,33 +99,51 @@ class SpeechCommands(Task):
         for name in _LISTS.values():
             if not (root / name).is_file():
                 raise BadData(str(root / name), "must be the list of a split", "no such file", _AGAIN)
-        words, listed = len(_words(root)), _listed(root)
-        if words < 2:
-            raise BadData(str(root), "must hold two or more folders of words", str(words), _AGAIN)
-        missing = len(listed.keys() - set(_names(root)))
+        words, listed = _words(root, options["words"]), _listed(root)
+        if len(words) < 2:
+            raise BadData(str(root), "must hold two or more folders of words", str(len(words)), _AGAIN)
+        asked = _asked(options)
+        wanted = {name for name in listed if options["words"] == "all" or _word(name) in words}
+        missing = len(wanted - set(_names(root, words)))
         notes = []
-        if words != _WORDS:
-            notes.append(f"{words} words instead of {_WORDS}")
+        if len(words) != asked:
+            notes.append(f"{len(words)} words instead of {asked}")
+        if asked != _WORDS:
+            notes.append(f"the {options['words']} words, {asked} of {_WORDS}")
         if missing:
-            notes.append(f"a subset without {missing:,} of the {len(listed):,} listed recordings")
+            notes.append(f"a subset without {missing:,} of the {len(wanted):,} listed recordings")
+        if options["features"] == "mfcc":
+            notes.append(f"{mfcc.FEATURES} cepstral coefficients instead of samples")
         if options["every"] != 1:
             notes.append(f"{RATE // options['every']:,} samples a second instead of {RATE:,}")
         return Source(
-            f"Speech Commands in {root.name}, {words} words",
+            f"Speech Commands in {root.name}, {len(words)} words",
             comparable=not notes,
             note=", ".join(notes),
             files=(root,),
             kind="wav",
         )
 
+    def validate(self, options: Mapping[str, Any]) -> None:
+        """Refuse averaged samples where coefficients are computed: their frames are of 16 kHz."""
+        if options["features"] == "mfcc" and options["every"] != 1:
+            raise Refusal(
+                "task speech_commands: options.every",
+                "must be 1 with features mfcc",
+                str(options["every"]),
+                "Leave every out.",
+            )
+
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of recordings of the published words."""
-        return Signature("class", _WORDS, None, features=1, length=RATE // options["every"])
+        length, features, _ = _shape(options)
+        return Signature("class", _asked(options), None, features=features, length=length)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write 16-bit samples, zero-padded, standardised by the signature."""
-        root, every = source.files[0], options["every"]
-        clips, left_out = _clips(root)
+        root = source.files[0]
+        words = _words(root, options["words"])
+        clips, left_out = _clips(root, words)
         targets: dict[str, np.ndarray] = {}
         scale = Scale()
         for split in SPLITS:
@@ -113,9 +153,9 @@ class SpeechCommands(Task):
             shuffled = [ordered[index] for index in mixed(len(ordered), _SEED_OF_THE_ORDER)]
             targets[split] = np.array([clip.label for clip in shuffled], np.int32)
             out.put(f"{split}.targets", targets[split])
-            moments = _write_split(split, shuffled, every, out, progress)
+            moments = _write_split(split, shuffled, options, out, progress)
             scale = moments if split == "train" else scale
-        signature = replace(self.outline(options), classes=len(_words(root)), scale=scale)
+        signature = replace(self.outline(options), classes=len(words), scale=scale)
         note = (
             f"left out: recordings of held-out speakers that are in no list ({left_out})" if left_out else ""
         )
@@ -136,15 +176,26 @@ def by_hash(name: str) -> str:
     return "validation" if percent < 10 else "test" if percent < 20 else "train"
 
 
-def _words(root: Path) -> list[str]:
-    return sorted(path.name for path in root.iterdir() if path.is_dir() and path.name != _NOISE)
+def _asked(options: Mapping[str, Any]) -> int:
+    """Return the number of words that the options ask for."""
+    return _WORDS if options["words"] == "all" else len(WORDS[options["words"]])
 
 
-def _names(root: Path) -> list[str]:
-    """Return every recording as `<word>/<file>`, in order."""
+def _words(root: Path, kept: str) -> list[str]:
+    """Return the words of the tree that are kept, in the order of their classes."""
+    found = sorted(path.name for path in root.iterdir() if path.is_dir() and path.name != _NOISE)
+    return found if kept == "all" else [word for word in found if word in WORDS[kept]]
+
+
+def _word(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _names(root: Path, words: list[str]) -> list[str]:
+    """Return every recording of some words as `<word>/<file>`, in order."""
     return [
         f"{word}/{name}"
-        for word in _words(root)
+        for word in words
         for name in sorted(path.name for path in (root / word).iterdir() if path.suffix == ".wav")
     ]
 
@@ -159,16 +210,16 @@ def _listed(root: Path) -> dict[str, str]:
     }
 
 
-def _clips(root: Path) -> tuple[list[Clip], int]:
-    """Return the recordings in the order of their names, and the number of those left out.
+def _clips(root: Path, words: list[str]) -> tuple[list[Clip], int]:
+    """Return the recordings of some words in the order of their names, and the number of those left out.
 
     A recording in neither list belongs to training, unless its speaker is held out: version 0.02 dropped a
     few recordings that a folder made from several archives may still have.
     """
-    listed, labels = _listed(root), {word: label for label, word in enumerate(_words(root))}
+    listed, labels = _listed(root), {word: label for label, word in enumerate(words)}
     clips = []
     left_out = 0
-    for name in _names(root):
+    for name in _names(root, words):
         word, _, file = name.partition("/")
         rule = by_hash(file)
         split = listed.get(name, rule)
@@ -182,30 +233,49 @@ def _clips(root: Path) -> tuple[list[Clip], int]:
     return clips, left_out
 
 
-def _write_split(split: str, clips: list[Clip], every: int, out: Writer, progress: Progress) -> Scale:
-    """Write the samples of a split; return the scale that standardises them."""
-    inputs = out.array(f"{split}.inputs", (len(clips), RATE // every, 1), np.int16)
+def _shape(options: Mapping[str, Any]) -> tuple[int, int, type[np.generic]]:
+    """Return the steps of a clip, the features of a step, and the type in which they are kept."""
+    if options["features"] == "mfcc":
+        return mfcc.frames(RATE), mfcc.FEATURES, np.float32
+    return RATE // options["every"], 1, np.int16
+
+
+def _write_split(
+    split: str, clips: list[Clip], options: Mapping[str, Any], out: Writer, progress: Progress
+) -> Scale:
+    """Write the steps of a split; return the scale that standardises each of their features."""
+    length, features, kind = _shape(options)
+    inputs = out.array(f"{split}.inputs", (len(clips), length, features), kind)
     lengths = np.zeros(len(clips), np.int32)
-    total = squares = 0.0
-    for row, samples in enumerate(_sampled(clips, every)):
-        inputs[row, : len(samples), 0] = samples
-        lengths[row] = len(samples)
-        exact = samples.astype(np.float64)
-        total, squares = total + exact.sum(), squares + (exact**2).sum()
+    total, squares = np.zeros(features), np.zeros(features)
+    for row, steps in enumerate(_stepped(clips, options)):
+        inputs[row, : len(steps)] = steps
+        lengths[row] = len(steps)
+        exact = steps.astype(np.float64)
+        total, squares = total + exact.sum(axis=0), squares + (exact**2).sum(axis=0)
         if row % 500 == 0:
             progress(f"reading wavs of {split}", row, len(clips))
     out.put(f"{split}.lengths", lengths)
     mean = total / lengths.sum()
     deviation = np.sqrt(squares / lengths.sum() - mean**2)
-    return Scale((float(mean),), (float(1 / max(deviation, 1.0)),))
+    least = 1.0 if kind is np.int16 else _SMALLEST_DEVIATION
+    return Scale(tuple(mean.tolist()), tuple((1 / np.maximum(deviation, least)).tolist()))
 
 
-def _sampled(clips: list[Clip], every: int) -> Iterator[np.ndarray]:
+def _stepped(clips: list[Clip], options: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    """Return the steps (n, F) of each clip, without those that are padding."""
+    every = options["every"]
     for clip in clips:
         samples = _read(clip.path)
-        whole = len(samples) - len(samples) % every
-        means = samples[:whole].reshape(-1, every).mean(axis=1)
-        yield samples if every == 1 else np.rint(means).astype(np.int16)
+        if options["features"] == "mfcc":
+            second = np.pad(samples, (0, RATE - len(samples)))
+            yield mfcc.coefficients(second[None], RATE)[0, : mfcc.frames(len(samples))]
+        elif every == 1:
+            yield samples[:, None]
+        else:
+            whole = len(samples) - len(samples) % every
+            means = samples[:whole].reshape(-1, every).mean(axis=1)
+            yield np.rint(means).astype(np.int16)[:, None]
 
 
 def _read(path: Path) -> np.ndarray:

@@ -19,6 +19,7 @@ from orchestrator.experiment.file import Arm, Claim, Experiment
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
 from orchestrator.experiment.verdict import Published
+from orchestrator.ledger.records import ReportRecord
 from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from tests import sweeps
@@ -135,13 +136,13 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     text = page.markdown(BOTH)
     for line in (
-        "| rotrnn | rotrnn on listops | 0.61 ± 0.02484 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
+        "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
         " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | 0.6 ± 0 | 3 | 0.6 | 0.6 | – | 0.6 | not comparable, because other data |",
+        "| s5 | s5 on listops | – | 0.6 ± 0 | 3 | 0.6 | 0.6 | – | 0.6 | not comparable, because other data |",
         "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 ± 0 / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
         "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – |",
-        "| rotrnn | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
+        "| rotrnn | – | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
         "- Spent: 9 trials, 3.0 min of wall time, 6.00 core hours.",
     ):
         assert line in text
@@ -205,6 +206,38 @@ def test_the_page_tells_what_ran_the_arms_from_what_wrote_the_page() -> None:
     assert written in of_two
 
 
+def test_versions_are_those_that_arms_ran_with_and_not_those_of_the_writer() -> None:
+    """`results_of` was written under jax 0.10.2; an arm may have run years before, or elsewhere."""
+    older, newer = (("jax", "0.9.0"), ("numpy", "2.0.0")), (("jax", "0.11.0"),)
+    first = BOTH.arms[0]
+    ran = [replace(arm, origin=Origin("2026-11-20", "aaaa", MACHINE, older)) for arm in BOTH.arms]
+    assert "| arms ran with | jax 0.9.0, numpy 2.0.0 |" in page.markdown(replace(BOTH, arms=tuple(ran)))
+    apart = replace(first, origin=Origin("2026-11-20", "aaaa", MACHINE, newer))
+    text = page.markdown(replace(BOTH, arms=(apart, *ran[1:])))
+    assert "| rotrnn ran with | jax 0.11.0 |" in text
+    assert "| lru, s5 ran with | jax 0.9.0, numpy 2.0.0 |" in text
+    unknown = page.markdown(BOTH)
+    assert "| arms ran with | versions that were not recorded |" in unknown
+    assert "0.10.2" not in text + unknown
+
+
+def test_origins_survive_their_json(tmp_path: Path) -> None:
+    origin = Origin("2026-11-20", "aaaa", MACHINE, (("jax", "0.9.0"),))
+    kept = replace(BOTH, arms=(replace(BOTH.arms[0], origin=origin, parameters=4_321), *BOTH.arms[1:]))
+    assert results.read(publication.publish(kept, tmp_path)[0]) == kept
+
+
+def test_the_sizes_of_networks_stand_beside_their_values(tmp_path: Path) -> None:
+    sized = replace(BOTH.arms[0], parameters=14_650, network="14,650 parameters, a state of 64 numbers")
+    kept = replace(BOTH, arms=(sized, *BOTH.arms[1:]))
+    publication.publish(kept, tmp_path)
+    for text in (page.markdown(kept), page.page(kept), publication.index(tmp_path)):
+        assert "14,650" in text
+    assert "| rotrnn | rotrnn on listops | 14,650 | 0.61 ±" in page.markdown(kept)
+    assert "| lru | lru on listops | – | 0.51 ±" in page.markdown(kept)
+    assert "a state of 64 numbers" in page.markdown(kept)
+
+
 def test_what_is_not_shown_is_printed(tmp_path: Path) -> None:
     told = replace(BOTH, not_shown="Other <sizes>.")
     publication.publish(told, tmp_path)
@@ -245,6 +278,30 @@ def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     )
     assert "- Networks and training: 1 block." in text
     assert "seeds of each would be enough, at the size of the profile laptop" in text
+
+
+def test_claims_that_are_not_established_are_counted_apart(
+    tmp_path: Path,
+) -> None:
+    """Of the published kind and of hypotheses, in the summary, in the cards and in the list of results."""
+    claims = (Claim("rotrnn", "lru"), Claim("lru", "rotrnn"), Claim("s5", "lru"), Claim("s5", "rotrnn", True))
+    mixed = results_of(
+        arm("rotrnn", 0.60, 0.61, 0.62), arm("lru", 0.50, 0.51, 0.52), arm("s5", 0.4, 0.6, 0.8), claims=claims
+    )
+    assert [verdict.outcome for verdict in mixed.orders] == [
+        "reproduced",
+        "not reproduced",
+        "not established",
+        "not established",
+    ]
+    text = page.markdown(mixed)
+    assert "claims: 3 reproduced, 2 not reproduced, 0 not comparable, 1 not established." in text
+    assert "published: 0 confirmed, 0 refuted, 1 not established." in text
+    publication.publish(mixed, tmp_path)
+    cells = next(line for line in publication.index(tmp_path).splitlines() if line.startswith("| table-1"))
+    counted = "| reproduced | not reproduced | not comparable | not established | confirmed | refuted |"
+    assert counted in publication.index(tmp_path)
+    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "2", "0", "2", "0", "0"]
 
 
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
@@ -372,11 +429,36 @@ def test_a_result_within_noise_of_a_control_has_doubts() -> None:
     assert collected(experiment("val/loss"), wanted.arms[0], near, MACHINE).chance is None
 
 
-def test_an_arm_has_the_commit_that_ran_it() -> None:
+def test_an_arm_has_the_commit_and_the_versions_that_ran_it() -> None:
     history = sweeps.history()
+    facts = {**history.sweep.facts, "versions": {"jax": "0.9.0"}}
+    history = replace(history, sweep=replace(history.sweep, facts=facts))
     result = collected(experiment(), experiment().arms[0], history, MACHINE)
     assert result.origin is not None
     assert result.origin.commit == history.sweep.facts["git_commit"]
+    assert result.origin.versions == (("jax", "0.9.0"),)
+
+
+def test_an_arm_has_the_size_that_its_chosen_trial_reported() -> None:
+    history = sweeps.history()
+    counted = {
+        "parameters": 14_650,
+        "layer_parameters": 9_000,
+        "recurrent_parameters": 4_000,
+        "state_floats": 128,
+    }
+
+    def with_size(key: str, more: int) -> list[ReportRecord]:
+        first, *others = history.reports[key]
+        sizes = {f"size/{name}": float(value + more) for name, value in counted.items()}
+        return [replace(first, metrics={**first.metrics, **sizes}), *others]
+
+    (chosen,) = collected(experiment(), experiment().arms[0], history, MACHINE).seeds
+    other = next(key for key in history.reports if key != chosen.trial and history.reports[key])
+    reports = {**history.reports, chosen.trial: with_size(chosen.trial, 0), other: with_size(other, 1)}
+    result = collected(experiment(), experiment().arms[0], replace(history, reports=reports), MACHINE)
+    assert result.parameters == 14_650
+    assert result.network.startswith("14,650 parameters (9,000 in the layers, 4,000 recurrent)")
 
 
 def test_a_hypothesis_has_no_obstacle() -> None:

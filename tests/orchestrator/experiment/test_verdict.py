@@ -70,11 +70,20 @@ def test_the_interval_is_that_of_students_t() -> None:
     [
         ("rotrnn", "reproduced: rotrnn is better"),
         ("lru", "not reproduced: lru is better"),
-        (None, "not reproduced: not established (p = 0.3)"),
+        (None, "not established: p = 0.3"),
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
     assert ordered("rotrnn", "lru", Found(winner, "p = 0.3")).phrase == expected
+
+
+def test_an_order_without_a_difference_is_not_established_and_says_what_would_be_enough() -> None:
+    """No difference between two arms is no evidence against a paper that prints one."""
+    verdict = ordered("rotrnn", "lru", Found(None, "p = 0.3", 9), size="at the size of the profile laptop")
+    assert verdict.outcome == "not established"
+    assert verdict.phrase == (
+        "not established: p = 0.3; 9 seeds of each would be enough, at the size of the profile laptop"
+    )
 
 
 def test_an_order_at_a_smaller_size_says_so() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from tests.data import shared_file
 from tests.published import speech, wav
-from trainables.errors import BadData
-from trainables.tasks.speech_commands import RATE, SpeechCommands, by_hash
+from trainables.errors import BadData, Refusal
+from trainables.tasks.mfcc import coefficients
+from trainables.tasks.speech_commands import RATE, WORDS, SpeechCommands, by_hash
 
 TASK = SpeechCommands()
 CLIP = "backward/00000000_nohash_0.wav"
@@ -75,6 +76,45 @@ def test_samples_can_be_averaged(tmp_path: Path) -> None:
     assert np.abs(coarse.train.inputs[row, :kept, 0] - means[:kept]).max() <= 0.5
     assert (coarse.train.lengths == whole.train.lengths // 8).all()
     assert "2,000 samples a second instead of 16,000" in coarse.note
+
+
+def test_coefficients_have_a_frame_a_hop_and_are_standardised(tmp_path: Path) -> None:
+    speech(tmp_path)
+    data = TASK.load({"features": "mfcc"}, tmp_path)
+    assert (data.signature.length, data.signature.features) == (161, 20)
+    assert data.train.inputs.shape[1:] == (161, 20)
+    whole = TASK.load({}, tmp_path)
+    assert (data.train.lengths == 1 + whole.train.lengths // 100).all()
+    row = int(np.argmin(whole.train.lengths))
+    samples = np.array(whole.train.inputs[row, :, 0])  # padded with zeros, as the coefficients are
+    frames = coefficients(samples[None], RATE)[0, : data.train.lengths[row]]
+    assert np.array(data.train.inputs[row, : len(frames)]) == pytest.approx(frames, abs=1e-4)
+    assert not data.train.inputs[row, len(frames) :].any()
+    inside = np.arange(161) < data.train.lengths[:, None]
+    scaled = (np.array(data.train.inputs, np.float64)[inside] - data.signature.scale[0]) * np.array(
+        data.signature.scale[1]
+    )
+    assert scaled.mean(axis=0) == pytest.approx(np.zeros(20), abs=1e-5)
+    assert scaled.std(axis=0) == pytest.approx(np.ones(20), abs=1e-5)
+    assert "20 cepstral coefficients instead of samples" in data.note
+    with pytest.raises(Refusal, match="every: must be 1 with features mfcc, got 4"):
+        TASK.load({"features": "mfcc", "every": 4}, tmp_path)
+
+
+def test_ten_words_can_be_kept(tmp_path: Path) -> None:
+    root = speech(tmp_path)
+    (root / "backward").rename(root / "wow")
+    for name in ("validation_list.txt", "testing_list.txt"):
+        (root / name).write_text((root / name).read_text().replace("backward/", "wow/"))
+    (root / "yes").mkdir()
+    data = TASK.load({"words": "auxiliary"}, tmp_path)
+    assert data.signature.classes == 2  # bed and wow; yes is a command
+    assert "2 words instead of 10, the auxiliary words, 10 of 35" in data.note
+    with pytest.raises(BadData, match="must hold two or more folders of words, got 1"):
+        TASK.check({"words": "commands"}, tmp_path)
+    both = (*WORDS["commands"], *WORDS["auxiliary"])
+    assert len(set(both)) == 20
+    assert all(list(words) == sorted(words) for words in WORDS.values())
 
 
 def noise(number: int) -> np.ndarray:
