@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from trainables.errors import Refusal
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
-from trainables.layers.recurrence import planar
+from trainables.layers.recurrence import planar, polar
 from trainables.layers.recurrence.planar import real_part, rows
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
@@ -150,9 +150,7 @@ class RGLRU(GatedLayer):
         decay, inputs = jnp.exp(log_decay), jnp.sqrt(power) * (take * x)
         if not self.planes:
             return decay, inputs
-        angle = forget * self.theta[...]
-        turning = planar(decay * jnp.cos(angle), decay * jnp.sin(angle))
-        return turning, planar(inputs, jnp.zeros_like(inputs))
+        return polar(decay, forget * self.theta[...]), planar(inputs, jnp.zeros_like(inputs))
 
     def read(self, coefficients: Gates, states: Array, *, backward: bool) -> Array:
         """Return C h, or Re((C + i C_im) h), (L, D)."""
