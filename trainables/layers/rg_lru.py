@@ -13,7 +13,7 @@ from trainables.errors import Refusal
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import planar, polar
-from trainables.layers.recurrence.planar import real_part, rows
+from trainables.layers.recurrence.planar import rows
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
@@ -156,7 +156,7 @@ class RGLRU(GatedLayer):
         """Return C h, or Re((C + i C_im) h), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return real_part(states, out) if self.planes else states @ out
+        return states.reshape(len(states), -1) @ out
 
     def initial_state(self) -> Array:
         """Return the zero state (N,), or planes (2, N)."""

@@ -20,7 +20,6 @@ from jax import numpy as jnp
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import polar
-from trainables.layers.recurrence.planar import real_part
 from trainables.layers.rotation import EXACT, rotation
 from trainables.layers.rotrnn import head_size, planes_of_pairs
 from trainables.settings import (
@@ -160,7 +159,7 @@ class RotGated(GatedLayer):
         """Return Re(C x), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return real_part(states, out)
+        return states.reshape(len(states), -1) @ out
 
     def real(self, states: Array) -> Array:
         """Return the N real channels (L, N): the first of every pair, then the second of every pair."""
