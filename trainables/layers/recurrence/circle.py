@@ -70,7 +70,7 @@ def _with_large(angle: Array, moderate: Pair) -> Pair:
     """Return the pair with XLA's own answers to angles beyond `LARGEST`, if there are any.
 
     A loop and no `cond`: under `vmap` a `cond` always computes both sides, and a loop runs while any of the
-    batch asks for it, leaving the rest as it is. The angles change in it, or XLA would move the work before it.
+    batch asks for it, leaving the rest as it is. The angles change in it, or XLA would move the work out.
     """
 
     def large(angle: Array) -> Array:
