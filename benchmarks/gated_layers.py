@@ -3,9 +3,14 @@
     python -m benchmarks.gated_layers [--processes 3] [--rounds 3]
 
 Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
-D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input. *Scan*:
-`lax.scan` of the layer's step, what is constant over the sequence computed before it. *Associative*:
-`lax.associative_scan` of the whole sequence's decays and inputs, where the recurrence is elementwise.
+D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input.
+
+    printed scan, printed associative   the equations of the papers as printed (`benchmarks.printed_gated`)
+    scan          `lax.scan` of our layer's step, what is constant over the sequence computed before it
+    associative   `lax.associative_scan` of the decays and inputs that our layer computes
+
+S6 and the delta rule are printed as our steps compute them. `delta_rule` is DeltaNet's recurrence without
+projections, convolutions and norms: 4 heads of 32 x 32 numbers, by chunks and by a loop over steps.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,10 +25,13 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
+from benchmarks.printed_gated import PRINTED, prefixes
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
 from trainables.layers import LAYERS
 from trainables.layers.causal_conv import causal_conv
-from trainables.layers.recurrence import times
+from trainables.layers.recurrence import in_chunks, times
+from trainables.layers.recurrence.delta_rule import delta_rule
+from trainables.layers.recurrence.wy_form import Steps
 
 SIZES: dict[str, dict[str, Any]] = {
     "min_gru": {"d_model": 128, "d_state": 256},
@@ -34,6 +41,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "delta_net": {"d_model": 128, "d_state": 128, "heads": 4},
 }
 LONG, SHORT, BATCH = 16_384, 2_048, 8
+CASES = (*SIZES, "delta_rule")
+WIDTH = 32
+"""Channels of keys and of values in a head of `delta_rule`."""
 
 
 def scanned(layer: Any, u: Array) -> Array:
@@ -52,7 +62,7 @@ def associative(layer: Any, u: Array) -> Array:
     if hasattr(layer, "gates"):
         coefficients = layer.coefficients()
         product = times if layer.planes else jnp.multiply
-        states = _prefixes(product, *layer.gates(coefficients, u))
+        states = prefixes(product, *layer.gates(coefficients, u))
         return layer.read(coefficients, states, backward=False) + layer.skip(u)
     x, gate = jnp.split(u @ layer.in_proj[...].T, 2, axis=1)
     x = causal_conv(layer.conv[...], jnp.zeros((3, x.shape[1])), x)[0]
@@ -61,37 +71,71 @@ def associative(layer: Any, u: Array) -> Array:
     step, into, out = jnp.split(x @ layer.x_proj[...].T, [rank, rank + count], axis=1)
     step = jax.nn.softplus(step @ layer.dt_proj[...].T + layer.dt_bias[...])
     decays = jnp.exp(-step[:, :, None] * jnp.exp(layer.A_log[...]))
-    states = _prefixes(jnp.multiply, decays, (step * x)[:, :, None] * into[:, None])
+    states = prefixes(jnp.multiply, decays, (step * x)[:, :, None] * into[:, None])
     answers = jnp.einsum("len,ln->le", states, out) + layer.D[...] * x
     return (answers * jax.nn.silu(gate)) @ layer.out_proj[...].T
 
 
-def _prefixes(product: Callable[[Array, Array], Array], decays: Array, inputs: Array) -> Array:
-    def join(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-        return product(second[0], first[0]), product(second[0], first[1]) + second[1]
-
-    return jax.lax.associative_scan(join, (decays, inputs))[1]
-
-
-FORMS: dict[str, Callable[[Any, Array], Array]] = {
-    "ours": lambda layer, u: layer(u),
-    "scan": scanned,
-    "associative": associative,
+FORMS: dict[str, Callable[[str, Any, Array], Array]] = {
+    "ours": lambda _, layer, u: layer(u),
+    "printed scan": lambda name, layer, u: PRINTED["printed scan"][name](layer, u),
+    "printed associative": lambda name, layer, u: PRINTED["printed associative"][name](layer, u),
+    "scan": lambda _, layer, u: scanned(layer, u),
+    "associative": lambda _, layer, u: associative(layer, u),
 }
 
 
+def chunked_rule(*steps: Array) -> Array:
+    """Return the answers of one head in chunks of 32 steps."""
+
+    def chunk(state: Array, rows: Steps) -> tuple[Array, Array]:
+        answers, state = delta_rule(rows, state, "chunked")
+        return state, answers
+
+    return in_chunks(chunk, jnp.zeros((WIDTH, WIDTH)), Steps(*steps), 32)
+
+
+def looped_rule(*steps: Array) -> Array:
+    """Return the same by a loop over steps."""
+    return delta_rule(Steps(*steps), jnp.zeros((WIDTH, WIDTH)), "sequential")[0]
+
+
+RULES: dict[str, Callable[..., Array]] = {
+    "ours": jax.vmap(chunked_rule),
+    "scan": jax.vmap(looped_rule),
+}
+
+
+def rule_arguments(length: int, heads: int) -> tuple[Array, ...]:
+    """Return random steps of the delta rule, (heads, length, ...), with keys and queries of norm 1."""
+    keys = jax.random.split(jax.random.key(2), 4)
+    queries, units, values = (jax.random.normal(key, (heads, length, WIDTH)) for key in keys[:3])
+    sizes = jax.random.uniform(keys[3], (heads, length))
+    unit = [rows / jnp.linalg.norm(rows, axis=-1, keepdims=True) for rows in (queries, units)]
+    return (*unit, values, sizes, jnp.zeros((heads, length)))
+
+
 def forms(name: str) -> list[str]:
-    """Return the forms of a layer: the delta rule is not elementwise."""
-    return [form for form in FORMS if form != "associative" or name != "delta_net"]
+    """Return the forms of a layer: the delta rule is not elementwise, and not all are printed otherwise."""
+    if name.startswith("delta"):
+        return ["ours", "scan"]
+    return [form for form in FORMS if form not in PRINTED or name in PRINTED[form]]
 
 
 def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return the gradient of a layer by parameters and input, and its arguments."""
+    if name == "delta_rule":
+        arguments = rule_arguments(length, 4 * batch)
+        towards = jax.random.normal(jax.random.key(1), arguments[2].shape)
+        return jax.jit(
+            jax.grad(lambda *steps: jnp.vdot(RULES[form](*steps), towards), (0, 1, 2, 3))
+        ), arguments
     graph, parameters = nnx.split(LAYERS[name](**SIZES[name], rngs=nnx.Rngs(0)))
     u, towards = jax.random.normal(jax.random.key(1), (2, batch, length, SIZES[name]["d_model"]))
 
     def loss(parameters: Any, u: Array, towards: Array) -> Array:
-        return jnp.vdot(jax.vmap(partial(FORMS[form], nnx.merge(graph, parameters)))(u), towards)
+        layer = nnx.merge(graph, parameters)
+        return jnp.vdot(jax.vmap(lambda u: FORMS[form](name, layer, u))(u), towards)
 
     return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
 
@@ -99,7 +143,7 @@ def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..
 def measured(rounds: int) -> dict[str, float]:
     """Return median seconds and bytes by "layer form" and "layer form bytes"."""
     answers: dict[str, float] = {}
-    for name in SIZES:
+    for name in CASES:
         cases = {f"{name} {form}": gradient(name, form, SHORT, BATCH) for form in forms(name)}
         answers |= in_turns({key: lambda f=f, a=a: f(*a) for key, (f, a) in cases.items()}, rounds)
         for form in forms(name):
@@ -124,16 +168,14 @@ def main() -> None:
     runs = in_processes("benchmarks.gated_layers", options.processes, f"--rounds={options.rounds}")
     others = list(FORMS)[1:]
     times_of, bytes_of = [], []
-    for name in SIZES:
+    for name in CASES:
         ours, has = f"{name} ours", forms(name)
         against = [ratios(runs, f"{name} {form}", ours) if form in has else "" for form in others]
         times_of.append([name, milliseconds(runs, ours), *against])
         whole = runs[0][f"{ours} bytes"]
         shares = [f"{whole / runs[0][f'{name} {form} bytes']:.2f}" if form in has else "" for form in others]
         bytes_of.append([name, f"{whole / 2**20:.0f}", *shares])
-    print(
-        table(["gradient of", "ours, ms", *(f"{form} / ours: median (range)" for form in others)], times_of)
-    )
+    print(table(["gradient of", "ours, ms", *(f"{form} / ours" for form in others)], times_of))
     print()
     print(table(["gradient of", "ours, MiB", *(f"ours / {form}" for form in others)], bytes_of))
     print(f"\nMedians over {options.processes} processes. {circumstances()}")

@@ -32,15 +32,16 @@ def printed_recurrence(gamma: Array, theta: Array, inputs: Array) -> Array:
     length = len(inputs)
     gammas = jnp.broadcast_to(gamma[:, None], (length, len(gamma), 1))
     thetas = jnp.broadcast_to(theta, (length, *theta.shape))
-    return jax.lax.associative_scan(_join, (gammas, thetas, inputs))[2]
+    return jax.lax.associative_scan(rotations_joined, (gammas, thetas, inputs))[2]
 
 
-def _join(first: Element, second: Element) -> Element:
+def rotations_joined(first: Element, second: Element) -> Element:
+    """Join consecutive steps: decays multiply, angles add up."""
     (gamma_1, theta_1, x_1), (gamma_2, theta_2, x_2) = first, second
-    return gamma_1 * gamma_2, theta_1 + theta_2, gamma_2 * _rotated(x_1, theta_2) + x_2
+    return gamma_1 * gamma_2, theta_1 + theta_2, gamma_2 * rotated(x_1, theta_2) + x_2
 
 
-def _rotated(x: Array, theta: Array) -> Array:
+def rotated(x: Array, theta: Array) -> Array:
     """Return Theta x; source: RotRNN, equation 19."""
     crossed = jnp.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
     return x * jnp.repeat(jnp.cos(theta), 2, axis=-1) + crossed * jnp.repeat(jnp.sin(theta), 2, axis=-1)

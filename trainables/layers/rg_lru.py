@@ -12,8 +12,8 @@ from jax import numpy as jnp
 from trainables.errors import Refusal
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
-from trainables.layers.recurrence import planar
-from trainables.layers.recurrence.planar import real_part, rows
+from trainables.layers.recurrence import planar, polar
+from trainables.layers.recurrence.planar import rows
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
@@ -31,7 +31,8 @@ class Gates(NamedTuple):
     """What a sequence needs of the parameters.
 
     Attributes:
-        blocks: both gates' weights, joined to G blocks of m channels, (2, G, m, m) with N = G * m.
+        blocks: weights of r and, below them, of i, joined to G blocks of m channels, (G, 2 m, m) with
+            N = G * m: one product for both.
         speeds: -8 softplus(Lambda), (N,).
         out: columns of C, (N, D), or rows of real and negated imaginary parts (2 N, D).
         out_backward: those of the reverse direction, or None.
@@ -136,29 +137,28 @@ class RGLRU(GatedLayer):
     def coefficients(self) -> Gates:
         """Return the gates' weights in wide blocks, the slowest decays and the read-outs."""
         backward = self._out("C_backward") if self.bidirectional else None
-        blocks = jnp.stack([joined(self.W_a[...]), joined(self.W_x[...])])
+        blocks = jnp.concatenate([joined(self.W_a[...]), joined(self.W_x[...])], axis=1)
         return Gates(blocks, -SHARPNESS * jax.nn.softplus(self.Lambda[...]), self._out("C"), backward)
 
     def gates(self, coefficients: Gates, u: Array) -> tuple[Array, Array]:
         """Return a and sqrt(1 - a^2) * (i * x), (L, N) or planes (L, 2, N)."""
         x = u @ self.B[...].T
-        groups = x.reshape(len(u), *coefficients.blocks.shape[1:3])
-        both = jnp.einsum("kgij,lgj->klgi", coefficients.blocks, groups).reshape(2, len(u), -1)
-        forget, take = jax.nn.sigmoid(both + jnp.stack([self.b_a[...], self.b_x[...]])[:, None])
+        count, _, width = coefficients.blocks.shape
+        both = jnp.einsum("gij,lgj->lgi", coefficients.blocks, x.reshape(len(u), count, width))
+        forget, take = (part.reshape(len(u), -1) for part in jnp.split(both, 2, axis=2))
+        forget, take = jax.nn.sigmoid(forget + self.b_a[...]), jax.nn.sigmoid(take + self.b_x[...])
         log_decay = coefficients.speeds * forget
         power = jnp.maximum(-jnp.expm1(2 * log_decay), SMALLEST)
         decay, inputs = jnp.exp(log_decay), jnp.sqrt(power) * (take * x)
         if not self.planes:
             return decay, inputs
-        angle = forget * self.theta[...]
-        turning = planar(decay * jnp.cos(angle), decay * jnp.sin(angle))
-        return turning, planar(inputs, jnp.zeros_like(inputs))
+        return polar(decay, forget * self.theta[...]), planar(inputs, jnp.zeros_like(inputs))
 
     def read(self, coefficients: Gates, states: Array, *, backward: bool) -> Array:
         """Return C h, or Re((C + i C_im) h), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return real_part(states, out) if self.planes else states @ out
+        return states.reshape(len(states), -1) @ out
 
     def initial_state(self) -> Array:
         """Return the zero state (N,), or planes (2, N)."""

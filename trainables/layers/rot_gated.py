@@ -20,7 +20,6 @@ from jax import numpy as jnp
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import polar
-from trainables.layers.recurrence.planar import real_part
 from trainables.layers.rotation import EXACT, rotation
 from trainables.layers.rotrnn import head_size, planes_of_pairs
 from trainables.settings import (
@@ -147,21 +146,20 @@ class RotGated(GatedLayer):
 
         1 - gamma^2 is computed from the logarithm: near gamma = 1 the difference would have no digits left.
         """
-        steps, heads = len(u), len(self.gamma_log)
+        pairs = len(coefficients.angles) // len(self.gamma_log)
         rates = self.gamma_log[...] + u @ self.W_gamma[...].T + self.b_gamma[...]
-        fading = jnp.exp(jnp.clip(rates, *RATES))[..., None]
-        theta = jnp.pad(self.theta[...], ((0, 0), (0, self._odd)))
-        angles = theta + (u @ coefficients.angles.T).reshape(steps, heads, -1)
-        decays = polar(jnp.exp(-fading), angles).swapaxes(1, 2)
-        xi = jnp.sqrt(-jnp.expm1(-2 * fading))
-        inputs = xi[:, None] * (u @ coefficients.into.T).reshape(steps, 2, heads, -1)
-        return decays.reshape(steps, 2, -1), inputs.reshape(steps, 2, -1)
+        fading = jnp.exp(jnp.clip(rates, *RATES))
+        theta = jnp.pad(self.theta[...], ((0, 0), (0, self._odd))).reshape(-1)
+        gamma, xi = jnp.exp(-fading), jnp.sqrt(-jnp.expm1(-2 * fading))
+        decays = polar(jnp.repeat(gamma, pairs, axis=1), theta + u @ coefficients.angles.T)
+        inputs = (u @ coefficients.into.T).reshape(len(u), 2, -1)
+        return decays, jnp.repeat(xi, pairs, axis=1)[:, None] * inputs
 
     def read(self, coefficients: Turning, states: Array, *, backward: bool) -> Array:
         """Return Re(C x), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return real_part(states, out)
+        return states.reshape(len(states), -1) @ out
 
     def real(self, states: Array) -> Array:
         """Return the N real channels (L, N): the first of every pair, then the second of every pair."""

@@ -21,6 +21,8 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.layers.recurrence.circle import cosine_sine
+
 Twofold = tuple[Array, Array]
 """A number as an unevaluated sum: the nearest float, and the remainder."""
 
@@ -32,7 +34,8 @@ def planar(re: Array, im: Array) -> Array:
 
 def polar(modulus: Array, angle: Array) -> Array:
     """Return modulus * exp(i * angle) as planes; angles in radians."""
-    return planar(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
+    cosine, sine = cosine_sine(angle)
+    return planar(modulus * cosine, modulus * sine)
 
 
 def swap(a: Array) -> Array:

@@ -166,13 +166,28 @@ def _mirrored(
     return product(before, gradient), gradient, product(decays[0], gradient[0])
 
 
+def _against_time(
+    decays: Array, states: Array, initial: Array, cotangent: Array, planes: bool
+) -> tuple[Array, Array, Array]:
+    """Compute the same with a loop that runs backwards, which reverses no array."""
+    product = _product(planes)
+
+    def step(arriving: Array, now: Operands) -> tuple[Array, Array]:
+        gradient = now[1] + arriving
+        return product(conjugate(now[0]) if planes else now[0], gradient), gradient
+
+    leaving, gradient = jax.lax.scan(step, jnp.zeros_like(initial), (decays, cotangent), reverse=True)
+    before = jnp.concatenate([initial[None], states[:-1]])
+    return product(conjugate(before) if planes else before, gradient), gradient, leaving
+
+
 def _product(planes: bool) -> Callable[[Array, Array], Array]:
     return times if planes else jnp.multiply
 
 
 SOLVERS: Mapping[str, Solver] = MappingProxyType(
     {
-        "sequential": Solver(_sequential, partial(_mirrored, _sequential)),
+        "sequential": Solver(_sequential, _against_time),
         "associative": Solver(_associative, partial(_mirrored, _associative)),
         "pallas": Solver(pallas_varying.solve, pallas_varying.adjoint),
     }
