@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import Sweep
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.config import load
+from orchestrator.driver.admission import identify
+from orchestrator.errors import BadInput
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.session import Session
 from orchestrator.training.attempt import OwnEngine
@@ -30,7 +35,7 @@ def train(trial):
             log.write(f"{trial.seed}/{step} ")
         if step % trial.interval == 0:
             (trial.folder / "sum.json").write_text(json.dumps(total))
-            if not trial.report(step, {"val/loss": -total}, checkpoint=trial.folder):
+            if not trial.report(step, {"val/loss": -total, "val/accuracy": total}, checkpoint=trial.folder):
                 return
 """
 COMMAND = f"{FUNCTION}\nimport sweep_client\ntrain(sweep_client.trial())\n"
@@ -43,6 +48,19 @@ sampler: {random: {seed: 2}}
 scheduler: none
 budget: {trials: 1}
 confirm: {seeds: 1}
+"""
+STUDY = """
+trainable: {TRAINABLE}
+search: {learning_rate: {log_uniform: [1e-3, 1e-2]}}
+training: {steps: 6, interval: 3}
+objective: {maximize: val/accuracy, minimize: val/loss}
+constraints: {seconds/train: {at_most: 1000}}
+sampler: {tpe: {seed: 2}}
+scheduler: none
+budget: {trials: 20}
+confirm: {seeds: 1}
+warm_start: [EARLIER]
+profiles: {small: {budget: {trials: 2}}}
 """
 KINDS = {
     "function": "function: train.py:train, folder: code",
@@ -123,6 +141,41 @@ def test_the_next_driver_goes_on_where_a_killed_one_was(
         assert len(set(steps)) == 18
         # The killed attempt may have begun the step after its last report.
         assert len(steps) <= 18 + 3
+
+
+@pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
+def test_everything_that_a_network_has(
+    kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A profile, two objectives, a constraint, a warm start, a retry, a confirmation, report and export."""
+    text = FILE.replace("TRAINABLE", KINDS[kind]).replace("minimize: val/loss", "maximize: val/accuracy")
+    earlier = sessions.of(text.replace("confirm: {seeds: 1}", ""))
+    run(sessions.open(earlier))
+    file = sessions.folder / "study.yaml"
+    file.write_text(STUDY.replace("TRAINABLE", KINDS[kind]).replace("EARLIER", earlier.id))
+    sweep = identify(load(file, profile="small", gpus=0), sessions.ledger)
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, failure(0, "disk limit"))
+    session.completed(assignment.attempt_id)
+    run(session)
+    trials = sessions.ledger.trials(sweep.id)
+    assert [trial.state for trial in trials] == ["FAILED", "COMPLETE", "COMPLETE"]
+    sessions.writer(sweep).reopen_trial(trials[0].key)
+    run(sessions.open(sweep))
+    found = Sweep.find(sweep.id, root=sessions.paths.root)
+    assert list(found.trials["state"]) == ["COMPLETE"] * len(found.trials)
+    assert found.report().html.exists()
+    best = found.best
+    assert best is not None
+    exported = tmp_path_factory.mktemp("exported") / "best"
+    best.export(exported)
+    assert json.loads((exported / "trial.json").read_text())["params"] == dict(best.params)
+    if kind == "program":
+        assert best.evaluate().metrics["accuracy"] > 0
+    else:
+        with pytest.raises(BadInput, match="must train a network of this package"):
+            best.evaluate()
 
 
 @pytest.mark.parametrize(("cause", "attempts"), [("out of memory", 3), ("time limit", 2), ("disk limit", 1)])
