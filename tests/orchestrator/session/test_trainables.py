@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from orchestrator.training.attempt import OwnEngine
 from tests.orchestrator.session.sessions import Sessions, failure, launch
 from trainables.trial import ProgramSettings
 
+PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
 FUNCTION = """
 import json, random
 
@@ -141,6 +143,29 @@ def test_the_next_driver_goes_on_where_a_killed_one_was(
         assert len(set(steps)) == 18
         # The killed attempt may have begun the step after its last report.
         assert len(steps) <= 18 + 3
+
+
+def test_the_ten_lines_of_the_page(sessions: Sessions) -> None:
+    """The script and the file of docs/trainables.md as they stand: a trial is killed, and goes on."""
+    page = PAGE.read_text()
+    script, file = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "yaml"))
+    assert script is not None
+    assert file is not None
+    (sessions.folder / "train.py").write_text(script[1])
+    sweep = sessions.of(file[1])
+    run(sessions.open(sweep), reported=5)
+    sessions.writer(sweep).lose_attempts()
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    for outcome in reports(assignment):
+        session.reported(assignment.attempt_id, outcome)
+    session.completed(assignment.attempt_id)
+    (trial,) = sessions.ledger.trials(sweep.id)
+    assert trial.state == "COMPLETE"
+    assert [report.step for report in sessions.ledger.trial_reports(trial.key)] == list(range(1, 21))
+    assert "attempt 2: started at step 5 on" in Path(sessions.paths.log(sweep.id, trial.key)).read_text()
+    assert trial.value is not None
+    assert trial.value > 0.8
 
 
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
