@@ -21,6 +21,7 @@ from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 
 pytestmark = pytest.mark.end_to_end
 
+PAGE = ROOT / "docs" / "trainables.md"
 FUNCTION = """
 import pickle, time
 import numpy as np
@@ -122,6 +123,15 @@ training: {steps: STEPS, interval: 20, reproducible: bits}
 objective: {maximize: val/accuracy}
 confirm: {seeds: 1}
 """
+UNAWARE_FILE = f"""
+trainable:
+  command: [{sys.executable}, watch.py, train.py, --lr, "{{lr}}", --seed, "{{seed}}", --pause, "{{pause}}"]
+search: {{lr: {{log_uniform: [1e-3, 0.5]}}, pause: {{choice: [PAUSE]}}}}
+training: {{steps: 8, interval: 1}}
+objective: {{minimize: val/loss}}
+"""
+"""Of a script that was not written for this, and the one of the page that reads what it prints."""
+
 SLOTS_FILE = """
 trainable: {program: "model.py:OfNnx"}
 search: {learning_rate: {log_uniform: [1e-4, 1e-1]}, width: {choice: [24]}}
@@ -137,12 +147,18 @@ IN_C = pytest.param("in C", marks=pytest.mark.skipif(shutil.which("cc") is None,
 IN_TORCH = pytest.param(
     "in PyTorch", marks=pytest.mark.skipif(not PYTHON_WITH_TORCH, reason="needs SWEEP_TEST_TORCH")
 )
-SCRIPTS = {"function": FUNCTION, "in PyTorch": TORCH}
+UNAWARE = "not written for this"
+SCRIPTS = {
+    "function": FUNCTION,
+    "in PyTorch": TORCH,
+    UNAWARE: Path(__file__).with_name("unaware.py").read_text(),
+}
 FILES = {
     "in PyTorch": TORCH_FILE,
     "function": FUNCTION_FILE,
     "command": COMMAND_FILE,
     "in C": C_FILE,
+    UNAWARE: UNAWARE_FILE,
     "program": PROGRAM_FILE,
     "program in slots": SLOTS_FILE,
 }
@@ -156,6 +172,10 @@ def written(folder: Path, kind: str, *, pause: float, scheduler: str = "none") -
     text = text.replace("PAUSE", str(pause)).replace("STEPS", "4000" if pause else "400")
     (folder / "train.py").write_text(SCRIPTS.get(kind, SCRIPT))
     shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
+    if kind == UNAWARE:
+        blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        [watch] = [block for block in blocks if "Popen" in block]
+        (folder / "watch.py").write_text(watch)
     if kind == "in C":
         source = Path(__file__).with_name("walk.c")
         options = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"]
@@ -247,7 +267,7 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
 @pytest.mark.timeout(600)
 def test_the_ten_lines_of_the_page_are_a_sweep_that_is_resumed(commands: Commands) -> None:
     """The script, the file and the command of docs/trainables.md as they stand, killed once."""
-    page = (ROOT / "docs" / "trainables.md").read_text()
+    page = PAGE.read_text()
     blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", page, re.DOTALL)
     [name] = re.findall(r"python -m orchestrator\.sweep (\S+\.yaml)", page)
     own = commands.folder / "own"
@@ -276,7 +296,7 @@ def test_the_ten_lines_of_the_page_are_a_sweep_that_is_resumed(commands: Command
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["command", IN_C, "program"])
+@pytest.mark.parametrize("kind", ["command", UNAWARE, IN_C, "program"])
 def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
     scheduler = "{asha: {reduction: 2}}"
     file = written(commands.folder / "own", kind, pause=0, scheduler=scheduler)
@@ -291,7 +311,7 @@ def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["function", "command", IN_C, IN_TORCH, "program"])
+@pytest.mark.parametrize("kind", ["function", "command", UNAWARE, IN_C, IN_TORCH, "program"])
 def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     """A killed worker, then a killed driver: every report equals that of an undisturbed sweep.
 

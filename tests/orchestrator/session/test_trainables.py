@@ -16,6 +16,7 @@ import pytest
 from orchestrator import Sweep
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config import load
+from orchestrator.config.argparse_draft import draft
 from orchestrator.driver.admission import identify
 from orchestrator.errors import BadInput
 from orchestrator.scripts.attempt import OwnProcess
@@ -25,6 +26,7 @@ from tests.orchestrator.session.sessions import Sessions, failure, launch
 from trainables.trial import ProgramSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
+UNAWARE = Path(__file__).parents[2] / "end_to_end" / "unaware.py"
 FUNCTION = """
 import json, random
 
@@ -166,6 +168,35 @@ def test_the_ten_lines_of_the_page(sessions: Sessions) -> None:
     assert "attempt 2: started at step 5 on" in Path(sessions.paths.log(sweep.id, trial.key)).read_text()
     assert trial.value is not None
     assert trial.value > 0.8
+
+
+def test_a_script_that_was_not_written_for_this(
+    sessions: Sessions, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its options are drafted, `watch.py` of the page reads what it prints, and a killed trial goes on."""
+    calm = Sessions(tmp_path_factory.mktemp("calm"))
+    script = UNAWARE.read_text()
+    text = draft(script, "train.py").replace("python, train.py", f"{sys.executable}, watch.py, train.py")
+    text = text.replace("pause: {uniform: [0, 1]}", "pause: {choice: [0.0]}")
+    [watch] = [
+        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "Popen" in block
+    ]
+    for place in (sessions, calm):
+        (place.folder / "train.py").write_text(script)
+        (place.folder / "watch.py").write_text(watch)
+    sweeps = [place.of(f"{text}scheduler: none\n".replace("16", "1")) for place in (sessions, calm)]
+    run(calm.open(sweeps[1]))
+    run(sessions.open(sweeps[0]), reported=3)
+    sessions.writer(sweeps[0]).lose_attempts()
+    run(sessions.open(sweeps[0]))
+    (trial,) = sessions.ledger.trials(sweeps[0].id)
+    found = [(one.step, one.metrics["val/loss"]) for one in sessions.ledger.trial_reports(trial.key)]
+    calm_key = trial.key.replace(sweeps[0].id, sweeps[1].id)
+    assert found == [(one.step, one.metrics["val/loss"]) for one in calm.ledger.trial_reports(calm_key)]
+    assert [step for step, _ in found] == list(range(1, 9))
+    log = Path(sessions.paths.log(sweeps[0].id, trial.key)).read_text()
+    assert "attempt 2: started at step 3 on" in log
+    assert re.findall(r"attempt 2: epoch (\d)", log) == list("45678")
 
 
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
