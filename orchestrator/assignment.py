@@ -34,6 +34,8 @@ class Assignment:
         alone: whether the shared engine must train nothing else until the attempt's first report: the trial
             was in an engine that died, and is tested for it.
         observed: metrics that every report must hold: the objectives and what is constrained.
+        copied: whether other trials may go on from its checkpoints, as in population based training: every
+            report of a script but the last must hand one over.
         tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
     """
 
@@ -51,6 +53,7 @@ class Assignment:
     engine: str | None = None
     alone: bool = False
     observed: tuple[str, ...] = ()
+    copied: bool = False
     tracking: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -140,6 +140,14 @@ def test_a_driver_imports_no_jax() -> None:
     assert done.stdout.strip() == "set()"
 
 
+def test_a_worker_imports_nothing_that_reads_files() -> None:
+    """Sixteen slots have as many workers: each of them starts before its trial can."""
+    unwanted = {"jax", "optuna", "sqlalchemy", "orchestrator.config"}
+    code = f"import sys; import orchestrator.schedule.worker; print({unwanted} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def _table() -> dict[str, set[str]]:
     """Return which folders each folder of the service imports, according to the page of the architecture."""
     rows = re.findall(r"^\| `orchestrator/(\w+)/` \|[^|]*\|[^|]*\|([^|]*)\|", PAGE.read_text(), flags=re.M)

@@ -97,10 +97,13 @@ def from_document(
     """
     fields = current(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)
+    trainable = fields.get("trainable")
+    if trainable is not None:
+        fields["trainable"] = {key: value for key, value in trainable.items() if key != "free"}
     root = tree_of(fields, f"{name}, as recorded")
     for override in overrides:
         root = _overridden(root, override, "")
-    return _validated(root, name, profile, source_text)
+    return _validated(root, name, profile, source_text, recorded=trainable)
 
 
 def _resolved(
@@ -272,7 +275,12 @@ def _is_mapping(path: tuple[str, ...]) -> bool:
 
 
 def _validated(
-    root: LocatedValue, name: str, profile: str | None, text: str, folder: Path = Path()
+    root: LocatedValue,
+    name: str,
+    profile: str | None,
+    text: str,
+    folder: Path = Path(),
+    recorded: Mapping[str, Any] | None = None,
 ) -> SweepConfig:
     """Return the validated sweep.
 
@@ -282,10 +290,11 @@ def _validated(
         profile: that was applied, or None.
         text: of the file.
         folder: of the file, in which a trainable is looked for unless the sections name a folder.
+        recorded: the section `trainable` of the ledger, if the sections are those of a recorded sweep.
     """
     with root.pointing():
         if "trainable" in root.entries:
-            return _of_trainable(root, name, profile, text, folder)
+            return _of_trainable(root, name, profile, text, folder, recorded)
         file = validated(SpaceFile, root.plain())
         task_options = rules.read_task_options(file)
         space = read_space(file.search)
@@ -316,7 +325,14 @@ def _validated(
         )
 
 
-def _of_trainable(root: LocatedValue, name: str, profile: str | None, text: str, folder: Path) -> SweepConfig:
+def _of_trainable(
+    root: LocatedValue,
+    name: str,
+    profile: str | None,
+    text: str,
+    folder: Path,
+    recorded: Mapping[str, Any] | None,
+) -> SweepConfig:
     """Return the validated sweep of a file with a function, a command or a program."""
     for key in ("task", "data", "model", "evaluate"):
         if key in root.entries:
@@ -324,7 +340,7 @@ def _of_trainable(root: LocatedValue, name: str, profile: str | None, text: str,
             raise Violation((key,), must, f"Remove `{key}`, or `trainable`.", f"`{key}`")
     file = validated(TrainableFile, root.plain())
     space = read_space(file.search)
-    trainable = read_trainable(file, space, folder)
+    trainable = read_trainable(file, space, folder, recorded)
     rules.check_share(file.resources)
     goals = objectives.read_named_objectives(file)
     sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)

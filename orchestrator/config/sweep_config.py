@@ -67,8 +67,11 @@ def identity(document: Mapping[str, Any]) -> str:
     """
     kept = {key: value for key, value in current(document).items() if key not in CHANGEABLE}
     if trainable := kept.get("trainable"):
-        # The same files in another folder, such as a copy on a cluster, are the same sweep.
-        kept["trainable"] = {name: value for name, value in trainable.items() if name != "folder"}
+        # The same files in another folder, such as a copy on a cluster, are the same sweep. `free` is part of
+        # the code, whose changes a sweep records by themselves.
+        kept["trainable"] = {
+            name: value for name, value in trainable.items() if name not in {"folder", "free"}
+        }
     for name in EARLIER_CHOICES.keys() & kept.keys():
         choices = EARLIER_CHOICES[name]
         kept[name] = {key: value for key, value in kept[name].items() if choices.get(key) != value}

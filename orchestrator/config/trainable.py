@@ -80,7 +80,8 @@ class Trainable:
         target = self.target if isinstance(self.target, str) else list(self.target)
         flags = {name: True for name in ("shell", "mlflow") if getattr(self, name)}
         mutable = {"mutable": list(self.mutable)} if self.mutable else {}
-        return {self.kind: target, **flags, **mutable, "folder": self.folder}
+        free = {"free": list(self.free)} if self.kind == "program" else {}
+        return {self.kind: target, **flags, **mutable, **free, "folder": self.folder}
 
     def settings(
         self,
@@ -124,13 +125,17 @@ def task_of(document: Mapping[str, Any]) -> str:
     return Trainable(kind, target if isinstance(target, str) else tuple(target), "").name
 
 
-def read_trainable(file: TrainableFile, space: Space, folder: Path) -> Trainable:
+def read_trainable(
+    file: TrainableFile, space: Space, folder: Path, recorded: Mapping[str, Any] | None = None
+) -> Trainable:
     """Return what the trials of a file run.
 
     Args:
         file: the file.
         space: its space.
         folder: of the file, unless it names another.
+        recorded: the section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
+            read also after its code has gone; None for a file of a user.
 
     Raises:
         Violation: the section, a name in `search`, the clock or the resources are wrong.
@@ -159,7 +164,9 @@ def read_trainable(file: TrainableFile, space: Space, folder: Path) -> Trainable
     if not _REFERENCE.match(reference):
         must = "must be package.module:name, or file.py:name"
         raise Violation(("trainable", kind), must, "For example train.py:train.", f"`{reference[:80]}`")
-    free = _free_of(reference, Path(place)) if kind == "program" else ()
+    free: tuple[str, ...] = ()
+    if kind == "program":
+        free = free_of(reference, Path(place)) if recorded is None else _recorded_free(recorded, space, place)
     return Trainable(kind, reference, place, free=free, mlflow=section.mlflow, mutable=mutable)
 
 
@@ -251,8 +258,26 @@ def _check_resources(file: TrainableFile, kind: Kind) -> None:
         raise Violation(("resources", name), must, "Write gpu: 1, or gpu: 0.")
 
 
-def _free_of(reference: str, folder: Path) -> tuple[str, ...]:
+def _recorded_free(recorded: Mapping[str, Any], space: Space, place: str) -> tuple[str, ...]:
+    """Return `free` of a program as it was when its sweep was recorded.
+
+    Earlier versions did not record it. If the class is gone as well, no trial can run any more, and every
+    hyperparameter counts as free, so that no check of the record fails.
+    """
+    if "free" in recorded:
+        return tuple(recorded["free"])
+    try:
+        return free_of(recorded["program"], Path(place))
+    except Violation:
+        return tuple(space)
+
+
+def free_of(reference: str, folder: Path) -> tuple[str, ...]:
     """Return `free` of a program's class, read from its source: importing it takes seconds.
+
+    Args:
+        reference: `module:Name` or `file.py:Name`.
+        folder: in which files are looked for.
 
     Raises:
         Violation: there is no such file or class, or its `free` is no list of words.

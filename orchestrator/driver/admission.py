@@ -225,9 +225,15 @@ def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
             )
 
 
+_FREE = "trainable.free"
+"""What earlier versions did not record: its appearance is no change."""
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one phrase for each field that differs, such as `training.steps 600 -> 800`."""
     old, new = dict(_leaves(current(before))), dict(_leaves(now))
+    if _FREE not in old:
+        new.pop(_FREE, None)
     keys = [*old, *(key for key in new if key not in old)]
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

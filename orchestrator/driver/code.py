@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeGuard
 
-from orchestrator.config.document import nearest
-from orchestrator.config.trainable import Trainable
+from orchestrator.config.document import Violation, nearest
+from orchestrator.config.trainable import Trainable, free_of
 from orchestrator.errors import BadInput
 from trainables.sources import module_in, source_of
 
@@ -20,7 +20,8 @@ def check_code(trainable: Trainable) -> None:
     """Check that the code of a trainable is where the search-space file says.
 
     Raises:
-        BadInput: there is no such folder, file, function or command.
+        BadInput: there is no such folder, file, function or command, or the class of a program declares other
+            free hyperparameters than its sweep began with.
     """
     folder = Path(trainable.folder)
     if not folder.is_dir():
@@ -35,12 +36,26 @@ def check_code(trainable: Trainable) -> None:
     if file is not None and file.suffix == ".py":
         if trainable.kind == "function":
             _check_function(file, name)
+        else:
+            _check_free(trainable, folder)
     elif module.endswith(".py"):
         must, remedy = "must name a file beside the search-space file", "Correct the name."
         raise BadInput(where, must, str(folder / module), remedy)
     elif module_in(folder, module) or find_spec(module.partition(".")[0]) is None:
         must = "must name a module that is installed, or beside the search-space file"
         raise BadInput(where, must, f"no module {module}", "Install it, or correct the name.")
+
+
+def _check_free(trainable: Trainable, folder: Path) -> None:
+    """Check that the class of a program declares as free what the sweep has taken for free."""
+    try:
+        declared = free_of(str(trainable.target), folder)
+    except Violation as error:
+        raise BadInput("trainable.program", error.must, str(error.got), error.remedy) from None
+    if declared != trainable.free:
+        must = f"`free` must be what it was when the sweep began: {', '.join(trainable.free) or 'nothing'}"
+        remedy = "Set it back, or run the search-space file, which is then read again."
+        raise BadInput("trainable.program", must, ", ".join(declared) or "nothing", remedy)
 
 
 # ------------------------------------------------------------------ commands

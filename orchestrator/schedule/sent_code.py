@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 
 from orchestrator.assignment import Assignment
-from orchestrator.config.trainable import Trainable
 from trainables.sources import digest_of, is_environment, module_in
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
+
+if TYPE_CHECKING:  # a worker reads no files: it is spared the packages that do
+    from orchestrator.config.trainable import Trainable
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 

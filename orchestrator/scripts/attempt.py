@@ -214,7 +214,9 @@ class ScriptAttempt:
         """Save the checkpoint of a report, and return what it says, with what the service has measured."""
         began = time.monotonic()
         metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
-        self._assignment.check_metrics(metrics)  # before anything is saved for a report that is refused
+        # Before anything is saved for a report that is refused.
+        self._assignment.check_metrics(metrics)
+        self._check_copied(report)
         saved = self._save(report, self._files_of(report))
         shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
         self._log.write(f"step {report.step}: {shown}")
@@ -222,6 +224,14 @@ class ScriptAttempt:
         metrics["seconds/evaluate"] = self._started_at - began
         done = interrupted or report.step >= self._settings.training.steps
         return Outcome(report.step, done=done, metrics=metrics, checkpoint=saved, interrupted=interrupted)
+
+    def _check_copied(self, report: Report) -> None:
+        """Check that other trials can go on from a report, where the scheduler lets them."""
+        is_last = report.step >= self._settings.training.steps
+        if self._assignment.copied and report.checkpoint is None and not is_last:
+            must = "must hand over a checkpoint: the scheduler lets other trials go on from it"
+            remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
+            raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
     def _files_of(self, report: Report) -> dict[str, np.ndarray] | None:
         """Return the files of a reported checkpoint by their paths, and remove them; None without one."""

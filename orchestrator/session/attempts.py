@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.records import (
@@ -331,6 +332,7 @@ def launched(
         compilations=str(paths.compilations),
         store=paths.stored(ledger_id, sweep.id, trial.key),
         observed=sweep.observed_metrics if sweep.trainable is not None else (),
+        copied=SCHEDULERS.settings(sweep.scheduler.name).mutations is not None,
     )
     return run, assignment
 

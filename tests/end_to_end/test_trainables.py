@@ -21,6 +21,7 @@ from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 
 pytestmark = pytest.mark.end_to_end
 
+PAGE = ROOT / "docs" / "trainables.md"
 FUNCTION = """
 import pickle, time
 import numpy as np
@@ -122,19 +123,44 @@ training: {steps: STEPS, interval: 20, reproducible: bits}
 objective: {maximize: val/accuracy}
 confirm: {seeds: 1}
 """
+UNAWARE_FILE = f"""
+trainable:
+  command: [{sys.executable}, watch.py, train.py, --lr, "{{lr}}", --seed, "{{seed}}", --pause, "{{pause}}"]
+search: {{lr: {{log_uniform: [1e-3, 0.5]}}, pause: {{choice: [PAUSE]}}}}
+training: {{steps: 8, interval: 1}}
+objective: {{minimize: val/loss}}
+"""
+"""Of a script that was not written for this, and the one of the page that reads what it prints."""
+
+SLOTS_FILE = """
+trainable: {program: "model.py:OfNnx"}
+search: {learning_rate: {log_uniform: [1e-4, 1e-1]}, width: {choice: [24]}}
+training: {steps: STEPS, interval: 20, reproducible: bits}
+objective: {maximize: val/accuracy}
+resources: {gpu: 1/4, cpu: 0.1}
+"""
+DEVICE = {"SWEEP_HOST_DEVICES": "1"}
+"""A processor of this machine in place of a GPU."""
 
 
 IN_C = pytest.param("in C", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"))
 IN_TORCH = pytest.param(
     "in PyTorch", marks=pytest.mark.skipif(not PYTHON_WITH_TORCH, reason="needs SWEEP_TEST_TORCH")
 )
-SCRIPTS = {"function": FUNCTION, "in PyTorch": TORCH}
+UNAWARE = "not written for this"
+SCRIPTS = {
+    "function": FUNCTION,
+    "in PyTorch": TORCH,
+    UNAWARE: Path(__file__).with_name("unaware.py").read_text(),
+}
 FILES = {
     "in PyTorch": TORCH_FILE,
     "function": FUNCTION_FILE,
     "command": COMMAND_FILE,
     "in C": C_FILE,
+    UNAWARE: UNAWARE_FILE,
     "program": PROGRAM_FILE,
+    "program in slots": SLOTS_FILE,
 }
 
 
@@ -146,6 +172,10 @@ def written(folder: Path, kind: str, *, pause: float, scheduler: str = "none") -
     text = text.replace("PAUSE", str(pause)).replace("STEPS", "4000" if pause else "400")
     (folder / "train.py").write_text(SCRIPTS.get(kind, SCRIPT))
     shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
+    if kind == UNAWARE:
+        blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        [watch] = [block for block in blocks if "Popen" in block]
+        (folder / "watch.py").write_text(watch)
     if kind == "in C":
         source = Path(__file__).with_name("walk.c")
         options = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-O1"]
@@ -235,7 +265,38 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["command", IN_C, "program"])
+def test_the_ten_lines_of_the_page_are_a_sweep_that_is_resumed(commands: Commands) -> None:
+    """The script, the file and the command of docs/trainables.md as they stand, killed once."""
+    page = PAGE.read_text()
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", page, re.DOTALL)
+    [name] = re.findall(r"python -m orchestrator\.sweep (\S+\.yaml)", page)
+    own = commands.folder / "own"
+    own.mkdir()
+    (own / "train.py").write_text(blocks[0])
+    (own / name).write_text(blocks[1])
+    driver = commands.start(str(own / name))
+    wait_for(lambda: (commands.root / "sweeps.db").exists())
+    wait_for(lambda: any(commands.ledger.reports(sweep.id) for sweep in commands.ledger.sweeps()))
+    os.kill(driver.pid, signal.SIGKILL)
+    finish(driver)
+    assert not commands.wait_until_gone(30)
+    code, printed = commands.run(str(own / name), timeout=500)
+    assert code == 0, printed
+    assert "Resuming" in printed
+    (sweep,) = commands.ledger.sweeps()
+    trials = commands.ledger.trials(sweep.id)
+    assert len(trials) == 16
+    assert {trial.state for trial in trials} <= {"COMPLETE", "PRUNED"}
+    for trial in trials:
+        steps = [report.step for report in commands.ledger.trial_reports(trial.key)]
+        assert steps == list(range(1, trial.step + 1)), trial.key
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["command", UNAWARE, IN_C, "program"])
 def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
     scheduler = "{asha: {reduction: 2}}"
     file = written(commands.folder / "own", kind, pause=0, scheduler=scheduler)
@@ -250,7 +311,7 @@ def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["function", "command", IN_C, IN_TORCH, "program"])
+@pytest.mark.parametrize("kind", ["function", "command", UNAWARE, IN_C, IN_TORCH, "program"])
 def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     """A killed worker, then a killed driver: every report equals that of an undisturbed sweep.
 
@@ -284,3 +345,57 @@ def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     check_each_attempt_goes_on(commands)
     code, printed = commands.run("check")
     assert code == 0, printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_program_in_slots_is_stopped_early_killed_and_resumed(commands: Commands) -> None:
+    """Eight trials in four slots: a killed worker and a killed driver change no number."""
+    own, calm = commands.folder / "own", commands.folder / "calm"
+    eight = ["--set", "budget.trials=8"]
+    file = written(own, "program in slots", pause=0.3)
+    code, printed = commands.run(file, *eight, SWEEP_ROOT=str(calm), **DEVICE)
+    assert code == 0, printed
+    undisturbed = Ledger.open(f"sqlite:///{calm}/sweeps.db")
+    expected = curves(undisturbed)
+    check_later_trials_compile_nothing(undisturbed)
+
+    def reported(attempt: int = 1) -> set[str]:
+        known = (commands.root / "sweeps.db").exists() and commands.ledger.sweeps()
+        rows = commands.ledger.reports(known[0].id) if known else []
+        return {row.trial_key for row in rows if row.attempt_id.endswith(f".{attempt}")}
+
+    written(own, "program in slots", pause=0.3, scheduler="{asha: {reduction: 2, grace: 0.25}}")
+    driver = commands.start(file, *eight, **DEVICE)
+    wait_for(lambda: len(reported()) == 4)
+    commands.titled("ray::Worker")[0].kill()
+    wait_for(lambda: bool(reported(2)))
+    os.kill(driver.pid, signal.SIGKILL)
+    finish(driver)
+    assert not commands.wait_until_gone(30)
+    code, printed = commands.run(file, *eight, **DEVICE)
+    assert code == 0, printed
+    assert "Resuming" in printed
+    (sweep,) = commands.ledger.sweeps()
+    trials = commands.ledger.trials(sweep.id)
+    assert len(trials) == 8
+    assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
+    found = curves(commands.ledger)
+    assert found == {point: expected[point] for point in found}
+    for trial in trials:
+        steps = [report.step for report in commands.ledger.trial_reports(trial.key)]
+        assert steps == list(range(20, trial.step + 1, 20)), trial.key
+    check_each_attempt_goes_on(commands)
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
+def check_later_trials_compile_nothing(ledger: Ledger) -> None:
+    """Check that the trials that took over a slot found every program compiled."""
+    (sweep,) = ledger.sweeps()
+    first = {
+        trial.number: ledger.trial_reports(trial.key)[0].metrics["seconds/compile"]
+        for trial in ledger.trials(sweep.id)
+    }
+    assert sum(first[number] for number in range(4)) > 0
+    assert [first[number] for number in range(4, 8)] == [0.0] * 4

@@ -189,6 +189,21 @@ def test_a_report_without_the_objective_is_refused(runs: Runs) -> None:
     assert "must hold val/accuracy, which the search-space file names, got val/loss" in str(outcome.message)
 
 
+def test_a_report_that_others_may_copy_needs_a_checkpoint(runs: Runs) -> None:
+    """The last report needs none: no trial goes on from it."""
+    text = """
+    def train(trial):
+        for step in (2, 4, 6):
+            trial.report(step, {"val/loss": 1}, checkpoint=trial.folder if step in SAVED else None)
+    """
+    missing = runs.all(replace(runs.function(text.replace("SAVED", "(2,)")), copied=True))
+    assert [(outcome.step, outcome.failure) for outcome in missing] == [(2, None), (0, "error")]
+    assert "must hand over a checkpoint" in str(missing[-1].message)
+    runs.own.release()
+    saved = runs.all(replace(runs.function(text.replace("SAVED", "(2, 4)")), copied=True))
+    assert [(outcome.step, outcome.failure) for outcome in saved] == [(2, None), (4, None), (6, None)]
+
+
 def test_times_that_the_service_measures_may_be_constrained_and_optimised(runs: Runs) -> None:
     observed = ("val/loss", "seconds/train", "seconds/evaluate")
     outcomes = runs.all(replace(runs.function(FUNCTION), observed=observed))

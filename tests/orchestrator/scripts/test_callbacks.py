@@ -6,23 +6,28 @@ In an environment with pytest, scikit-learn and some of the packages, without th
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import os
 import re
+import runpy
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
 STEPS, STOPPED_AT = 6, 4
 
+CLIENT = Path(__file__).parents[3] / "orchestrator" / "scripts" / "client" / "sweep_client.py"
+
 # The packages' own deprecations are not ours to mend.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.filterwarnings("default")
 
 
 @dataclass
@@ -138,18 +143,46 @@ PACKAGES: dict[str, tuple[Callable[[ModuleType], dict[str, Any]], str]] = {
 }
 
 
+def block_of(name: str) -> str:
+    """Return the only block of the page that uses a package."""
+    [code] = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if f"{name}." in block and "trial.resume" in block
+    ]
+    return code
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_callback_uses_what_a_trial_has(name: str) -> None:
+    """Without the package: the code is valid, and every attribute and every report of a trial exists."""
+    client = runpy.run_path(str(CLIENT))
+    used = {node for node in ast.walk(ast.parse(block_of(name))) if _is_of_trial(node)}
+    assert {node.attr for node in used} >= {"folder", "report", "resume", "steps"}
+    assert all(hasattr(client["trial"](), node.attr) for node in used)
+    signature = inspect.signature(client["Trial"].report)
+    calls = [node for node in ast.walk(ast.parse(block_of(name))) if _is_report(node)]
+    assert calls
+    for call in calls:
+        signature.bind("the trial", *call.args, **{word.arg: word.value for word in call.keywords})
+
+
+def _is_of_trial(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "trial"
+
+
+def _is_report(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and _is_of_trial(node.func) and node.func.attr == "report"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_callback_reports_stops_and_goes_on(name: str, tmp_path: Path) -> None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     pytest.importorskip(name, reason=f"{name} is no dependency of this project")
     package = importlib.import_module(name)
     values, metric = PACKAGES[name]
-    [code] = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        if f"{name}." in block and "trial.resume" in block
-    ]
-    trials = []
+    code, trials = block_of(name), []
     for number, stop_at in enumerate((STOPPED_AT, STEPS)):
         folder = tmp_path / f"folder-{number}"
         folder.mkdir()

@@ -130,7 +130,9 @@ class Sessions:
             0.0,
         )
         self.ledger.create_sweep(record)
-        study = Study(sweep, self.ledger.trials(sweep.id, role="search"), self.ledger.reports(sweep.id))
+        earlier = [trial for name in sweep.warm_start for trial in self.ledger.trials(name, role="search")]
+        reports = [row for name in (sweep.id, *sweep.warm_start) for row in self.ledger.reports(name)]
+        study = Study(sweep, self.ledger.trials(sweep.id, role="search"), reports, earlier)
         self.resources.attempts = capacity
         return Session(
             sweep,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,13 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import Sweep
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.config import load
+from orchestrator.config.argparse_draft import draft
+from orchestrator.driver.admission import identify
+from orchestrator.errors import BadInput
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.session import Session
 from orchestrator.training.attempt import OwnEngine
 from tests.orchestrator.session.sessions import Sessions, failure, launch
 from trainables.trial import ProgramSettings
 
+PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
+UNAWARE = Path(__file__).parents[2] / "end_to_end" / "unaware.py"
 FUNCTION = """
 import json, random
 
@@ -30,7 +39,7 @@ def train(trial):
             log.write(f"{trial.seed}/{step} ")
         if step % trial.interval == 0:
             (trial.folder / "sum.json").write_text(json.dumps(total))
-            if not trial.report(step, {"val/loss": -total}, checkpoint=trial.folder):
+            if not trial.report(step, {"val/loss": -total, "val/accuracy": total}, checkpoint=trial.folder):
                 return
 """
 COMMAND = f"{FUNCTION}\nimport sweep_client\ntrain(sweep_client.trial())\n"
@@ -43,6 +52,19 @@ sampler: {random: {seed: 2}}
 scheduler: none
 budget: {trials: 1}
 confirm: {seeds: 1}
+"""
+STUDY = """
+trainable: {TRAINABLE}
+search: {learning_rate: {log_uniform: [1e-3, 1e-2]}}
+training: {steps: 6, interval: 3}
+objective: {maximize: val/accuracy, minimize: val/loss}
+constraints: {seconds/train: {at_most: 1000}}
+sampler: {tpe: {seed: 2}}
+scheduler: none
+budget: {trials: 20}
+confirm: {seeds: 1}
+warm_start: [EARLIER]
+profiles: {small: {budget: {trials: 2}}}
 """
 KINDS = {
     "function": "function: train.py:train, folder: code",
@@ -123,6 +145,93 @@ def test_the_next_driver_goes_on_where_a_killed_one_was(
         assert len(set(steps)) == 18
         # The killed attempt may have begun the step after its last report.
         assert len(steps) <= 18 + 3
+
+
+def test_the_ten_lines_of_the_page(sessions: Sessions) -> None:
+    """The script and the file of docs/trainables.md as they stand: a trial is killed, and goes on."""
+    page = PAGE.read_text()
+    script, file = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "yaml"))
+    assert script is not None
+    assert file is not None
+    (sessions.folder / "train.py").write_text(script[1])
+    sweep = sessions.of(file[1])
+    run(sessions.open(sweep), reported=5)
+    sessions.writer(sweep).lose_attempts()
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    for outcome in reports(assignment):
+        session.reported(assignment.attempt_id, outcome)
+    session.completed(assignment.attempt_id)
+    (trial,) = sessions.ledger.trials(sweep.id)
+    assert trial.state == "COMPLETE"
+    assert [report.step for report in sessions.ledger.trial_reports(trial.key)] == list(range(1, 21))
+    assert "attempt 2: started at step 5 on" in Path(sessions.paths.log(sweep.id, trial.key)).read_text()
+    assert trial.value is not None
+    assert trial.value > 0.8
+
+
+def test_a_script_that_was_not_written_for_this(
+    sessions: Sessions, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its options are drafted, `watch.py` of the page reads what it prints, and a killed trial goes on."""
+    calm = Sessions(tmp_path_factory.mktemp("calm"))
+    script = UNAWARE.read_text()
+    text = draft(script, "train.py").replace("python, train.py", f"{sys.executable}, watch.py, train.py")
+    text = text.replace("pause: {uniform: [0, 1]}", "pause: {choice: [0.0]}")
+    [watch] = [
+        block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "Popen" in block
+    ]
+    for place in (sessions, calm):
+        (place.folder / "train.py").write_text(script)
+        (place.folder / "watch.py").write_text(watch)
+    sweeps = [place.of(f"{text}scheduler: none\n".replace("16", "1")) for place in (sessions, calm)]
+    run(calm.open(sweeps[1]))
+    run(sessions.open(sweeps[0]), reported=3)
+    sessions.writer(sweeps[0]).lose_attempts()
+    run(sessions.open(sweeps[0]))
+    (trial,) = sessions.ledger.trials(sweeps[0].id)
+    found = [(one.step, one.metrics["val/loss"]) for one in sessions.ledger.trial_reports(trial.key)]
+    calm_key = trial.key.replace(sweeps[0].id, sweeps[1].id)
+    assert found == [(one.step, one.metrics["val/loss"]) for one in calm.ledger.trial_reports(calm_key)]
+    assert [step for step, _ in found] == list(range(1, 9))
+    log = Path(sessions.paths.log(sweeps[0].id, trial.key)).read_text()
+    assert "attempt 2: started at step 3 on" in log
+    assert re.findall(r"attempt 2: epoch (\d)", log) == list("45678")
+
+
+@pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
+def test_everything_that_a_network_has(
+    kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A profile, two objectives, a constraint, a warm start, a retry, a confirmation, report and export."""
+    text = FILE.replace("TRAINABLE", KINDS[kind]).replace("minimize: val/loss", "maximize: val/accuracy")
+    earlier = sessions.of(text.replace("confirm: {seeds: 1}", ""))
+    run(sessions.open(earlier))
+    file = sessions.folder / "study.yaml"
+    file.write_text(STUDY.replace("TRAINABLE", KINDS[kind]).replace("EARLIER", earlier.id))
+    sweep = identify(load(file, profile="small", gpus=0), sessions.ledger)
+    session = sessions.open(sweep)
+    assignment = launch(session)
+    session.reported(assignment.attempt_id, failure(0, "disk limit"))
+    session.completed(assignment.attempt_id)
+    run(session)
+    trials = sessions.ledger.trials(sweep.id)
+    assert [trial.state for trial in trials] == ["FAILED", "COMPLETE", "COMPLETE"]
+    sessions.writer(sweep).reopen_trial(trials[0].key)
+    run(sessions.open(sweep))
+    found = Sweep.find(sweep.id, root=sessions.paths.root)
+    assert list(found.trials["state"]) == ["COMPLETE"] * len(found.trials)
+    assert found.report().html.exists()
+    best = found.best
+    assert best is not None
+    exported = tmp_path_factory.mktemp("exported") / "best"
+    best.export(exported)
+    assert json.loads((exported / "trial.json").read_text())["params"] == dict(best.params)
+    if kind == "program":
+        assert best.evaluate().metrics["accuracy"] > 0
+    else:
+        with pytest.raises(BadInput, match="must train a network of this package"):
+            best.evaluate()
 
 
 @pytest.mark.parametrize(("cause", "attempts"), [("out of memory", 3), ("time limit", 2), ("disk limit", 1)])
