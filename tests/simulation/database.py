@@ -45,6 +45,7 @@ class Database:
         self.url = make_url(f"sqlite:///{file}")
         self.down = False
         self.writer: _Connection | None = None
+        self._connections: list[_Connection] = []
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.reopen()
@@ -61,7 +62,9 @@ class Database:
             database, owner = self, process
 
         def created() -> sqlite3.Connection:
-            return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
+            connection = sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
+            self._connections.append(connection)
+            return connection
 
         address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
         ledger = Ledger(
@@ -92,8 +95,10 @@ class Database:
         return int(count)
 
     def close(self) -> None:
-        """Close the connection of `rows`."""
+        """Close every connection: those of killed processes, which SQLite keeps from being collected, too."""
         self.look.close()
+        for connection in self._connections:
+            connection.close()
 
 
 class _Pool(Pool):
