@@ -14,11 +14,17 @@ from typing import Any
 from sqlalchemy import Engine, Pool, create_engine, make_url
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from orchestrator.ledger.connect import BUSY_SECONDS, configured
+from orchestrator.ledger.connect import BUSY_SECONDS, SERVER_TIMEOUTS, configured
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.system import System
 from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import EPOCH, Machine
+
+IDLE_SECONDS, LOCK_SECONDS = (
+    float(SERVER_TIMEOUTS[name].removesuffix("s"))
+    for name in ("idle_in_transaction_session_timeout", "lock_timeout")
+)
+"""Limits of a server: between two statements of a transaction, and of the wait for a lock."""
 
 _engine = create_engine("sqlite://")
 _engine.connect().close()
@@ -45,6 +51,7 @@ class Database:
         self.url = make_url(f"sqlite:///{file}")
         self.down = False
         self.writer: _Connection | None = None
+        self._connections: list[_Connection] = []
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.reopen()
@@ -61,7 +68,9 @@ class Database:
             database, owner = self, process
 
         def created() -> sqlite3.Connection:
-            return sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
+            connection = sqlite3.connect(self.file, timeout=0.0, factory=Connection, check_same_thread=False)
+            self._connections.append(connection)
+            return connection
 
         address = self.url.set(drivername="postgresql+psycopg") if self.is_server else self.url
         ledger = Ledger(
@@ -92,8 +101,10 @@ class Database:
         return int(count)
 
     def close(self) -> None:
-        """Close the connection of `rows`."""
+        """Close every connection: those of killed processes, which SQLite keeps from being collected, too."""
         self.look.close()
+        for connection in self._connections:
+            connection.close()
 
 
 class _Pool(Pool):
@@ -143,6 +154,8 @@ class _Connection(sqlite3.Connection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.written: list[str] = []
+        self.idle_since = math.inf  # until its first statement
+        self.ended = False
         self.create_function("clock_timestamp", 0, lambda: EPOCH + self.database.kernel.now)
         self.create_function("strftime", 2, lambda _, moment: moment)
 
@@ -165,19 +178,41 @@ class _Connection(sqlite3.Connection):
         """Remember a statement that has changed rows."""
         if rows > 0:
             self.written.append(_label(sql))
+        self.idle_since = self.database.kernel.now
 
     def _reach(self) -> None:
+        """Raise an error if the server does not answer, or has ended this session."""
+        self.end_if_idle()
         if self.database.down:
-            self._forget()
-            super().rollback()
+            self._end()
+        if self.ended:
+            self.ended = False  # the next transaction begins another session
             raise sqlite3.OperationalError("server closed the connection unexpectedly")
+
+    @property
+    def idle_until(self) -> float:
+        """Return when the database ends this session if no statement follows; a file never does."""
+        return self.idle_since + IDLE_SECONDS if self.database.is_server else math.inf
+
+    def end_if_idle(self) -> None:
+        """End the session, as a server does, if its transaction has been idle for too long."""
+        if self.in_transaction and self.database.kernel.now >= self.idle_until:
+            self.database.kernel.trace(f"finds the idle transaction of {self.owner.name} ended")
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        super().rollback()
+        self._forget()
 
     def _lock(self) -> None:
         database, kernel = self.database, self.database.kernel
-        deadline = kernel.now + BUSY_SECONDS
-        while database.writer is not None:
-            if not kernel.wait(database.free, deadline - kernel.now) and kernel.now >= deadline:
-                raise _error("database is locked", "SQLITE_BUSY")
+        deadline = kernel.now + (LOCK_SECONDS if database.is_server else BUSY_SECONDS)
+        while (writer := database.writer) is not None:
+            kernel.wait(database.free, min(deadline, writer.idle_until) - kernel.now)
+            writer.end_if_idle()
+            if database.writer is not None and kernel.now >= deadline:
+                raise _locked(is_server=database.is_server)
         database.writer = self
 
     def _forget(self) -> None:
@@ -202,6 +237,7 @@ class _Connection(sqlite3.Connection):
 
     def rollback(self) -> None:
         super().rollback()
+        self.ended = False
         self._forget()
 
     def close(self) -> None:
@@ -210,6 +246,14 @@ class _Connection(sqlite3.Connection):
 
 
 _WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+def _locked(*, is_server: bool) -> sqlite3.OperationalError:
+    if not is_server:
+        return _error("database is locked", "SQLITE_BUSY")
+    error = sqlite3.OperationalError("canceling statement due to lock timeout")
+    error.sqlstate = "55P03"  # type: ignore[attr-defined]
+    return error
 
 
 def _error(text: str, name: str) -> sqlite3.OperationalError:

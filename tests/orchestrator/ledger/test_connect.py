@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,28 @@ def test_every_connection_to_a_server_has_timeouts(postgres_url: str) -> None:
         parameters = driver.info.get_parameters()
     assert {name: int(parameters[name]) for name in connect.SOCKET_OPTIONS} == connect.SOCKET_OPTIONS
     ledger.close()
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["before the commit", "before a statement"])
+def test_a_transaction_that_a_server_ends_is_run_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    """A driver that is stopped inside a transaction loses the session, and repeats the transaction."""
+    name = "idle_in_transaction_session_timeout"
+    monkeypatch.setattr(connect, "SERVER_TIMEOUTS", {**connect.SERVER_TIMEOUTS, name: "100ms"})
+    engine, tries = connect.connect(connect.parse(postgres_url)), []
+
+    def attempt() -> None:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT 1"))
+            tries.append(last)
+            time.sleep(0.5 if len(tries) == 1 else 0.0)
+            if not last:
+                connection.execute(text("SELECT 2"))
+
+    connect.with_retries(attempt, "here")
+    engine.dispose()
+    assert len(tries) == 2
 
 
 def test_a_refusal_is_not_replaced_when_the_server_is_gone(
