@@ -74,7 +74,11 @@ class Setup:
         """Return the fields that differ from another setup, with their values here."""
         names = [field.name for field in fields(self)]
         own, others = asdict(self), asdict(other)
-        return ", ".join(f"{name} {'unset' if own[name] == '' else own[name]}" for name in names if own[name] != others[name])
+        return ", ".join(
+            f"{name} {'unset' if own[name] == '' else own[name]}"
+            for name in names
+            if own[name] != others[name]
+        )
 
 
 @dataclass(frozen=True)
