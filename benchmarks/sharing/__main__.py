@@ -8,8 +8,9 @@ python -m benchmarks.sharing picture FILE     # shares over time, as a PNG
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -18,10 +19,18 @@ import matplotlib
 from benchmarks.sharing.load import Scenario, places, turns, with_classes, with_crashes, with_devices
 from benchmarks.sharing.policies import POLICIES, fair
 from benchmarks.sharing.simulation import Outcome, Simulation
+from orchestrator.ledger.claims import Amounts, Claims
+from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.lease_backends import next_token
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.sharing.fill import fill
-from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules
+from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules, Snapshot, Use
+from orchestrator.sharing.shedding import demands
+from orchestrator.sharing.view import View, _filled, renewed
+from orchestrator.system import System
 
 RULES = Rules(min_run=300.0)
+NOW = 1_000_000.0
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -55,17 +64,75 @@ def table() -> None:
 
 
 def speed() -> None:
-    """Print how long one decision takes; only the first one after a change of the rows is computed."""
+    """Print how long decisions take: the shares alone, a decision, and with its transaction (SQLite).
+
+    A third of the sweeps are short and the others above their shares, so that a decision deals out sheds. The
+    shares are computed anew each time, as after a change of the rows.
+    """
     for sweeps, gpus in ((20, 64), (300, 1024)):
-        nodes = [PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(gpus // 8)]
-        claims = [PoolClaim(f"s{k}", f"o{k % 40}", float(k), UNIT, 1 + k % 2, 16) for k in range(sweeps)]
-        seconds = []
-        for _ in range(21):
-            began = time.perf_counter()
-            fill(nodes, [], claims)
-            seconds.append(time.perf_counter() - began)
-        figures = f"median {1000 * median(seconds):.2f} ms, longest {1000 * max(seconds):.2f} ms"
-        print(f"{sweeps} sweeps, {gpus} GPUs: {figures}")
+        rows = crowded(sweeps, gpus)
+        with tempfile.TemporaryDirectory() as folder:
+            claims = entered(Ledger.open(f"sqlite:///{folder}/sweeps.db"), rows)
+            amounts = _amounts(rows.uses[0])
+            measured = {
+                "shares": lambda rows=rows: fill(rows.nodes, rows.owners, rows.claims),
+                "decision": lambda rows=rows: decided(View.of(rows, NOW), rows.claims[0].sweep),
+                "with its transaction": lambda rows=rows, claims=claims, amounts=amounts: decided(
+                    claims.renew(rows.nodes, amounts), rows.claims[0].sweep
+                ),
+            }
+            for name, work in measured.items():
+                print(f"{sweeps} sweeps, {gpus} GPUs, {name}: {timed(work)}", flush=True)
+
+
+def timed(work: Callable[[], object]) -> str:
+    """Return the median wall-clock time and processor time of a call that finds no shares computed."""
+    wall, processor = [], []
+    for _ in range(21):
+        _filled.cache_clear()
+        began, used = time.perf_counter(), time.process_time()
+        work()
+        wall.append(time.perf_counter() - began)
+        processor.append(time.process_time() - used)
+    return f"median {1000 * median(wall):.2f} ms, of the processor {1000 * median(processor):.2f} ms"
+
+
+def crowded(sweeps: int, gpus: int) -> Snapshot:
+    """Return the rows of a pool in which one sweep of three is short, and the others hold too much."""
+    nodes = tuple(PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(gpus // 8))
+    claims = tuple(PoolClaim(f"s{k:03}", f"o{k % 40}", float(k), UNIT, 1 + k % 2, 16) for k in range(sweeps))
+    shares = fill(nodes, [], claims)
+
+    def use(number: int, claim: PoolClaim) -> Use:
+        is_short = number % 3 == 0
+        devices = max(0, shares[claim.sweep].devices + (-2 if is_short else 1))
+        since = NOW - RULES.shed_after if is_short else None
+        return Use(claim.sweep, NOW, devices * claim.slots, 0, devices, short_since=since)
+
+    return Snapshot(nodes, (), claims, tuple(use(number, claim) for number, claim in enumerate(claims)))
+
+
+def entered(ledger: Ledger, rows: Snapshot) -> Claims:
+    """Write rows into a ledger as the drivers of all sweeps; return the claim of the first one."""
+    written = []
+    for claim, use in zip(rows.claims, rows.uses, strict=True):
+        token = next_token(ledger.writer, claim.sweep, Holder.here(System()))
+        written.append(Claims(ledger, token, "pool", claim, Rules(dead_after=86_400.0)))
+        written[-1].renew(rows.nodes, _amounts(use))
+    return written[0]
+
+
+def _amounts(use: Use) -> Amounts:
+    return Amounts(16, use.trials, 0, use.devices)
+
+
+def decided(view: View | None, sweep: str) -> None:
+    """Do what a driver does with a view: may it start one, why does it wait, who gives up what."""
+    assert view is not None, "a ledger in a file answers"
+    view.may_start(sweep)
+    view.why_waiting(sweep)
+    renewed(view, view.uses[sweep])
+    demands(view)
 
 
 def picture(file: Path) -> None:

@@ -58,7 +58,7 @@ def connected(claim: Claim) -> Iterator[None]:
     Raises:
         NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
-    ray = cluster.connected(claim.run.hardware, _code_to_send(claim))
+    ray = cluster.connected(claim.run.hardware, _code_to_send(claim), needs_gpu=claim.sweep.resources.gpu > 0)
     with ExitStack() as stack:
         died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, select
@@ -283,10 +284,9 @@ def _read(connection: Connection, pool_id: str) -> tuple[Snapshot, float | None]
     """Return the rows of a pool, and when it was last charged."""
     pool = execute(connection, _POOL, {"pool_id": pool_id})
     nodes = tuple(PoolNode(*node) for node in json.loads(pool[0][1])) if pool else ()
-    selected = execute(connection, _CLAIMS, {"pool_id": pool_id})
-    rows = [dict(zip(_COLUMNS, row, strict=True)) for row in selected]
-    claims = tuple(PoolClaim(**{name: row[name] for name in _CLAIM_FIELDS}) for row in rows)
-    uses = tuple(Use(**{name: row[name] for name in _USE_FIELDS}) for row in rows)
+    rows = execute(connection, _CLAIMS, {"pool_id": pool_id})
+    claims = tuple([PoolClaim(*_of_claim(row)) for row in rows])
+    uses = tuple([Use(*_of_use(row)) for row in rows])
     return Snapshot(nodes, _owners(connection), claims, uses), pool[0][2] if pool else None
 
 
@@ -371,7 +371,7 @@ def _fields(row: PoolClaim | Use | Owner) -> dict[str, Any]:
 _FIELD: Mapping[str, str] = {"sweep_id": "sweep", "created_at": "created"}
 """Fields of `PoolClaim` whose columns have other names."""
 
-_CLAIM_FIELDS = tuple(field.name for field in fields(PoolClaim))
-_USE_FIELDS = tuple(field.name for field in fields(Use))
 _COLUMN_NAMES = tuple(column.name for column in CLAIM.columns)
 _COLUMNS = tuple(_FIELD.get(column.name, column.name) for column in _CLAIMS.selected_columns)
+_of_claim = itemgetter(*(_COLUMNS.index(field.name) for field in fields(PoolClaim)))
+_of_use = itemgetter(*(_COLUMNS.index(field.name) for field in fields(Use)))

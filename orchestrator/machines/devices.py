@@ -113,14 +113,16 @@ def has_locks(hardware: Hardware) -> bool:
 
 
 @contextmanager
-def granted(hardware: Hardware) -> Iterator[Grant]:
+def granted(hardware: Hardware, *, needs_gpu: bool = True) -> Iterator[Grant]:
     """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
 
     Args:
         hardware: what this process may use.
+        needs_gpu: whether a grant without a GPU is refused.
 
     Raises:
-        NoCluster: every GPU is used by another user or locked by another Ray, or the folder is not safe.
+        NoCluster: every GPU is used by another user or locked by another Ray and one is needed, or the folder
+            is not safe.
     """
     if not has_locks(hardware):
         yield Grant()
@@ -136,7 +138,7 @@ def granted(hardware: Hardware) -> Iterator[Grant]:
                 held[gpu.uuid] = descriptor
             else:
                 refused.append(f"GPU {gpu.index} ({gpu.uuid}) is used by {user}")
-        if not held:
+        if not held and needs_gpu:
             got = "; ".join(refused) or "none"
             raise NoCluster("the GPUs of this machine", "one must be free", got, _REMEDY)
         grant = Grant(tuple(held), tuple(held.values()), folder)

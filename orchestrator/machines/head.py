@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,20 @@ class Setup:
         devices = " ".join(f"{name}={os.environ[name]}" for name in VISIBLE_DEVICES if name in os.environ)
         return cls(version("ray"), platform.python_version(), hardware.cpus, hardware.gpus, devices)
 
+    @property
+    def without_gpus(self) -> Setup:
+        """The setup of a Ray that had to leave every GPU to others."""
+        return replace(self, gpus=0)
+
     def differences(self, other: Setup) -> str:
         """Return the fields that differ from another setup, with their values here."""
         names = [field.name for field in fields(self)]
         own, others = asdict(self), asdict(other)
-        return ", ".join(f"{name} {own[name] or 'unset'}" for name in names if own[name] != others[name])
+        return ", ".join(
+            f"{name} {'unset' if own[name] == '' else own[name]}"
+            for name in names
+            if own[name] != others[name]
+        )
 
 
 @dataclass(frozen=True)

@@ -47,27 +47,29 @@ _NOT_OF_HEAD = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
 
 
 @contextmanager
-def joined(hardware: Hardware, settings: Mapping[str, str]) -> Iterator[Head]:
+def joined(hardware: Hardware, settings: Mapping[str, str], *, needs_gpu: bool = True) -> Iterator[Head]:
     """Use the shared Ray of this machine within a `with` block; start it if it does not run.
 
     Args:
         hardware: what this process may use.
         settings: environment variables of a head that is started here.
+        needs_gpu: whether a Ray that has no GPU, because all were taken when it started, is of no use.
 
     Raises:
         NoCluster: if Ray does not start or answer, the Ray that others use has another setup, or other users
-            have every GPU.
+            have every GPU and one is needed.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
     with ExitStack() as stack:
         with FileLock(folder / "starting.lock", mode=0o600):
-            _end_unfit(folder, setup, hardware)
+            _end_unfit(folder, setup, hardware, needs_gpu)
             stack.enter_context(keeper.users(folder, fcntl.LOCK_SH))
             head = running(folder)
             if head is None:
-                with devices.granted(hardware) as grant:
-                    head = _started(folder, setup, settings, grant)
-            elif head.setup != setup:
+                with devices.granted(hardware, needs_gpu=needs_gpu) as grant:
+                    has_gpus = bool(grant.uuids) or not devices.has_locks(hardware)
+                    head = _started(folder, setup if has_gpus else setup.without_gpus, settings, grant)
+            elif not _fits(head, setup, needs_gpu):
                 raise _unfit(head, setup, folder)
             else:
                 _check_answers(head)
@@ -78,10 +80,14 @@ def joined(hardware: Hardware, settings: Mapping[str, str]) -> Iterator[Head]:
             _ensure_keeper(folder, settings)
 
 
-def _end_unfit(folder: Path, setup: Setup, hardware: Hardware) -> None:
+def _fits(head: Head, setup: Setup, needs_gpu: bool) -> bool:
+    return head.setup == setup or (not needs_gpu and head.setup == setup.without_gpus)
+
+
+def _end_unfit(folder: Path, setup: Setup, hardware: Hardware, needs_gpu: bool) -> None:
     """End a head that no driver uses and that has another setup, or lacks a GPU that has become free."""
     head = running(folder)
-    if head is None or (head.setup == setup and not devices.has_more(head.devices, hardware)):
+    if head is None or (_fits(head, setup, needs_gpu) and not devices.has_more(head.devices, hardware)):
         return
     deadline = time.monotonic() + 2 * keeper.POLL_SECONDS
     while time.monotonic() < deadline:

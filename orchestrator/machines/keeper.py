@@ -132,7 +132,8 @@ def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.P
     """Start `ray start`, and record its process, which holds the locks of its GPUs until it ends."""
     temporary = temporary_folder()
     gpus = len(grant.uuids) or setup.gpus
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.uuids)} if grant.uuids else {}
+    # Without locks on NVIDIA's GPUs, what is visible is left as it is; without any GPU, nothing is visible.
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.uuids)} if grant.uuids or not gpus else {}
     command = [
         str(Path(sys.executable).with_name("ray")),
         *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),

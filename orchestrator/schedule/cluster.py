@@ -33,7 +33,9 @@ from trainables.trial import ProgramSettings, TrialSettings
 
 
 @contextmanager
-def connected(hardware: Hardware, code: Path | None = None) -> Iterator[Callable[[], NoCluster | None]]:
+def connected(
+    hardware: Hardware, code: Path | None = None, *, needs_gpu: bool = True
+) -> Iterator[Callable[[], NoCluster | None]]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
@@ -41,6 +43,7 @@ def connected(hardware: Hardware, code: Path | None = None) -> Iterator[Callable
     Args:
         hardware: what trials may use on this machine.
         code: folder to send to the machines of a cluster, or None.
+        needs_gpu: whether trials use a GPU; if not, this machine's may all be taken by others.
 
     Yields:
         A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
@@ -55,7 +58,10 @@ def connected(hardware: Hardware, code: Path | None = None) -> Iterator[Callable
         with _connected(address, sent_code.runtime_environment(code) if code else {}):
             yield lambda: None
     else:
-        with joined(hardware, environment.of_head()) as head, _connected(head.address, _own_start(head)):
+        with (
+            joined(hardware, environment.of_head(), needs_gpu=needs_gpu) as head,
+            _connected(head.address, _own_start(head)),
+        ):
             yield partial(_death, head)
 
 

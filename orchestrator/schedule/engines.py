@@ -60,7 +60,7 @@ class EngineActor:
 
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
-        process.watch(assignment.sweep_id, ray_private.stop_published)
+        process.watch(assignment.sweep_id, ray_private.published_stop)
         here = sent_code.on_this_machine(assignment)
         outcome = await self._server.advance(here, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
@@ -107,7 +107,8 @@ class SharedEngine:
         ready, began = actor.ready.remote(), time.monotonic()
         waiting = Outcome(0, done=False, metrics={}, queued=True)
         while not ray.wait([ready], timeout=STOP_POLL)[0]:
-            if time.monotonic() - began > SIGN_OF_LIFE or process.stop_requested(assignment.sweep_id):
+            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+            if time.monotonic() - began > SIGN_OF_LIFE or is_stopped:
                 return waiting
         ray.get(ready)
         self._actor = actor

@@ -6,8 +6,9 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from ray._raylet import (  # type: ignore[attr-defined]
 from ray.core.generated.autoscaler_pb2 import ClusterConfig  # type: ignore[attr-defined]
 from ray.experimental.internal_kv import (
     _internal_kv_del,
-    _internal_kv_exists,
     _internal_kv_get,
     _internal_kv_initialized,
     _internal_kv_put,
@@ -42,9 +42,14 @@ _ALIVE = 0
 # needs an actor: one more process for one bit.
 
 
-def publish_stop(sweep_id: str) -> None:
-    """Ask every worker and engine of a sweep, on any node, to save its trials and stop."""
-    _internal_kv_put(_stop_key(sweep_id), b"")
+def publish_stop(sweep_id: str, attempts: Collection[str]) -> None:
+    """Ask the workers and engines of a sweep, on any node, to save and end attempts; the last call holds.
+
+    Args:
+        sweep_id: of the sweep.
+        attempts: their ids, or `process.EVERY`.
+    """
+    _internal_kv_put(_stop_key(sweep_id), json.dumps(sorted(attempts)).encode())
 
 
 def withdraw_stop(sweep_id: str) -> None:
@@ -52,9 +57,10 @@ def withdraw_stop(sweep_id: str) -> None:
     _internal_kv_del(_stop_key(sweep_id))
 
 
-def stop_published(sweep_id: str) -> bool:
-    """Return True while a stop request of a sweep stands; False in a process that Ray has not started."""
-    return _internal_kv_initialized() and bool(_internal_kv_exists(_stop_key(sweep_id)))
+def published_stop(sweep_id: str) -> Collection[str]:
+    """Return the attempts of a sweep that are to end; none in a process that Ray has not started."""
+    written: bytes | None = _internal_kv_get(_stop_key(sweep_id)) if _internal_kv_initialized() else None
+    return frozenset(json.loads(written)) if written else ()
 
 
 def publish_engine(engine: str, actor: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.errors import Busy
@@ -38,6 +38,8 @@ class ClusterShare:
     Attributes:
         engines: the sweep's shared engines; they use no more devices than the sweep may.
         leaving: ids of the attempts that end at their next report.
+        overdue: of these, the ones without a report for `Rules.cut_after`: they are to save and end at once.
+            By id, the time since when.
         waiting: why the sweep may run nothing now, or None.
     """
 
@@ -58,7 +60,9 @@ class ClusterShare:
         self._refused: int | None = None
         self._restart = 0.0
         self.engines = Engines(self._devices)
+        self._chosen_at: dict[str, float] = {}
         self.leaving: Collection[str] = frozenset()
+        self.overdue: Mapping[str, float] = {}
         self.waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:
@@ -96,13 +100,13 @@ class ClusterShare:
         self._restart = max([self._restart, *compiled])
         view = self._joined().renew(self._nodes(), self._amounts(session))
         if view is None:
-            self.leaving = frozenset()
+            self._shed(frozenset())
             return
         self._view = view
         sweep = self._claim.sweep
         if self._refused is not None and view.may_start(sweep):
             self._refused = None
-        self.leaving = self._chosen(session, view)
+        self._shed(self._chosen(session, view))
         self.waiting = view.why_waiting(sweep)
         if len(view.claims) > 1:
             self.engines.retire_idle()
@@ -113,6 +117,14 @@ class ClusterShare:
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
             if self._claims is not None and (view := self._claims.withdraw()) is not None:
                 self._resources.request(total(view))
+
+    def _shed(self, leaving: Collection[str]) -> None:
+        """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
+        now = self._clock()
+        self._chosen_at = {name: self._chosen_at.get(name, now) for name in leaving}
+        cut_at = {name: chosen_at + self._rules.cut_after for name, chosen_at in self._chosen_at.items()}
+        self.leaving = leaving
+        self.overdue = {name: at for name, at in cut_at.items() if now >= at}
 
     def _joined(self) -> Claims:
         if self._claims is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from ray import tune
@@ -16,6 +16,7 @@ from orchestrator.schedule.shares import ClusterShare
 from orchestrator.schedule.warm_pool import pool
 from orchestrator.schedule.worker import Worker
 from orchestrator.session.session import Session
+from orchestrator.training.process import EVERY
 from trainables.errors import Refusal
 
 
@@ -46,13 +47,17 @@ def run(
     # While other sweeps use the cluster, the share limits the pending attempts to a few.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
 
+    asked: Collection[str] = ()
+
     def tick_and_publish(session: Session) -> None:
+        nonlocal asked
         share.renew(session)
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
         tick(session)
-        if session.stopped:
-            ray_private.publish_stop(sweep_id)
+        before, asked = asked, (EVERY,) if session.stopped else tuple(share.overdue)
+        if before or asked:
+            ray_private.publish_stop(sweep_id, asked)
 
     ray_private.count_no_callbacks()
     ray_private.withdraw_stop(sweep_id)

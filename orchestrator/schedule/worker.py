@@ -12,7 +12,7 @@ from ray import tune
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import sent_code
 from orchestrator.schedule.engines import SharedEngine
-from orchestrator.schedule.ray_private import stop_published
+from orchestrator.schedule.ray_private import published_stop
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
 from orchestrator.training.attempt import OwnEngine
@@ -61,7 +61,7 @@ class Worker(tune.Trainable):
         if self._engine is None:
             self._engine = _engine_for(self._assignment)
             process.handle_sigterm()
-            process.watch(self._assignment.sweep_id, stop_published)
+            process.watch(self._assignment.sweep_id, published_stop)
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True

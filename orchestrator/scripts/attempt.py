@@ -180,7 +180,8 @@ class ScriptAttempt:
             time.sleep(0.02)
 
     def _must_stop(self) -> bool:
-        return process.terminating() or process.stop_requested(self._assignment.sweep_id)
+        assignment = self._assignment
+        return process.terminating() or process.stop_requested(assignment.sweep_id, assignment.attempt_id)
 
     def _print(self, line: str) -> None:
         self._log.write(line)

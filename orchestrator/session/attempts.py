@@ -240,6 +240,20 @@ class Attempts:
         expected = {name: run for name, run in self.running.items() if run.started and run.cause is None}
         return [name for name, run in expected.items() if is_late(run)]
 
+    def ignoring(self, asked: Mapping[str, float]) -> set[str]:
+        """Return the started attempts that were asked to end, and have not done so for `LEAVE_SECONDS`.
+
+        Args:
+            asked: since when, by id.
+        """
+        now = self._clock()
+        expected = {name: self.running[name] for name in asked.keys() & self.running.keys()}
+        return {
+            name
+            for name, run in expected.items()
+            if run.started and run.cause is None and now - max(run.reported_at, asked[name]) > LEAVE_SECONDS
+        }
+
     def requeue(self, attempt_id: str, cause: str, wait: float) -> None:
         """End an attempt and queue its trial for another one, due in `wait` seconds."""
         state: AttemptState

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from orchestrator.assignment import Assignment, Outcome
@@ -58,10 +59,12 @@ class Allowance(Protocol):
 
     Attributes:
         leaving: ids of the attempts that end at their next report, so that other sweeps get their resources.
+        overdue: of these, the ones that are to save and end at once; by id, the time since when.
         waiting: why the sweep may run nothing now, or None.
     """
 
     leaving: Collection[str]
+    overdue: Mapping[str, float]
     waiting: str | None
 
     def may_start(self, session: Session) -> bool:
@@ -72,6 +75,7 @@ class WholeCluster:
     """The share of a sweep beside which no other one runs: everything."""
 
     leaving: Collection[str] = frozenset()
+    overdue: Mapping[str, float] = MappingProxyType({})
     waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:
@@ -248,7 +252,7 @@ class Session:
         if run is None:
             return
         outcome, donor = run.last, self._exploits.pop_donor(run.trial.key)
-        is_shed = run.cause == "shared"
+        is_shed = run.cause == "shared" or attempt_id in self._share.overdue
         if outcome is not None and outcome.failure is not None:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
@@ -384,14 +388,17 @@ class Session:
         Args:
             deadline: seconds that an attempt may stay silent; it has less time to answer a stop request.
         """
-        return self._attempts.silent(deadline, self._stopped_at)
+        silent = self._attempts.silent(deadline, self._stopped_at)
+        return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]
 
     def condemn(self, attempt_id: str, cause: str) -> None:
         """Note the cause for which the driver is about to kill an attempt.
 
-        A stopping session charges no trial: it has not waited long enough to know that an attempt hangs.
+        A trial is not charged if the session is stopping, or sheds it: the driver has not waited long enough
+        to know that the attempt hangs.
         """
-        self.running[attempt_id].cause = "interrupted" if self.stopped else cause
+        is_shed = attempt_id in self._share.overdue
+        self.running[attempt_id].cause = "interrupted" if self.stopped else "shared" if is_shed else cause
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""

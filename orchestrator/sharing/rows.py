@@ -27,6 +27,7 @@ class Rules:
         shed_after: a shortage must last this long before other sweeps give up trials for it.
         lapse_after: a reservation lapses when granted attempts have waited this long for a worker: the free
             resources are in fragments, and other sweeps may use them.
+        cut_after: a trial that is to be shed and does not report in this time saves and ends at once.
         pending: most attempts of a sweep that wait for a worker, if the sweep is not alone in the pool.
         min_run: shortest time that a trial runs before it may be shed; classes `urgent` and `normal`.
         min_run_restarts: the same in restarts of the trial; the longer of both counts.
@@ -40,6 +41,7 @@ class Rules:
     dead_after: float = 45.0
     shed_after: float = 30.0
     lapse_after: float = 60.0
+    cut_after: float = 120.0
     pending: int = 2
     min_run: float = 120.0
     min_run_restarts: float = 10.0

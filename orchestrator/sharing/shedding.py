@@ -160,6 +160,8 @@ def _beyond_shares(view: View) -> dict[str, Demand]:
             cpu += view.shortage(sweep) * view.claims[sweep].cpu
             devices += max(0, view.shares[sweep].devices - use.devices)
     free_cpu, free_devices = view.free
+    if cpu <= free_cpu and devices <= free_devices:
+        return {}
     within = [candidate for candidate in _candidates(view) if view.within_quotas(candidate.claim)]
     return _dealt(view, within, cpu - free_cpu, devices - free_devices)
 

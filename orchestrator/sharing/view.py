@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
@@ -28,7 +28,7 @@ from orchestrator.sharing.rows import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """A pool at a moment. Only live claims appear in it.
 
@@ -60,10 +60,7 @@ class View:
         claims = {claim.sweep: claim for claim in snapshot.claims if claim.sweep in uses}
         # What a sweep wants beyond the whole pool changes no share. Without it, and in one order, the rows
         # change rarely, and so are rarely filled anew.
-        live = tuple(
-            replace(claims[sweep], want=min(claims[sweep].want, capacity.cpu // claims[sweep].cpu))
-            for sweep in sorted(claims)
-        )
+        live = tuple([_limited(claims[sweep], capacity.cpu) for sweep in sorted(claims)])
         return cls(
             now=now,
             rules=rules,
@@ -83,7 +80,7 @@ class View:
         """Return the row of a claim's owner, or the defaults."""
         return self.owners.get(claim.owner) or Owner(claim.owner)
 
-    @property
+    @cached_property
     def free(self) -> tuple[int, int]:
         """Cores (1/10,000) and devices that no attempt holds; attempts of lapsed reservations hold none."""
         cpu, devices = self.capacity.cpu, self.capacity.devices
@@ -141,17 +138,26 @@ class View:
         owner = self.owner_of(claim)
         if hours_spent(owner, claim) or not owner.most_share:
             return False
+        if owner.most_share >= UNIT:
+            return True
         cpu, devices = self.held_by(claim.owner)
-        if owner.most_share >= UNIT or not cpu:
+        if not cpu:
             return True
         part = self.capacity.dominant(cpu + more_cpu, devices + (claim.device if more_cpu else 0))
         return part * UNIT <= self.capacity.whole * owner.most_share
 
     def held_by(self, owner: str) -> tuple[int, int]:
         """Return the cores (1/10,000) and devices that an owner's sweeps hold."""
-        own = [claim for claim in self.claims.values() if claim.owner == owner]
-        cpu = sum(self.uses[claim.sweep].trials * claim.cpu for claim in own)
-        return cpu, sum(self.uses[claim.sweep].devices for claim in own)
+        return self._held.get(owner, (0, 0))
+
+    @cached_property
+    def _held(self) -> Mapping[str, tuple[int, int]]:
+        """Cores and devices by owner: one pass over all claims, because a decision asks for every sweep."""
+        held: dict[str, tuple[int, int]] = {}
+        for sweep, claim in self.claims.items():
+            use, (cpu, devices) = self.uses[sweep], held.get(claim.owner, (0, 0))
+            held[claim.owner] = cpu + use.trials * claim.cpu, devices + use.devices
+        return held
 
     def queue(self) -> list[str]:
         """Return the sweeps that hold nothing, the next one first.
@@ -196,6 +202,11 @@ def renewed(view: View, use: Use) -> Use:
     """
     since = view.now if use.short_since is None else use.short_since
     return replace(use, renewed_at=view.now, short_since=since if view.shortage(use.sweep) else None)
+
+
+def _limited(claim: PoolClaim, cpu: int) -> PoolClaim:
+    most = cpu // claim.cpu
+    return claim if claim.want <= most else replace(claim, want=most)
 
 
 def _name(owner: Owner) -> str:

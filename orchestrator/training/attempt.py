@@ -93,8 +93,9 @@ class Attempt:
         return Outcome(self._step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
 
     def must_stop(self) -> bool:
-        """Return True if this process is terminating, or a stop of the sweep is requested."""
-        return process.terminating() or process.stop_requested(self._assignment.sweep_id)
+        """Return True if this process is terminating, or the driver has asked the attempt to stop."""
+        assignment = self._assignment
+        return process.terminating() or process.stop_requested(assignment.sweep_id, assignment.attempt_id)
 
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""

@@ -79,7 +79,7 @@ class EngineServer:
         """Train an attempt to its next report and return the outcome.
 
         While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds, or as
-        soon as a stop of its sweep is requested; the worker then asks again, unless the driver stops it.
+        soon as it is asked to stop; the worker then asks again, unless the driver stops it.
 
         Args:
             assignment: of the attempt.
@@ -91,7 +91,8 @@ class EngineServer:
         began = time.monotonic()
         while not (await asyncio.wait([outcome], timeout=STOP_POLL))[0]:
             late = time.monotonic() - began > SIGN_OF_LIFE
-            if (late or process.stop_requested(assignment.sweep_id)) and answer.cancel():
+            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+            if (late or is_stopped) and answer.cancel():
                 return Outcome(0, done=False, metrics={}, queued=True)
         return await outcome
 

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
 from orchestrator.machines.hardware import host_devices
@@ -18,8 +18,22 @@ from orchestrator.machines.hardware import host_devices
 POLL_SECONDS = 1.0
 """Seconds between two looks for a published stop request."""
 
+EVERY = "*"
+"""Stands for all attempts of a sweep in a stop request."""
+
+
+class _StopRequest:
+    """What was last read of the stop request of one sweep.
+
+    Attributes:
+        attempts: ids of the attempts that are to save and exit, or `EVERY`.
+    """
+
+    attempts: Collection[str] = ()
+
+
 _terminating = threading.Event()
-_stop_requests: dict[str, threading.Event] = {}
+_stop_requests: dict[str, _StopRequest] = {}
 
 
 def worker_environment(gpu_share: float) -> dict[str, str]:
@@ -68,16 +82,16 @@ def handle_sigterm() -> None:
     threading.Thread(target=_note, args=(reading,), name="signals", daemon=True).start()
 
 
-def watch(sweep_id: str, published: Callable[[str], bool]) -> None:
-    """Poll whether the driver of a sweep has published a stop request.
+def watch(sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
+    """Poll for the stop request that the driver of a sweep publishes.
 
     Args:
         sweep_id: of the sweep.
-        published: returns True while a stop request for a sweep stands; may raise while the head is
-            unreachable.
+        published: returns the ids of the attempts of a sweep that are to save and exit now, or `EVERY`; may
+            raise while the head is unreachable.
     """
     if sweep_id not in _stop_requests:
-        request = _stop_requests[sweep_id] = threading.Event()
+        request = _stop_requests[sweep_id] = _StopRequest()
         poll = threading.Thread(
             target=_poll, args=(request, sweep_id, published), name="stop requests", daemon=True
         )
@@ -89,10 +103,10 @@ def forget(sweep_id: str) -> None:
     _stop_requests.pop(sweep_id, None)
 
 
-def stop_requested(sweep_id: str) -> bool:
-    """Return True if the driver of a watched sweep wants every trial to save and exit."""
+def stop_requested(sweep_id: str, attempt_id: str) -> bool:
+    """Return True if the driver of a watched sweep wants an attempt to save and exit."""
     request = _stop_requests.get(sweep_id)
-    return request is not None and request.is_set()
+    return request is not None and (EVERY in request.attempts or attempt_id in request.attempts)
 
 
 def terminating() -> bool:
@@ -105,11 +119,10 @@ def _note(pipe: int) -> None:
         _terminating.set()
 
 
-def _poll(request: threading.Event, sweep_id: str, published: Callable[[str], bool]) -> None:
+def _poll(request: _StopRequest, sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
     while _stop_requests.get(sweep_id) is request:
         try:
-            standing = published(sweep_id)
+            request.attempts = published(sweep_id)
         except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read
-            standing = False
-        request.set() if standing else request.clear()
+            request.attempts = ()
         time.sleep(POLL_SECONDS)

@@ -25,7 +25,7 @@ from tests.shared_ray import own_ray
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(900)]
 
-RULES = Rules(dead_after=15.0, shed_after=3.0, min_run=5.0, min_run_restarts=0.0)
+RULES = Rules(dead_after=15.0, shed_after=3.0, cut_after=10.0, min_run=5.0, min_run_restarts=0.0)
 
 NODES = """
 import sys
@@ -95,13 +95,13 @@ class Sharing:
         self.folder, self.address = folder, address
         self.drivers: dict[str, subprocess.Popen[str]] = {}
 
-    def start(self, name: str, owner: str, trials: int) -> None:
-        """Start the driver of a sweep whose trials report 60 times, a second apart.
+    def start(self, name: str, owner: str, trials: int, pause: float = 1.0) -> None:
+        """Start the driver of a sweep whose trials report 60 times, `pause` seconds apart.
 
         None ends before the other drivers have started, which would free its place without a shed.
         """
         os.environ["RAY_ADDRESS"] = self.address
-        self.drivers[name] = start_driver(self.folder, Load(name, owner, trials, 60, 1.0), RULES)
+        self.drivers[name] = start_driver(self.folder, Load(name, owner, trials, 60, pause), RULES)
         del os.environ["RAY_ADDRESS"]
 
     def running(self) -> dict[str, int]:
@@ -161,6 +161,19 @@ def test_three_sweeps_of_two_owners_share_one_ray(sharing: Sharing) -> None:
     for name in ("first", "second"):
         sharing.drivers[name].kill()
         sharing.drivers[name].wait()
+    ledger.close()
+
+
+def test_a_trial_that_never_reports_is_cut_for_a_sweep_that_is_short(sharing: Sharing) -> None:
+    """Its worker answers nothing, so that it is killed a minute after it was asked to save and end."""
+    sharing.start("deaf", "ada", 4, pause=3600.0)
+    wait_for(lambda: sharing.running() == {"deaf": 4})
+    sharing.start("short", "bob", 400)
+    wait_for(lambda: sharing.running() == {"deaf": 2, "short": 2}, seconds=300)
+    ledger = sharing.ledger()
+    [deaf] = [record.id for record in ledger.sweeps() if record.name == "deaf"]
+    ended = [attempt for attempt in ledger.attempts(deaf) if attempt.state != "RUNNING"]
+    assert [(attempt.state, attempt.cause) for attempt in ended] == [("LOST", "shared")] * 2
     ledger.close()
 
 

@@ -267,6 +267,30 @@ def test_a_ray_has_the_free_gpus_until_it_ends(
     assert running(runtime_folder()) is None
 
 
+@pytest.mark.end_to_end
+@pytest.mark.slow
+def test_a_ray_of_trials_without_gpus_starts_where_all_gpus_are_taken(
+    nvidia: Nvidia, stranger: int, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees no GPU; further sweeps without GPUs join it, and one with GPUs gets a Ray of its own later."""
+    nvidia.runs(("GPU-a", stranger), ("GPU-b", stranger))
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "60")
+    monkeypatch.setenv("SWEEP_RUNTIME", str(temporary))
+    with pytest.raises(NoCluster, match="one must be free"), joining.joined(TWO, environment.of_head()):
+        pass
+    with joining.joined(TWO, environment.of_head(), needs_gpu=False) as head:
+        assert environment_of(head.pid)["CUDA_VISIBLE_DEVICES"] == ""
+        assert "--num-gpus=0" in Path(f"/proc/{head.pid}/cmdline").read_text().split("\0")
+        with joining.joined(TWO, environment.of_head(), needs_gpu=False) as same:
+            assert same == head
+        with pytest.raises(NoCluster, match="gpus 0"), joining.joined(TWO, environment.of_head()):
+            pass
+    nvidia.runs(("GPU-a", stranger))
+    with joining.joined(TWO, environment.of_head()) as other:
+        assert other.devices == ("GPU-b",)
+    joining.end_shared_ray()
+
+
 def environment_of(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
     return dict(line.split("=", 1) for line in lines if "=" in line)

@@ -170,7 +170,7 @@ workers = [Worker.remote(), Worker.remote()]
 for seated, worker in zip((one, two), workers):
     engines.ensure(seated.attempt_id)
     assert report(worker, seated).step == 10
-ray_private.publish_stop("a")
+ray_private.publish_stop("a", ["*"])
 time.sleep(2.5)
 print(report(workers[0], one).interrupted, report(workers[1], two).interrupted)
 """
@@ -248,7 +248,7 @@ assert report(workers[0], first).step == 10
 assert ray.get(workers[1].advance.remote(queued)).engine == first.engine
 answer = workers[1].advance.remote(queued)
 time.sleep(2)
-ray_private.publish_stop(first.sweep_id)
+ray_private.publish_stop(first.sweep_id, ["*"])
 published = time.monotonic()
 outcome = ray.get(answer)
 print(outcome.queued, time.monotonic() - published < 2)

@@ -62,11 +62,11 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     node = ray.get_runtime_context().get_node_id()
     head = ray.get_runtime_context().gcs_address
     host, port = head.split(":")
-    seen["published"] = [ray_private.stop_published("s")]
-    ray_private.publish_stop("s")
-    seen["published"] += [ray_private.stop_published("s"), ray_private.stop_published("t")]
+    seen["published"] = [sorted(ray_private.published_stop("s"))]
+    ray_private.publish_stop("s", ["two", "one"])
+    seen["published"] += [sorted(ray_private.published_stop(sweep)) for sweep in ("s", "t")]
     ray_private.withdraw_stop("s")
-    seen["published"].append(ray_private.stop_published("s"))
+    seen["published"].append(sorted(ray_private.published_stop("s")))
     seen["address"] = ray_private.host_and_port(f"localhost:{port}") == head
     state = ray_private.cluster_state(head)
     seen["nodes"] = [(address == host, total["CPU"]) for address, total in state.nodes]
@@ -126,7 +126,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)), tempfile.TemporaryDirectory() 
 EXPECTED = {
     # While a driver is connected to Ray, and afterwards: a signal during the conclusion must not end it.
     "handlers": [True, True],
-    "published": [False, True, False, False],
+    "published": [[], ["one", "two"], [], []],
     "address": True,
     "nodes": [[True, 2.0]],
     "groups": [False, True],

@@ -143,6 +143,27 @@ def test_trials_leave_for_a_sweep_that_is_short_and_stay_if_it_leaves(pool: Pool
     assert pool.share.leaving == frozenset()
 
 
+def test_a_trial_that_is_to_leave_and_reports_nothing_is_cut_after_two_minutes(pool: Pool) -> None:
+    """Its two minutes begin anew if it could stay in between."""
+    trials = [launch(pool.session) for _ in range(4)]
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(1, 0, 0, 0))
+    pool.renew(RULES.min_run)
+    [leaving] = pool.share.leaving
+    pool.renew(RULES.cut_after - 1.0)
+    assert not pool.share.overdue
+    pool.renew()
+    assert pool.share.overdue == {leaving: pool.sessions.clock.now}
+    other.withdraw()
+    pool.renew()
+    assert not pool.share.overdue
+    pool.other("c", "bob").renew(NODES, Amounts(1, 0, 0, 0))
+    pool.renew()
+    assert len(pool.share.leaving) == 1
+    assert not pool.share.overdue
+    assert len(trials) == len(pool.session.running)
+
+
 def test_the_minimum_run_is_ten_times_the_longest_start_of_the_sweep(pool: Pool) -> None:
     trials = [launch(pool.session) for _ in range(4)]
     report = outcome(trials[0], 10, 0.5)

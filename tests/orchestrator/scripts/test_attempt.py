@@ -379,7 +379,7 @@ def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pyt
     assigned = runs.function(text)
     runs.own.advance(assigned)
     later = iter([False])  # it comes when the report before has been answered
-    monkeypatch.setattr(process, "stop_requested", lambda sweep: next(later, True))
+    monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: next(later, True))
     outcome = runs.own.advance(assigned)
     assert (outcome.step, outcome.interrupted, outcome.done) == (2, True, True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +79,13 @@ class FixedShare:
     Attributes:
         attempts: number of attempts that may run at once.
         leaving: ids of the attempts to shed.
+        overdue: of these, the ones to cut; by id, the time since when.
         waiting: why nothing may run.
     """
 
     attempts: int
     leaving: Collection[str] = frozenset()
+    overdue: Mapping[str, float] = field(default_factory=dict)
     waiting: str | None = None
 
     def may_start(self, session: Session) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.assignment import Outcome
 from orchestrator.errors import NoSpace
-from orchestrator.session.attempts import DEAD_NODE_SECONDS
+from orchestrator.session.attempts import DEAD_NODE_SECONDS, LEAVE_SECONDS
 from orchestrator.session.limits import wait_before_retry
 from orchestrator.storage.paths import checkpoint_stem
 from tests.orchestrator.session.sessions import (
@@ -468,3 +469,33 @@ def test_nothing_more_is_wanted_during_an_outage_or_after_a_stop(sessions: Sessi
     assert session.startable == 1
     train(session, running)
     assert session.startable == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_trial_that_is_cut_is_not_charged(sessions: Sessions, is_killed: bool) -> None:
+    """It saves and ends between two reports, or is killed if it has not done so in time."""
+    sessions.share = FixedShare(2)
+    session = sessions.open(sessions.sweep(5), capacity=2)
+    first = launch(session)
+    session.started(first.attempt_id)
+    sessions.clock.now += 300.0
+    sessions.share.leaving = {first.attempt_id}
+    sessions.share.overdue = {first.attempt_id: sessions.clock.now}
+    for _ in range(int(LEAVE_SECONDS)):
+        assert session.silent(10_000.0) == [], "it has that long to answer"
+        sessions.clock.now += 1.0
+    if is_killed:
+        assert session.silent(10_000.0) == []
+        sessions.clock.now += 1.0
+        assert session.silent(10_000.0) == [first.attempt_id]
+        session.condemn(first.attempt_id, "hung")
+        session.failed(first.attempt_id, "worker lost")
+    else:
+        session.reported(first.attempt_id, replace(outcome(first, 5, 0.5), metrics={}, interrupted=True))
+        session.completed(first.attempt_id)
+    [attempt] = sessions.ledger.trial_attempts(first.trial_key)
+    assert (attempt.state, attempt.cause) == ("LOST", "shared")
+    assert sessions.ledger.trial(first.trial_key).state == "PREEMPTED"
+    again = launch(session)
+    assert again.trial_key == first.trial_key
+    assert (again.resume.step if again.resume else 0) == (0 if is_killed else 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Owner, PoolClaim, PoolNode, Snapshot, Use
 from orchestrator.sharing.shedding import Demand, RunningTrial, chosen, demands, minimum_run
 from orchestrator.sharing.view import View
-from tests.orchestrator.sharing.worlds import cpu_claim, gpu_claim
+from tests.orchestrator.sharing.worlds import cpu_claim, gpu_claim, random_world
 
 NOW = 1_000_000.0
 LONG = NOW - RULES.shed_after
@@ -234,3 +235,96 @@ def test_no_sweep_is_asked_for_more_than_it_holds_above_its_share(
         assert demand.trials <= view.uses[sweep].trials - view.shares[sweep].trials
     missing = sum(view.shortage(sweep) for sweep in view.claims)
     assert sum(demand.trials for demand in asked.values()) <= missing
+
+
+# ------------------------------------------------------------------ the same, computed the obvious way
+
+
+def plain_demands(view: View) -> dict[str, Demand]:
+    """Return the demands with a pass over all rows for every trial that is asked for."""
+    free_cpu, free_devices = plain_free(view)
+    short = [
+        (sweep, use)
+        for sweep, use in view.uses.items()
+        if use.short_since is not None and view.now - use.short_since >= RULES.shed_after
+    ]
+    short = [(sweep, use) for sweep, use in short if view.reserves(sweep)]
+    cpu = sum(view.shortage(sweep) * view.claims[sweep].cpu for sweep, _ in short) - free_cpu
+    devices = sum(max(0, view.shares[sweep].devices - use.devices) for sweep, use in short) - free_devices
+    above = {
+        sweep: [max(0, use.devices - view.shares[sweep].devices), use.trials - view.shares[sweep].trials]
+        for sweep, use in view.uses.items()
+        if use.trials > view.shares[sweep].trials or use.devices > view.shares[sweep].devices
+    }
+    given = {sweep: [0, 0] for sweep in above}
+    asked = {}
+    per_device = {sweep: max(1, use.trials // max(1, use.devices)) for sweep, use in view.uses.items()}
+    within = {sweep for sweep in above if plain_within_quotas(view, sweep)}
+
+    def order(sweep: str) -> tuple[bool, int, float, float, str]:
+        claim, (most_devices, most_trials) = view.claims[sweep], above[sweep]
+        trials = given[sweep][0] * per_device[sweep] + given[sweep][1]
+        left = max(0, most_trials - trials) * claim.cpu, max(0, most_devices - given[sweep][0])
+        part = view.capacity.dominant(*left) * UNIT // claim.weight
+        is_leaving = trials < view.uses[sweep].leaving
+        return not is_leaving, -CLASSES.index(claim.priority_class), -part, -claim.created, sweep
+
+    can = set(within)
+    while can and (cpu > 0 or devices > 0):
+        sweep = min(can, key=order)
+        (most_devices, most_trials), held = above[sweep], given[sweep]
+        if devices > 0 and held[0] < most_devices:
+            held[0] += 1
+            devices -= 1
+            cpu -= per_device[sweep] * view.claims[sweep].cpu
+        elif cpu > 0 and held[0] * per_device[sweep] + held[1] < most_trials:
+            held[1] += 1
+            cpu -= view.claims[sweep].cpu
+        else:
+            can.remove(sweep)
+            continue
+        asked[sweep] = Demand(*held)
+    for sweep in above.keys() - within:
+        most_devices, most_trials = above[sweep]
+        asked[sweep] = Demand(most_devices, max(0, most_trials - most_devices * per_device[sweep]))
+    return asked
+
+
+def plain_free(view: View) -> tuple[int, int]:
+    """Return the cores and devices that no attempt holds; none of these pools has a pending attempt."""
+    cpu = sum(use.trials * view.claims[sweep].cpu for sweep, use in view.uses.items())
+    devices = sum(use.devices for use in view.uses.values())
+    return max(0, view.capacity.cpu - cpu), max(0, view.capacity.devices - devices)
+
+
+def plain_within_quotas(view: View, sweep: str) -> bool:
+    """Return True if the owner of a sweep holds no more than its quotas."""
+    claim = view.claims[sweep]
+    owner, own = view.owner_of(claim), [one for one in view.claims.values() if one.owner == claim.owner]
+    if not owner.most_share or (
+        claim.slots
+        and owner.most_gpu_hours is not None
+        and owner.week_gpu_seconds >= owner.most_gpu_hours * 3600
+    ):
+        return False
+    cpu = sum(view.uses[one.sweep].trials * one.cpu for one in own)
+    part = view.capacity.dominant(cpu, sum(view.uses[one.sweep].devices for one in own))
+    return owner.most_share >= UNIT or not cpu or part * UNIT <= view.capacity.whole * owner.most_share
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=300, deadline=None)
+def test_decisions_equal_those_of_the_obvious_way(seed: int) -> None:
+    chance, world = random.Random(seed), random_world(seed)
+    uses = []
+    for claim in world.claims:
+        trials = chance.randint(0, 20)
+        devices = -(-trials // claim.slots) + chance.randint(0, 1) if claim.slots else 0
+        since = chance.choice([None, NOW - 1.0, LONG, LONG - 100.0])
+        leaving = chance.randint(0, trials)
+        uses.append(Use(claim.sweep, NOW, trials, 0, devices, leaving, since, None))
+    view = View.of(Snapshot(world.nodes, world.owners, world.claims, tuple(uses)), NOW)
+    assert demands(view) == plain_demands(view)
+    assert view.free == plain_free(view)
+    for claim in world.claims:
+        assert view.within_quotas(claim) == plain_within_quotas(view, claim.sweep)

@@ -45,12 +45,12 @@ def server() -> Iterator[EngineServer]:
 
 @pytest.fixture(scope="module")
 def stops() -> Iterator[set[str]]:
-    """Return the ids of the sweeps whose stop is requested; a test adds its own of `SWEEPS`."""
+    """Return the attempts of `SWEEPS` that are asked to stop; a test adds its own."""
     requested: set[str] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "POLL_SECONDS", 0.01)
         for sweep_id in SWEEPS:
-            process.watch(sweep_id, requested.__contains__)
+            process.watch(sweep_id, lambda _: requested)
         yield requested
 
 
@@ -114,18 +114,21 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
     assert server._table.empty
 
 
-def test_a_stop_request_saves_each_trial_between_two_calls(
+def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
     folder: Path, server: EngineServer, stops: set[str]
 ) -> None:
     sweep = SWEEPS[0]
-    trials = [assignment(folder, 10 + number, trial_key=f"{sweep}-{number}") for number in range(2)]
+    trials = [assignment(folder, 10 + number, trial_key=f"{sweep}-{number}") for number in range(3)]
     answers = [server.submit(trial, trial.trial_key, first=True) for trial in trials]
-    stops.add(sweep)
-    for answer in answers:
+    stops.update(trial.attempt_id for trial in trials[:2])
+    for answer in answers[:2]:
         outcome = answer.result(timeout=250)
         assert outcome.interrupted
         assert outcome.checkpoint is not None
         assert 0 < outcome.step < INTERVAL
+    other = answers[2].result(timeout=250)
+    assert (other.interrupted, other.step) == (False, INTERVAL)
+    server.release(trials[2].attempt_id)
 
 
 def test_a_stop_request_is_heeded_between_two_reports(
@@ -135,8 +138,8 @@ def test_a_stop_request_is_heeded_between_two_reports(
     sweep = SWEEPS[1]
     trial = assignment(folder, 14, trial_key=f"{sweep}-14")
     (first,) = life(server, trial, reports=1)
-    stops.add(sweep)
-    wait_until(lambda: process.stop_requested(sweep))
+    stops.add(trial.attempt_id)
+    wait_until(lambda: process.stop_requested(sweep, trial.attempt_id))
     last = server.submit(trial, trial.trial_key, first=False).result(timeout=250)
     assert (last.interrupted, last.done, last.step) == (True, True, first.step)
     assert last.checkpoint == first.checkpoint
@@ -147,8 +150,8 @@ def test_an_engine_of_one_trial_heeds_a_stop_request_too(folder: Path, stops: se
     sweep = SWEEPS[2]
     own, trial = OwnEngine(), assignment(folder, 15, trial_key=f"{sweep}-15")
     first = own.advance(trial)
-    stops.add(sweep)
-    wait_until(lambda: process.stop_requested(sweep))
+    stops.add(trial.attempt_id)
+    wait_until(lambda: process.stop_requested(sweep, trial.attempt_id))
     last = own.advance(trial)
     assert (last.interrupted, last.checkpoint) == (True, first.checkpoint)
     own.release()
@@ -260,7 +263,7 @@ def test_a_queued_trial_is_answered_as_soon_as_a_stop_is_requested(
     sweep = SWEEPS[3]
     seated, other = queued(server, folder, sweep)
     began = time.monotonic()
-    threading.Timer(1.0, stops.add, (sweep,)).start()
+    threading.Timer(1.0, stops.add, (other.attempt_id,)).start()
     outcome = asyncio.run(server.advance(other, "another worker", first=True))
     assert (outcome.queued, outcome.done) == (True, False)
     assert 1.0 <= time.monotonic() - began < 3.0

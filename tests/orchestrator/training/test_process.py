@@ -13,19 +13,20 @@ WATCHED = """
 import os, signal, time
 from orchestrator.training import process
 process.POLL_SECONDS = 0.01
-standing = {"a": False, "b": False}
+standing = {"a": (), "b": ()}
 def published(sweep_id):
     if standing[sweep_id] is None:
         raise ConnectionError("the head is unreachable")
     return standing[sweep_id]
 def state():
     time.sleep(0.3)
-    return process.stop_requested("a"), process.stop_requested("b"), process.terminating()
+    asked = [process.stop_requested("a", "a-1"), process.stop_requested("a", "a-2")]
+    return *asked, process.stop_requested("b", "b-1"), process.terminating()
 process.handle_sigterm()
 process.watch("a", published)
 process.watch("b", published)
 states = [state()]
-for standing["a"] in (True, None, True, False):
+for standing["a"] in (("*",), None, ("*",), (), ("a-2",)):
     states.append(state())
 os.kill(os.getpid(), signal.SIGTERM)
 states.append(state())
@@ -33,11 +34,12 @@ print(states)
 """
 
 
-def test_a_stop_request_comes_and_goes_for_its_sweep_alone_and_a_signal_stays() -> None:
+def test_a_stop_request_comes_and_goes_for_its_attempts_alone_and_a_signal_stays() -> None:
     """Without a reachable head no request is seen; after SIGTERM the process still runs."""
     done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True)
-    nothing, requested = (False, False, False), (True, False, False)
-    states = [nothing, requested, nothing, requested, nothing, (False, False, True)]
+    nothing, requested = (False,) * 4, (True, True, False, False)
+    one = (False, True, False, False)
+    states = [nothing, requested, nothing, requested, nothing, one, (*one[:3], True)]
     assert done.stdout.strip() == str(states)
 
 
