@@ -23,11 +23,14 @@ from orchestrator.system import System
 
 Result = TypeVar("Result")
 
-GRACE_SECONDS = 7.0
+GRACE_SECONDS = 6.0
 """How long the main thread may take to leave: to save every trial, and to write the end of the sweep."""
 
 LAST_SECONDS = 1.0
-"""Longest time for each of the last steps of a process that is ended: its ledger, children and output."""
+"""Longest time for the last steps of a process that is ended: its ledger and children, then its output.
+
+A process has thus ended 8 s after a signal, which leaves a busy machine 2 s of the 10 that are promised.
+"""
 
 POLL_SECONDS = 0.1
 
@@ -71,7 +74,7 @@ class Departure:
         self._signals.release()
 
     def at_the_end(self, record: Callable[[str], object]) -> None:
-        """Call `record` with the reason, for at most a second, before the process is ended."""
+        """Call `record` with the reason, for at most `LAST_SECONDS`, before the process is ended."""
         self._last = record
 
     def kill_at_the_end(self, kill: Callable[[], object]) -> None:
@@ -138,14 +141,17 @@ class Departure:
                 look()
                 looked = time.monotonic()
 
-    def end(self, line: str, code: int = Exit.RESUMABLE) -> None:
+    def end(self, line: str, code: int = Exit.RESUMABLE, record: str | None = None) -> None:
         """End the process with one line and a code, whatever its other threads are doing; never return.
 
-        The ledger is not written: this process may no longer write to it.
+        Args:
+            line: printed at the end.
+            code: of the exit.
+            record: the reason to record in the ledger; None if this process may no longer write to it.
         """
+        last = [] if record is None else [partial(self._last, record)]
         with self._ending:
-            for kill in self._children:
-                self._briefly(kill)
+            self._briefly(*self._children, *last)
             self._briefly(lambda: self._system.print(line))  # the observer may be blocked
             self._system.exit(code)
 
@@ -156,21 +162,21 @@ class Departure:
                     self.end(f"{name}: left at once.", _TWICE)
                 self.request(name)
             if (loss := self._lost()) is not None:
-                self._briefly(partial(self._last, f"the loss of {loss.where}"))
-                self.end(str(loss))
+                self.end(str(loss), record=f"the loss of {loss.where}")
             if self._system.monotonic() > self._deadline:
-                self._briefly(partial(self._last, str(self.reason)))
-                self.end(
-                    f"{self.reason}: left after {GRACE_SECONDS:g} s; the same command resumes the sweep."
-                )
+                line = f"{self.reason}: left after {GRACE_SECONDS:g} s; the same command resumes the sweep."
+                self.end(line, record=self.reason)
 
-    def _briefly(self, step: Callable[[], object]) -> None:
-        """Run a step in a thread for at most `LAST_SECONDS`, and ignore its errors."""
+    def _briefly(self, *steps: Callable[[], object]) -> None:
+        """Run steps side by side, in threads, for at most `LAST_SECONDS`, and ignore their errors."""
 
-        def run() -> None:
+        def run(step: Callable[[], object]) -> None:
             with suppress(Exception):
                 step()
 
-        thread = self._system.thread(run, "last step")
-        thread.start()
-        thread.join(LAST_SECONDS)
+        until = self._system.monotonic() + LAST_SECONDS
+        threads = [self._system.thread(partial(run, step), "last step") for step in steps]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, until - self._system.monotonic()))

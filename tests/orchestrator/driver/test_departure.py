@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.departure import Departure
+from orchestrator.driver.departure import GRACE_SECONDS, LAST_SECONDS, Departure
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
@@ -22,6 +22,9 @@ from tests.orchestrator.ledger.processes import line, start
 
 LEFT_SECONDS = 10.0
 """Seconds within which a driver ends after a signal, whatever it is doing."""
+
+GRACE_OF_TEST, BUSY_SECONDS = 0.5, 2.0
+"""Seconds that a test gives a driver to leave by itself, and that a busy machine may add."""
 
 LOST_SECONDS = 5.0
 """Seconds within which a driver ends once it can know that it has lost its lease."""
@@ -124,6 +127,30 @@ def test_the_second_signal_ends_a_driver_at_once(tmp_path: Path) -> None:
     assert code == 130
     assert (tmp_path / "killed").read_text() == "killed"
     assert not (tmp_path / "reason").exists()
+
+
+LAST_STEPS_BLOCK = """
+import sys, threading
+from orchestrator.driver import departure
+departure.GRACE_SECONDS = float(sys.argv[1])
+with departure.Departure() as leaving:
+    for_ever = threading.Event().wait
+    leaving.at_the_end(lambda reason: for_ever())
+    for _ in range(6):
+        leaving.kill_at_the_end(for_ever)
+    print("ready", flush=True)
+    for_ever()
+"""
+
+
+def test_the_last_steps_of_a_driver_share_their_time() -> None:
+    """Seven that block for ever delay it by a second, not by seven."""
+    driver = start(LAST_STEPS_BLOCK, str(GRACE_OF_TEST))
+    assert line(driver) == "ready"
+    code, seconds, _ = _ended_by(driver, lambda: driver.send_signal(signal.SIGTERM))
+    assert code == 4
+    assert seconds < GRACE_OF_TEST + 2 * LAST_SECONDS + BUSY_SECONDS
+    assert GRACE_SECONDS + 2 * LAST_SECONDS + BUSY_SECONDS <= LEFT_SECONDS
 
 
 DRIVE = """
