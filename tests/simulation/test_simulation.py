@@ -22,7 +22,7 @@ LONG_SEEDS, FAST_LONG_SEEDS = 24, 6
 """Seeds whose long sweeps run too, and those of `make test`."""
 
 KEPT_LONG_SEEDS = (1307, 3901, 4564, 12679)
-"""Seeds that found a driver which gave up while another was stopped in a transaction, and a charged outage."""
+"""Seeds that found a driver which gave up while another was stopped in a transaction, or a charged outage."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """A killed process leaves its files open, as a real one does; the collection after each run closes them."""
