@@ -1,7 +1,7 @@
 """Layers that look at their input by the equations of their papers: baselines of the measurements.
 
-Each is a function of one of our layers, whose parameters it reads, and of u (L, D); it returns the outputs. One
-form is a scan of the printed step, the other the parallel form that the paper prints or implies:
+Each is a function of one of our layers, whose parameters it reads, and of u (L, D); it returns the outputs.
+One form is a scan of the printed step, the other the parallel form that the paper prints or implies:
 
     min_gru    section 3.1; the scan in logarithms of appendix B
     rg_lru     Griffin, section 2.4, the gates block by block; an associative scan of a_t and sqrt(1 - a_t^2)

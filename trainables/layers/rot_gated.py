@@ -57,7 +57,8 @@ class RotGated(GatedLayer):
     """RotRNN with H heads whose angles and decays depend on the input, normalised at every step.
 
     Parameters: those of `RotRNN`, and W_theta (H, Dh//2, D), W_gamma (H, D), b_gamma (H,). With the three at
-    zero it is RotRNN. For inputs of mean 0 and covariance 1, E||x_t||^2 stays 1 whatever the decays are.
+    zero it is RotRNN. For inputs of mean 0 and covariance 1, E||x_t||^2 stays 1 whatever the decays are. With
+    a learned start also x0 (H, Dh), the state P x0 before the first step of either direction.
 
     Source: RotRNN, section 6 (input-dependent rotations as future work); the equations are ours.
     """
@@ -66,6 +67,9 @@ class RotGated(GatedLayer):
         summary="RotRNN whose angles and decays depend on the input.",
         options={
             "heads": Option(32, "Number of heads H; d_state must be divisible by it.", at_least=1),
+            "start": Option(
+                "zero", "The state before the first step: zero, or learned.", choices=("zero", "learned")
+            ),
             "algorithm": GATED_ALGORITHM,
         },
         ranges={
@@ -77,13 +81,18 @@ class RotGated(GatedLayer):
             Need(("d_state", "heads"), lambda n, h: n >= 2 * h, "d_state must be at least 2 * heads"),
         ),
         parameters=Count(
-            ("d_model", "d_state", "bidirectional", "heads"),
-            lambda d, n, both, h: (
-                (2 + both) * n * d + d + n * (n // h) + h * (n // h // 2) * (d + 1) + h * (d + 2)
+            ("d_model", "d_state", "bidirectional", "heads", "start"),
+            lambda d, n, both, h, start: (
+                (2 + both) * n * d
+                + d
+                + n * (n // h)
+                + h * (n // h // 2) * (d + 1)
+                + h * (d + 2)
+                + (start == "learned") * n
             ),
         ),
     )
-    recurrent = frozenset({"theta", "gamma_log", "M", "B", "W_theta", "W_gamma", "b_gamma"})
+    recurrent = frozenset({"theta", "gamma_log", "M", "B", "W_theta", "W_gamma", "b_gamma", "x0"})
     planes = True
 
     def __init__(
@@ -95,10 +104,14 @@ class RotGated(GatedLayer):
         heads: int = settings.default("heads"),
         gamma_init: Bounds = settings.default("gamma_init"),
         theta_init: Bounds = settings.default("theta_init"),
+        start: str = settings.default("start"),
         bidirectional: bool = False,
         algorithm: str = settings.default("algorithm"),
     ) -> None:
-        """Draw the parameters as `RotRNN` does, and W_theta so that angles vary by one radian.
+        """Draw the parameters as `RotRNN` does, and W_theta from N(0, 1 / D).
+
+        The standard deviation of an element is 1 / sqrt(D): for inputs of covariance 1, angles vary by one
+        radian around theta.
 
         Args:
             d_model: width D.
@@ -107,6 +120,7 @@ class RotGated(GatedLayer):
             heads: number of heads H, a divisor of N with Dh >= 2.
             gamma_init: range of the decays at u = 0, within (0, 1); may be traced.
             theta_init: range of the angles at u = 0, in radians a step; may be traced.
+            start: the state before the first step: "zero", or "learned", at first with E||x_0||^2 = 1 a head.
             bidirectional: whether to read the sequence backwards too, with all but C shared.
             algorithm: of the recurrence: "sequential", "associative", "pallas" or "auto".
 
@@ -126,6 +140,8 @@ class RotGated(GatedLayer):
         self.W_theta = nnx.Param(normal(rngs.params(), (heads, size // 2, d_model), 1 / d_model))
         self.W_gamma = nnx.Param(jnp.zeros((heads, d_model)))
         self.b_gamma = nnx.Param(jnp.zeros(heads))
+        learned = start == "learned"
+        self.x0 = nnx.Param(normal(rngs.params(), (heads, size), 1 / size)) if learned else None
 
     def coefficients(self) -> Turning:
         """Return the recurrence in the coordinates of P."""
@@ -169,9 +185,9 @@ class RotGated(GatedLayer):
         return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
 
     def initial_state(self) -> Array:
-        """Return the zero state, planes (2, H * K)."""
-        heads, size = self.M.shape[:2]
-        return jnp.zeros((2, heads * ((size + 1) // 2)))
+        """Return the state before the first step, zero or learned, planes (2, H * K)."""
+        start = jnp.zeros(self.M.shape[:2]) if self.x0 is None else self.x0[...]
+        return planes_of_pairs(start[:, :, None]).reshape(2, -1)
 
     @property
     def _odd(self) -> int:

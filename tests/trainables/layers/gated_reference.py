@@ -41,7 +41,8 @@ def rot_gated(p: Arrays, u: Floats) -> Answer:
     """Return outputs and states, in the coordinates of the input: P Theta_t P^T, head by head."""
     heads, size, _ = p["B"].shape
     bases = [scipy.linalg.expm(p["M"][h] - p["M"][h].T) for h in range(heads)]
-    state, states = np.zeros((heads, size)), []
+    state = np.einsum("hij,hj->hi", bases, p.get("x0", np.zeros((heads, size))))
+    states = []
     for now in u:
         rates = p["gamma_log"] + p["W_gamma"] @ now + p["b_gamma"]
         gamma, theta = np.exp(-np.exp(rates)), p["theta"] + p["W_theta"] @ now

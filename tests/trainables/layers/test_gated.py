@@ -21,6 +21,7 @@ CASES = [
     ("gru", {}),
     ("min_gru", {}),
     ("rot_gated", {}),
+    ("rot_gated", {"start": "learned"}),
     pytest.param("rot_gated", {"d_state": 6, "heads": 2}, marks=pytest.mark.slow),
     ("rg_lru", {}),
     ("rg_lru", {"complex": True}),
@@ -130,6 +131,38 @@ def test_rot_gated_keeps_the_norm() -> None:
     states = jax.jit(jax.vmap(layer.run))(u)[1]
     power = jnp.mean(jnp.sum(states[:, -1].reshape(200, 2, 8, 2) ** 2, axis=(1, 3)), axis=0)
     np.testing.assert_allclose(power, 1, atol=0.12)
+
+
+def test_rot_gated_starts_as_documented() -> None:
+    """A learned start has norm 1 a head and changes no other parameter; angles vary by one radian."""
+    sizes = {"d_model": 64, "d_state": 512, "heads": 32}
+    plain, started = build("rot_gated", **sizes), build("rot_gated", start="learned", **sizes)
+    arrays = exact(started)
+    start = arrays.pop("x0")
+    for name, array in exact(plain).items():
+        np.testing.assert_array_equal(arrays.pop(name), array)
+    assert not arrays
+    assert np.mean(np.sum(start**2, axis=1)) == pytest.approx(1, abs=0.2)
+    assert np.linalg.norm(np.asarray(started.initial_state())) == pytest.approx(
+        np.linalg.norm(start), rel=1e-5
+    )
+    assert not np.any(plain.initial_state())
+    angles = exact(plain)["W_theta"] @ np.random.default_rng(0).standard_normal((64, 100))
+    assert np.std(angles) == pytest.approx(1, abs=0.05)
+
+
+def test_rot_gated_steps_from_its_learned_start() -> None:
+    """A step at a time from the learned state gives the outputs of the whole sequence."""
+    layer, u = build("rot_gated", start="learned", d_state=10, heads=2), sequence(6)
+    whole, (steps, none) = jax.jit(
+        lambda u: (layer(u), [jax.lax.scan(layer.step, start, u)[1] for start in _starts(layer)])
+    )(u)
+    assert apart(steps, whole) < 1e-5
+    assert apart(none, whole) > 0.01
+
+
+def _starts(layer: Any) -> tuple[Any, Any]:
+    return layer.initial_state(), jnp.zeros_like(layer.initial_state())
 
 
 def test_rot_gated_survives_any_input() -> None:
