@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.api.status import state_without_driver
 from orchestrator.config.strategy import most_trials
 from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.lease import holder
+from orchestrator.ledger.lease import driven
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.paces import paces
 from orchestrator.service.prospects import claim_of, pools_of, with_shares
@@ -74,7 +74,7 @@ def places(ledger: Ledger) -> Sequence[QueuedSweep]:
     undriven = [entry for entry in observed if not entry.is_driven]
     active = [entry for entry in observed if entry.is_driven or entry.is_starting]
     queued = _in_order(undriven, active)
-    is_served = holder(ledger, lease_name(ledger)) is not None
+    is_served = bool(driven(ledger, [lease_name(ledger)]))
 
     def submitted(entry: Situation) -> QueuedSweep:
         why = _why(entry, owners, now) if is_served or entry.submission.state != "QUEUED" else UNSERVED
@@ -101,14 +101,15 @@ def _observed(
     ledger: Ledger, views: Sequence[View], owners: Mapping[str, Owner], now: float
 ) -> Sequence[Situation]:
     """Return every submission that has not ended, with its class and what its sweep may hold."""
-    classes = claims.priority_classes(ledger)
+    classes, entries = claims.priority_classes(ledger), submissions.submissions(ledger, ended=False)
+    with_driver = driven(ledger, [entry.sweep_id for entry in entries])
     situations = [
         Situation(
             entry,
-            is_driven=holder(ledger, entry.sweep_id) is not None,
+            is_driven=entry.sweep_id in with_driver,
             priority_class=classes.get(entry.sweep_id, "normal"),
         )
-        for entry in submissions.submissions(ledger, ended=False)
+        for entry in entries
     ]
     return with_shares(situations, views, owners, now)
 

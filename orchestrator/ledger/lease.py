@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import TracebackType
 
@@ -17,6 +17,7 @@ from orchestrator.ledger.lease_backends import (
     RowLease,
     file_holder,
     row_holder,
+    rows_held,
 )
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.schema import lock_folder
@@ -144,3 +145,15 @@ def holder(ledger: Ledger, sweep_id: str) -> Holder | None:
     if ledger.is_file:
         return file_holder(lock_folder(ledger.address) / sweep_id)
     return ledger.retried(lambda: row_holder(ledger.writer, sweep_id, ledger.system))
+
+
+def driven(ledger: Ledger, sweeps: Collection[str]) -> frozenset[str]:
+    """Return those of some sweeps that a living process drives, with one query.
+
+    Raises:
+        NoDatabase: the server of the ledger stayed unreachable.
+    """
+    if ledger.is_file:  # a lock on a file each, which needs no query
+        return frozenset(sweep for sweep in sweeps if holder(ledger, sweep) is not None)
+    held = ledger.retried(lambda: rows_held(ledger.writer, ledger.system))
+    return held & frozenset(sweeps)

@@ -279,6 +279,14 @@ def row_holder(connect: Connect, sweep_id: str, system: System = System()) -> Ho
     return None if named is None or named.is_dead(system) else named
 
 
+def rows_held(connect: Connect, system: System = System()) -> frozenset[str]:
+    """Return the sweeps whose rows a process holds that is alive, or may be."""
+    query = select(LEASE.c.sweep_id, LEASE.c.holder).where(LEASE.c.expires_at > SERVER_NOW)
+    with connect() as connection:
+        rows = [(row.sweep_id, Holder.read(row.holder)) for row in connection.execute(query)]
+    return frozenset(sweep for sweep, named in rows if named is not None and not named.is_dead(system))
+
+
 def holds(connection: Connection, token: Token) -> bool:
     """Return True if a token is the newest of its sweep, and keep it so until the transaction ends."""
     newest = execute(connection, _NEWEST, {"sweep_id": token.sweep_id})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from orchestrator.api.places import UNSERVED, QueuedSweep, places
 from orchestrator.ledger import submissions
@@ -96,6 +97,24 @@ def test_sweeps_with_and_without_drivers_are_numbered_in_one_order(queue: Queue)
     assert (entries["runs"].running, entries["runs"].share) == (4, 2)
     assert entries["short"].why == "its share of 2 trials is still held by another sweep"
     assert entries["bad"].why == "PARKED: crashed 5 times without a report, the last time: it broke"
+
+
+def test_a_queue_of_any_length_takes_a_fixed_number_of_queries(postgres_url: str) -> None:
+    """A driver has its lease in a row; the queue once read the row of each sweep by itself."""
+    with contextlib.ExitStack() as stack:
+        ledger = Ledger.open(postgres_url)
+        stack.callback(ledger.close)
+        queue, queries = Queue(ledger, stack), list[str]()
+        event.listen(ledger._engine, "before_cursor_execute", lambda *_: queries.append("one"))
+        counts = []
+        for number in range(6):
+            queue.submit(f"s{number}", "ada")
+            if number % 2:
+                queue.drive(f"s{number}", "ada", 1)
+                queries.clear()
+                queue.entries()
+                counts.append(len(queries))
+    assert counts[0] == counts[1] == counts[2]
 
 
 def test_without_a_service_nothing_is_promised(queue: Queue) -> None:

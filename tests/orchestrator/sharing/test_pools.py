@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -78,6 +78,44 @@ def test_an_owner_over_a_quota_gives_up_the_rest_although_nobody_wants_it() -> N
     pool.rows = Pool(10, (Owner("ada", most_share=UNIT // 2),)).rows
     pool.run(2 * INTERVAL)
     assert pool.held() == {"a": 5}
+
+
+def longest_wait(owners: int, interval: float = INTERVAL) -> float:
+    """Return the seconds within which an owner with a share runs a trial, as docs/sharing.md states it.
+
+    Whoever holds a place above a share got it before the owner came, because nothing starts above a share
+    while another sweep is short. After `min_run` each of them may be shed. Owners who came later may take the place
+    first, once each.
+    """
+    return max(RULES.shed_after, RULES.min_run) + owners * interval + owners
+
+
+@given(data=st.data(), owners=st.integers(2, 5), seed=st.integers(0, 1_000))
+@settings(max_examples=8, deadline=None)
+def test_every_owner_with_a_share_runs_within_a_bound(data: st.DataObject, owners: int, seed: int) -> None:
+    """Trials never end, so that every place must be given up by those who hold too many."""
+    places = data.draw(st.integers(owners, 8))
+    names = [f"owner{number}" for number in range(owners)]
+    weights = {name: data.draw(st.sampled_from([UNIT // 2, UNIT, UNIT, 2 * UNIT])) for name in names}
+    arrivals = dict(zip(names, sorted(data.draw(st.integers(0, 180)) for _ in names), strict=True))
+    wants = {name: data.draw(st.integers(1, 8)) for name in names}
+    pool = Pool(places, tuple(Owner(name, weight=weight) for name, weight in weights.items()), seed=seed)
+    pool.join(cpu_claim("nobody", "nobody", 0))  # so that no sweep is ever alone
+    waited: dict[str, float] = {}
+    first = pool.now
+    while len(waited) < owners:
+        for name in names:
+            if name not in pool.drivers and pool.now - first >= arrivals[name]:
+                pool.join(cpu_claim(name, name, wants[name], created=pool.now))
+        pool.run(1)
+        for name in pool.drivers.keys() - waited.keys() - {"nobody"}:
+            since = pool.now - first - arrivals[name]
+            shares = pool.view().shares
+            if pool.drivers[name].trials:
+                waited[name] = since
+            assert not shares[name].trials or since <= longest_wait(owners), (name, since)
+            if not shares[name].trials:
+                return  # more weight elsewhere: this owner has no share, and no bound
 
 
 class PoolMachine(RuleBasedStateMachine):
