@@ -21,7 +21,7 @@ _FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--window-size=1400,900", "--hide-scrollbars"),
 )
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = float(os.environ.get("PPPAT","60"))
 _HIDE_PATHS = """
 document.querySelectorAll('div,span').forEach(node => {
   if (node.children.length === 0 && node.textContent.includes('file:///')) node.style.visibility = 'hidden';
@@ -69,8 +69,17 @@ def until(what: str, condition: Callable[[], _Result]) -> _Result:
         time.sleep(0.2)
 
 
-def errors(chrome: webdriver.Chrome, *, allowed: tuple[str, ...] = ()) -> list[str]:
-    """Return the errors on the browser's console, without those that contain an allowed text."""
+def errors(
+    chrome: webdriver.Chrome, *, allowed: tuple[str, ...] = (), statuses: tuple[int, ...] = ()
+) -> list[str]:
+    """Return the errors on the browser's console.
+
+    Args:
+        chrome: the browser.
+        allowed: texts; an error that contains one is left out.
+        statuses: of answers; an error that says that an answer had one is left out.
+    """
+    allowed += tuple(f"responded with a status of {status} " for status in statuses)
     entries = chrome.get_log("browser")
     severe = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
     return [message for message in severe if not any(part in message for part in allowed)]
