@@ -12,7 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from orchestrator.cli.app import run_command
+from orchestrator.cli.app import drives_sweeps, run_command
+from orchestrator.cli.leaving import run_and_leave
 from orchestrator.driver import detached
 
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -27,6 +28,8 @@ def main() -> None:
         os.chdir(package.parent)
     if copied:
         os.environ.setdefault(detached.DETACH, "1")
+    if drives_sweeps(sys.argv[1:]):
+        run_and_leave(run_command, sys.argv[1:])
     sys.exit(run_command(sys.argv[1:]))
 
 

@@ -62,6 +62,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
 """Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
 
+DRIVING = frozenset({"run", "resume", "retry-failed", "experiment", "drive"})
+"""Verbs whose process may drive a sweep."""
+
 _OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
 
 
@@ -80,6 +83,11 @@ def run_command(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return Exit.RESUMABLE
     return int(result or 0)
+
+
+def drives_sweeps(arguments: Sequence[str]) -> bool:
+    """Return True if the process of a command line may drive a sweep."""
+    return not DRIVING.isdisjoint(_with_verb(arguments)[:1])
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:

@@ -105,15 +105,12 @@ class Departure:
         self,
         call: Callable[[], Result],
         look: Callable[[], object] = lambda: None,
-        *,
-        poll_seconds: float = POLL_SECONDS,
     ) -> Result:
         """Return what `call` returns, from a thread that is abandoned when the driver is to leave.
 
         Args:
             call: may block for any time, and may replace the signal handlers.
             look: called once a second meanwhile.
-            poll_seconds: how soon a replaced handler is installed again.
 
         Raises:
             KeyboardInterrupt: the driver is to leave.
@@ -130,7 +127,7 @@ class Departure:
         looked = time.monotonic()
         while True:
             with suppress(Empty):
-                result, error = answers.get(timeout=poll_seconds)
+                result, error = answers.get(timeout=POLL_SECONDS)
                 self._signals.install()
                 if error is not None:
                     raise error

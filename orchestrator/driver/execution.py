@@ -59,8 +59,7 @@ def connected(claim: Claim) -> Iterator[None]:
     """
     ray = cluster.connected(claim.run.hardware)
     with ExitStack() as stack:
-        # Python does not let Ray replace a handler in such a thread, but Ray's core replaces that of SIGTERM.
-        died = claim.departure.interruptible(lambda: stack.enter_context(ray), poll_seconds=0.002)
+        died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))
         yield
 

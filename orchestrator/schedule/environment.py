@@ -44,6 +44,10 @@ METRICS_OFF = {
 """Undocumented. They turn off metrics for Prometheus, which Ray serves on every network without the token."""
 
 
+KEEP_HANDLERS = {"RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
+"""Undocumented. By default the core of Ray replaces the handler of SIGTERM in a driver when it connects, and
+removes it when it leaves: a signal would end the driver in its conclusion, with the sweep still RUNNING."""
+
 END_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 """Undocumented. A head waits 30 s before it ends on SIGTERM, by default, for requests to Ray Serve."""
 
@@ -55,7 +59,7 @@ def prepare(token: Path) -> None:
         token: file with the token of the user's clusters, created if it is missing. It is used to join a
             cluster, unless the environment already names a token.
     """
-    os.environ.update(_settings())
+    os.environ.update(_settings() | KEEP_HANDLERS)
     if not os.environ.get("RAY_ADDRESS"):
         os.environ["RAY_AUTH_TOKEN_PATH"] = of_head()["RAY_AUTH_TOKEN_PATH"]
     elif not os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:

@@ -63,8 +63,6 @@ class SimulatedDeparture(Departure):
         self,
         call: Callable[[], Result],
         look: Callable[[], object] = lambda: None,
-        *,
-        poll_seconds: float = 0.0,
     ) -> Result:
         look()
         self.check()

@@ -40,7 +40,7 @@ process was killed by the OOM killer due to high memory usage, (2) ray stop --fo
 """
 
 CLUSTER = """
-import json, os, subprocess, sys, time
+import ctypes, json, os, signal, subprocess, sys, time
 from pathlib import Path
 from orchestrator.machines import drain
 from orchestrator.machines.hardware import Hardware
@@ -50,7 +50,15 @@ import ray
 from ray._private.worker import print_to_stdstream
 from orchestrator.schedule import cluster, ray_private
 seen = {}
+def handler():
+    # The address of the function that the kernel calls at SIGTERM.
+    action = (ctypes.c_void_p * 32)()
+    ctypes.CDLL(None).sigaction(signal.SIGTERM, None, action)
+    return action[0]
+signal.signal(signal.SIGTERM, lambda number, frame: None)
+own = handler()
 with cluster.connected(Hardware(cpus=2, gpus=0)):
+    seen["handlers"] = [handler() == own]
     node = ray.get_runtime_context().get_node_id()
     head = ray.get_runtime_context().gcs_address
     host, port = head.split(":")
@@ -94,11 +102,14 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
         drained = ray_private.draining_nodes()
     seen["draining"].append([name == node for name in drained])
     command.wait()
+seen["handlers"].append(handler() == own)
 print(json.dumps(seen))
 """
 
 
 EXPECTED = {
+    # While a driver is connected to Ray, and afterwards: a signal during the conclusion must not end it.
+    "handlers": [True, True],
     "published": [False, True, False, False],
     "address": True,
     "nodes": [[True, 2.0]],

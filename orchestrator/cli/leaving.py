@@ -1,0 +1,52 @@
+"""How the process of a command that drives sweeps is left: with the code of its sweep, whatever signal comes.
+
+Before a sweep has a driver, and after it, a signal has nothing to save. It must still not end the process
+with a code of its own: a batch system would take a complete sweep for a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from orchestrator.errors import Exit
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_and_leave(run: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> NoReturn:
+    """Run a command line that drives sweeps and end this process with its exit code.
+
+    A signal outside a driver ends the command with RESUMABLE. Signals that this process was started to
+    ignore, as by `nohup`, stay ignored there.
+
+    Args:
+        run: runs the command line; returns its exit code.
+        arguments: of the command line.
+    """
+    for name in _SIGNALS:
+        if signal.getsignal(name) is not signal.SIG_IGN:
+            signal.signal(name, signal.default_int_handler)
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:
+        code = Exit.RESUMABLE
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once with a code; signals no longer change it.
+
+    The sweep is over and its files are closed. The end of the interpreter would take a second, in which a
+    signal ends the process with another code, and in which threads of libraries have crashed.
+    """
+    for name in _SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,74 @@
+"""The process of a command that drives sweeps ends with the code of its sweep, whatever signals come."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.cli.app import drives_sweeps
+from orchestrator.errors import Exit
+
+AFTER = """
+import atexit, os, signal
+from orchestrator.cli.leaving import run_and_leave
+atexit.register(os.kill, os.getpid(), signal.{name})
+
+def run(arguments):
+    print("\\n".join(arguments))
+    return 3
+
+run_and_leave(run, ["all of it", "is printed"])
+"""
+OUTSIDE = """
+import os, signal, time
+from orchestrator.cli.leaving import run_and_leave
+
+def run(arguments):
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(60)
+    return 0
+
+run_and_leave(run, [])
+"""
+
+
+def ended(script: str, name: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(name=name)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_after_the_driver_does_not_change_the_code(name: str) -> None:
+    assert ended(AFTER, name) == (3, "all of it\nis printed\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_outside_a_driver_leaves_with_the_code_of_an_interruption(name: str) -> None:
+    assert ended(OUTSIDE, name) == (Exit.RESUMABLE, "")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As under `nohup`, which ignores SIGHUP."""
+    ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    assert ended(ignoring + OUTSIDE.replace("60", "0"), "SIGHUP") == (0, "")
+    assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+
+
+@pytest.mark.parametrize(
+    ("line", "drives"),
+    [
+        (["space.yaml"], True),
+        (["run", "space.yaml"], True),
+        (["experiment", "table.yaml"], True),
+        (["status"], False),
+        (["--help"], False),
+        ([], False),
+    ],
+)
+def test_a_file_alone_is_driven(line: list[str], drives: bool) -> None:
+    assert drives_sweeps(line) is drives
