@@ -14,7 +14,7 @@ STAMP  := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
 # Without stored byte code every process compiles the thousands of modules that it imports: 17 s instead of 6.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-faults check results docs tour format lock packages clean
+.PHONY: help setup sweep ui up down test test-slow test-simulation test-mutants test-units test-faults check results docs tour format lock packages clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -54,6 +54,14 @@ test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; F
 
 test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (ten minutes)
 	@$(BIN)/python -m tests.simulation.mutants
+
+test-units: $(STAMP) packages  ## Run cluster/ under a real systemd and a real Slurm, which are installed (root; ten minutes)
+	@missing=; \
+	test -x /lib/systemd/systemd && command -v dbus-daemon >/dev/null || missing="systemd dbus"; \
+	command -v slurmctld >/dev/null && command -v munged >/dev/null || missing="$$missing slurm-wlm munge"; \
+	test -z "$$missing" || { echo "Installing $$missing" && apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+	@$(BIN)/python -m pytest -n 0 tests/cluster
 
 test-faults: $(STAMP) packages  ## Inject every fault of docs/faults.md into real sweeps (an hour; FAULTS="kills mlflow" for some)
 	@$(BIN)/python -m pytest -m slow tests/orchestrator/config/test_fuzz.py

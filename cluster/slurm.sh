@@ -35,12 +35,15 @@ export RAY_grpc_keepalive_timeout_ms=60000
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | cut -d ' ' -f 1)
 port=$((20000 + SLURM_JOB_ID % 10000))  # one per job, since another job may share the node
+# Ray would count all processors of a node, of which other jobs may have some.
+cpus=${SLURM_CPUS_PER_TASK:-$(nproc)}
 
-srun --nodes=1 --ntasks=1 -w "$head" ray start --head --block \
+srun --nodes=1 --ntasks=1 -w "$head" ray start --head --block --num-cpus="$cpus" \
   --node-ip-address="$address" --port="$port" --include-dashboard=false &
 until ray health-check --address "$address:$port" >/dev/null 2>&1; do sleep 1; done
 if ((SLURM_JOB_NUM_NODES > 1)); then
-  srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" ray start --block --address="$address:$port" &
+  srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \
+    ray start --block --num-cpus="$cpus" --address="$address:$port" &
 fi
 
 export RAY_ADDRESS="$address:$port"

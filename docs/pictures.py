@@ -49,7 +49,9 @@ def shown() -> LiveSweep:
         RunningTrial("24", 200, 2_400, 0.2216, None),
     )
     best = (0.2013, 0.3125, 0.3125, 0.4018, 0.4407, 0.4407, 0.4805, 0.4973, 0.4973)
-    return LiveSweep(status, running, best, QueuedSweep(SWEEP, "ada", "normal", "pool", None, 4, 4, 11, None))
+    return LiveSweep(
+        status, running, best, QueuedSweep(SWEEP, "ada", "normal", "pool", None, 4, 4, 11, None, None)
+    )
 
 
 def main() -> None:

@@ -72,7 +72,8 @@ class Assignment:
         for name in self.observed:
             if name not in metrics:
                 must = f"must hold {name}, which the search-space file names"
-                got = ", ".join(sorted(metrics)[:8]) or "no metrics"
+                own_first = sorted(metrics, key=lambda one: (one.startswith("seconds/"), one))
+                got = ", ".join(own_first[:8]) or "no metrics"
                 raise Refusal("a report", must, got, "Report it, or name another objective.")
 
     def to_config(self) -> dict[str, Any]:
@@ -121,7 +122,8 @@ class Outcome:
             `seconds/...`, and in a trial's first report `size/...`.
         checkpoint: the checkpoint at `step`, or None when nothing could be saved.
         interrupted: True if the attempt ended because a stop was requested.
-        failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `error`), or None.
+        failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`,
+            `disk limit`, `error`), or None.
         message: one line about the failure.
         engine: name of the shared engine that answered, if any.
         node: name of the machine that the attempt runs on.
@@ -145,9 +147,12 @@ class Outcome:
     complete: bool = False
 
     def to_result(self) -> dict[str, Any]:
-        """Return the flat result dictionary that Ray Tune and its schedulers read."""
+        """Return the flat result dictionary that Ray Tune and its schedulers read.
+
+        A script may report a metric that is named like one of its other keys; these come first.
+        """
         flat = {"step": self.step, "done": self.done, "queued": self.queued}
-        return {**flat, **self.metrics, "outcome": asdict(self)}
+        return {**self.metrics, **flat, "outcome": asdict(self)}
 
     @staticmethod
     def from_result(result: dict[str, Any]) -> Outcome:

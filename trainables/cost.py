@@ -47,7 +47,7 @@ class Cost:
         return Cost(**sizes, **{name: document[name] for name in ("flops", "bytes") if name in document})
 
 
-_MIXERS: Mapping[Mixing, int] = {"full_glu": 2, "half_glu1": 1, "half_glu2": 1, "gelu": 0}
+_MIXERS: Mapping[Mixing, int] = {"full_glu": 2, "half_glu1": 1, "half_glu2": 1, "gelu": 0, "none": 0}
 """Dense layers of width D of a block, by `mixing`."""
 
 
@@ -58,7 +58,8 @@ def parameters(model: ModelSettings, signature: Signature) -> int:
         Refusal: the layer declares no formula.
     """
     width = model.d_model
-    block = of_layer(model) + 2 * width + _MIXERS[model.mixing] * (width * width + width)
+    norm = 0 if model.norm == "none" else 2 * width
+    block = of_layer(model) + norm + _MIXERS[model.mixing] * (width * width + width)
     block += (model.short_conv + 1) * width if model.short_conv else 0
     block += 0 if model.gate == "none" else width * width + width
     rows = signature.vocabulary or signature.features

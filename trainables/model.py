@@ -77,12 +77,19 @@ class Mixer(NamedTuple):
     """How a block mixes the channels of its layer's outputs.
 
     Attributes:
-        dense: number of dense layers of width D, which read hidden = dropout(GELU(out)).
+        dense: number of dense layers of width D, which read hidden = dropout(activation(out)).
         gated: (out (n, D), hidden (n, D), dense layers (n, dense * D)) -> (n, D); unused without these.
+        activation: of the layer's outputs.
     """
 
     dense: int
     gated: Callable[[Array, Array, Array], Array]
+    activation: Callable[[Array], Array] = jax.nn.gelu
+
+
+def _ungated(out: Array, hidden: Array, dense: Array) -> Array:
+    del out, dense
+    return hidden
 
 
 MIXERS: Mapping[Mixing, Mixer] = MappingProxyType(
@@ -90,7 +97,8 @@ MIXERS: Mapping[Mixing, Mixer] = MappingProxyType(
         "full_glu": Mixer(2, _full_glu),
         "half_glu1": Mixer(1, lambda out, hidden, dense: hidden * jax.nn.sigmoid(dense)),
         "half_glu2": Mixer(1, lambda out, hidden, dense: out * jax.nn.sigmoid(dense)),
-        "gelu": Mixer(0, lambda out, hidden, dense: hidden),
+        "gelu": Mixer(0, _ungated),
+        "none": Mixer(0, _ungated, activation=lambda out: out),
     }
 )
 
@@ -218,12 +226,13 @@ class Block(nnx.Module):
 
         Args:
             out: of the layer.
-            kept: (2, ...) factors of the dropouts after GELU and after the gate; None in evaluation.
+            kept: (2, ...) factors of the dropouts after the activation and after the gate; None in
+                evaluation.
         """
-        hidden = jax.nn.gelu(out)
+        mixer = MIXERS[self.mixing]
+        hidden = mixer.activation(out)
         if kept is not None:
             hidden = hidden * kept[0]
-        mixer = MIXERS[self.mixing]
         if not mixer.dense:
             return hidden
         flat = hidden.reshape(-1, hidden.shape[-1])

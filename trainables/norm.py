@@ -124,7 +124,18 @@ class LayerNorm(nnx.Module):
         return normal if mask is None else jnp.where(mask, normal, 0)
 
 
-NORMS: Mapping[Norm, Callable[[int], BatchNorm | LayerNorm]] = MappingProxyType(
-    {"batch": BatchNorm, "layer": LayerNorm}
+class NoNorm(nnx.Module):
+    """Leave activations as they are."""
+
+    def __init__(self, width: int) -> None:
+        del width
+
+    def __call__(self, x: Array, mask: Array | None, count: Array, *, training: bool) -> Array:
+        """Return x (B, L, D), zero where the mask (B, L, 1) is false."""
+        return x if mask is None else jnp.where(mask, x, 0)
+
+
+NORMS: Mapping[Norm, Callable[[int], BatchNorm | LayerNorm | NoNorm]] = MappingProxyType(
+    {"batch": BatchNorm, "layer": LayerNorm, "none": NoNorm}
 )
 """By name: width D -> the normalisation."""

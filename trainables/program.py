@@ -20,10 +20,7 @@ is static: an argument of `__init__`, and each combination of such values is a p
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +35,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import BadData, Refusal
+from trainables.importing import imported
 from trainables.trial import ProgramSettings
 
 Tree: TypeAlias = Any
@@ -282,41 +280,3 @@ def loaded(settings: ProgramSettings) -> Program:
         must = "its `__init__` must take the static hyperparameters of the search"
         raise Refusal("trainable.program", must, str(error), "Or name the free ones in `free`.") from error
     return program
-
-
-def imported(reference: str, folder: Path) -> Any:
-    """Return what `package.module:Name` names, or `file.py:Name` in a folder.
-
-    Raises:
-        Refusal: there is no such module or name.
-    """
-    module, _, name = reference.partition(":")
-    try:
-        found = (
-            _module_of_file(folder / module) if module.endswith(".py") else importlib.import_module(module)
-        )
-        return getattr(found, name)
-    except (ImportError, AttributeError, OSError) as error:
-        must = "must name something that can be imported"
-        got = f"{type(error).__name__}: {error}"
-        remedy = "Write package.module:Name, or file.py:Name for a file beside the YAML file."
-        raise Refusal("trainable", must, got, remedy) from error
-
-
-def _module_of_file(file: Path) -> Any:
-    """Import a file as a module, once; its neighbours can be imported by it."""
-    name = f"_beside_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]}_{file.stem}"
-    if name not in sys.modules:
-        if str(file.parent) not in sys.path:
-            sys.path.insert(0, str(file.parent))
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trainables.data.task import TaskData
-from trainables.engine import Engine
+from trainables.engine import Engine, TrainReport
 from trainables.errors import BadData, Refusal
+from trainables.per_step import PerStep
 from trainables.stretches import Stretch, Stretches, continued
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
@@ -70,6 +71,7 @@ class _Trial:
         self.frozen = False
         self._step = self._left = 0
         self._engine: Engine | None = None
+        self._unreported: PerStep | None = None
 
     def train(self, stretch: Stretch) -> Iterator[tuple[int, dict[str, float]]]:
         """Train a stretch; yield the reports that it completes, up to one that is not finite."""
@@ -91,19 +93,28 @@ class _Trial:
                     self.frozen = True
                     return
                 scores = engine.evaluate(0, "validation", self._settings.evaluate_examples)
-                yield self._step, report.curve(scores)
+                yield self._step, self._whole(report).curve(scores)
+
+    def _whole(self, report: TrainReport) -> TrainReport:
+        """Return a report with the steps that another engine has taken since the last one."""
+        earlier, self._unreported = self._unreported, None
+        return report if earlier is None else report.after(earlier)
 
     def drop_report(self) -> None:
-        """Begin a new report with the next step, as an attempt does that resumes between two of them."""
+        """Begin a new report with the next step, as attempts of earlier versions did."""
         if self._left and self._engine is not None:
             self._engine.cut(0)
             self._left = 0
+        self._unreported = None
 
     def _engine_of(self, slots: int) -> Engine:
         """Return an engine of so many slots with the trial in the first."""
         before = self._engine
         if before is not None and before.slots == slots:
             return before
+        if self._left and before is not None:
+            self._unreported = self._whole(before.cut(0)).per_step
+            self._left = 0
         self._engine = Engine(self._settings, self._data, slots=slots, stacked=slots > 1)
         if before is None:
             self._engine.admit(0, self._settings)
@@ -127,7 +138,7 @@ def main(arguments: list[str]) -> int:
     settings = TrialSettings.from_document(trial["settings"])
     recorded: Curve = {int(step): metrics for step, metrics in trial["curve"].items()}
     try:
-        stretches = continued(trial["stretches"], 0, settings.training.interval)
+        stretches = continued(trial["stretches"])
         again = replayed(settings, trial["data"]["digest"], options.data, stretches)
         different = _compared(recorded, again)
     except Refusal as refusal:

@@ -36,14 +36,14 @@ Interval = tuple[float, float]
 Pooling = Literal["mean", "last"]
 """How a network turns its outputs at all steps into one: their mean, or the last of them."""
 
-Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu"]
+Mixing = Literal["full_glu", "half_glu1", "half_glu2", "gelu", "none"]
 """What follows a layer's output x, with g = GELU(x): Dense(g) * sigmoid(Dense(g)), g * sigmoid(Dense(g)),
-x * sigmoid(Dense(g)), or g alone."""
+x * sigmoid(Dense(g)), g alone, or x alone."""
 
 Gate = Literal["none", "silu", "gelu"]
 """What a branch of the block's input, Dense(u), goes through before it multiplies the layer's outputs."""
 
-Norm = Literal["batch", "layer"]
+Norm = Literal["batch", "layer", "none"]
 NormPosition = Literal["before", "after"]
 """Before the layer of a block, or after the block's skip connection."""
 

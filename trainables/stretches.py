@@ -25,8 +25,8 @@ class Stretch(NamedTuple):
 
 
 Stretches: TypeAlias = list[list[Stretch]]
-"""All steps of a trial. A list ends where an attempt stopped between two reports: the next report covers only
-the steps after it."""
+"""All steps of a trial. A list ends only where a report has left out the steps before it: attempts of earlier
+versions that had to stop between two reports did not hand the figures of their last steps on."""
 
 
 def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
@@ -35,13 +35,12 @@ def merged(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     return tuple(Stretch(sum(stretch.steps for stretch in run), *program) for program, run in runs)
 
 
-def continued(recorded: Sequence[Sequence[Sequence[int]]], step: int, interval: int) -> Stretches:
+def continued(recorded: Sequence[Sequence[Sequence[int]]], *, left_out: bool = False) -> Stretches:
     """Return what a checkpoint records, for an attempt that goes on from it.
 
     Args:
         recorded: by a checkpoint; an earlier version recorded nothing.
-        step: of the checkpoint.
-        interval: steps between two reports.
+        left_out: whether the next report leaves out steps since the last one.
     """
     stretches = [[Stretch(*fields) for fields in part] for part in recorded] or [[]]
-    return [*stretches, []] if step % interval else stretches
+    return [*stretches, []] if left_out else stretches

@@ -192,6 +192,11 @@ class Clock:
     reproducible: str | None = None
 
 
+def variable_of(name: str) -> str:
+    """Return the environment variable in which a script finds a hyperparameter."""
+    return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
+
+
 @dataclass(frozen=True)
 class ScriptSettings:
     """What one trial of a function or a command runs; one of the two is given.
@@ -206,6 +211,7 @@ class ScriptSettings:
         seed: for the script to use.
         memory: most bytes that its processes may hold together, or None.
         minutes: longest time of an attempt, or None.
+        disk: most bytes that an attempt may have on the disk of its machine, or None.
     """
 
     function: str | None
@@ -217,6 +223,7 @@ class ScriptSettings:
     seed: int
     memory: int | None = None
     minutes: float | None = None
+    disk: int | None = None
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ScriptSettings:

@@ -32,6 +32,8 @@ SCENARIOS = {
     "power": "power:power_failures",
     "signals": "endings:signals",
     "moments": "moments:moments",
+    "service-moments": "service:killed_at_moments",
+    "service-ledger": "service:ledger_away",
     "pauses": "pauses:pauses",
     "rivals": "rivals:rivals",
     "impossible": "endings:impossible_resources",

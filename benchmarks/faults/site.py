@@ -42,6 +42,8 @@ PLAIN: dict[str, Any] = {
     "cpu": 1,
 }
 MEASURED = re.compile("seconds/|tokens_per_second")
+OUTCOME = ("parameters", "seed", "value", "best step", "curve")
+"""Names of what `Site.outcome` returns of a trial."""
 PATIENCE = 900.0
 """Timeout in seconds for any wait: generous, because the machine may be busy."""
 
@@ -146,13 +148,34 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]]:
-    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point."""
+    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point.
+
+    Deleted runs are left out: a run that the ledger could not record is deleted at the next delivery.
+    """
     statuses: dict[str, str] = {}
     with sqlite3.connect(f"file:{root / 'mlflow.db'}?mode=ro", uri=True, timeout=30) as reader:
-        for name, status in reader.execute("SELECT name, status FROM runs"):
+        for name, status in reader.execute("SELECT name, status FROM runs WHERE lifecycle_stage = 'active'"):
             statuses[name] = "DUPLICATE" if name in statuses else status
         query = "SELECT runs.name, metrics.key, step FROM metrics JOIN runs USING (run_uuid)"
+        query += " WHERE lifecycle_stage = 'active'"
         return statuses, Counter(tuple(row) for row in reader.execute(query))
+
+
+def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return the first trial whose reproducible part differs, and how, or an empty string.
+
+    Args:
+        wanted: `Site.outcome` of the undisturbed sweep.
+        found: that of another one.
+    """
+    for key in sorted(wanted.keys() | found.keys()):
+        theirs, ours = wanted.get(key), found.get(key)
+        if theirs is None or ours is None:
+            return f"{key} is in one of the sweeps only"
+        for name, one, other in zip(OUTCOME, theirs, ours, strict=True):
+            if one != other:
+                return f"{name} of {key}: {other}, undisturbed {one}"[:600]
+    return ""
 
 
 def disagreement(site: Site) -> str:
@@ -161,8 +184,8 @@ def disagreement(site: Site) -> str:
     wanted: set[tuple[str, str, int]] = set()
     for report in site.ledger.reports(site.id):
         run = f"{int(report.trial_key.rpartition('-')[2]):04d}"
-        # Durations are not sent to MLflow.
-        delivered = (name for name in report.metrics if not name.startswith("seconds/"))
+        # Durations are not sent to MLflow, and sizes are tags there.
+        delivered = (name for name in report.metrics if not name.startswith(("seconds/", "size/")))
         wanted |= {(run, name, report.step) for name in delivered}
     curves = {name for _, name, _ in wanted}
     missing = wanted - points.keys()

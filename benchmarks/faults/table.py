@@ -41,6 +41,7 @@ class Dose:
         commands: number of times to interrupt the ordinary command.
         pauses: durations of the pauses of each process, in seconds, separated by commas.
         crashes: number of power failures.
+        services: number of services to kill twice.
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class Dose:
     commands: int = 40
     pauses: str = "10,60"
     crashes: int = 500
+    services: int = 6
 
 
 Scenario = Callable[[Dose], list[Row]]

@@ -111,7 +111,9 @@ def _lost(site: Site, cause: str) -> set[tuple[str, int]]:
 
 def _goes_on(site: Site, key: str, number: int) -> bool:
     """Return True if a trial has reported in a later attempt."""
-    return any(int(report.attempt_id.rpartition(".")[2]) > number for report in site.ledger.reports(key))
+    return any(
+        int(report.attempt_id.rpartition(".")[2]) > number for report in site.ledger.trial_reports(key)
+    )
 
 
 def tired(site: Site) -> bool:

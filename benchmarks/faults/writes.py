@@ -127,11 +127,11 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         ledger = Ledger.open(_url(folder))
         verify(ledger, SWEEP)
-        reports = ledger.reports(KEY)
+        reports = ledger.trial_reports(KEY)
         assert [report.step for report in reports] == list(range(1, len(reports) + 1)), (
             "a gap between reports"
         )
-        for row in ledger.checkpoints(KEY):
+        for row in ledger.trial_checkpoints(KEY):
             arrays, facts = checkpoint.load(Path(row.path), row.digest)
             assert arrays["weights"][0] == facts["step"] == row.step, "the checkpoint of another step"
         return {"torn": "", "kept": len(reports)}

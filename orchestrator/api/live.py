@@ -1,4 +1,4 @@
-"""What a sweep does at a moment: its running trials, its best value so far, and its place in the queue.
+"""What a sweep does at a moment: its running trials, its best value so far, its budget, and its place.
 
 It is read from the ledger alone: no Ray, JAX, MLflow, Optuna or pandas is imported.
 """
@@ -6,7 +6,7 @@ It is read from the ledger alone: no Ray, JAX, MLflow, Optuna or pandas is impor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,18 +14,30 @@ from typing import Any, TypeVar
 from orchestrator.api.queue import QueuedSweep, queue
 from orchestrator.api.status import DetailedStatus, status
 from orchestrator.api.workspace import Workspace
+from orchestrator.ledger import audit
+from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.keys import trial_label
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_TRIAL, ReportRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.paces import Pace
+from orchestrator.ledger.records import (
+    FINISHED_TRIAL,
+    AttemptRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
 from orchestrator.session.board import Progress
+from orchestrator.session.limits import spent
 
 Record = TypeVar("Record")
 
 MOST_RUNNING = 64
 """Most running trials whose reports are read."""
 
+MOST_EVENTS = 20
+"""Most events, the newest, that are told."""
+
 _SPEED_REPORTS = 8
-_FINISHED_TRIALS = 20
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,42 @@ class RunningTrial:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What a sweep may spend and what its ended attempts have spent; None is no limit.
+
+    Attributes:
+        trials: of the search.
+        hours: wall-clock hours in which a worker held resources.
+        gpu_hours: hours of all attempts, times their shares of a GPU.
+        spent_hours: of `hours`.
+        spent_gpu_hours: of `gpu_hours`.
+    """
+
+    trials: int
+    hours: float | None
+    gpu_hours: float | None
+    spent_hours: float
+    spent_gpu_hours: float
+
+
+@dataclass(frozen=True)
+class SweepEvent:
+    """What has happened to a sweep.
+
+    Attributes:
+        at: seconds since the epoch.
+        what: such as `attempt started`, `attempt LOST` or `stop`.
+        trial: label of the trial, or None.
+        detail: the node, the cause or the user, or None.
+    """
+
+    at: float
+    what: str
+    trial: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True)
 class LiveSweep:
     """A sweep at a moment.
 
@@ -63,12 +111,16 @@ class LiveSweep:
         running: the running trials by number, at most `MOST_RUNNING`.
         best_values: the best value so far after each complete trial of the search, by the time of its end.
         place: what it may run and why it waits, or None if neither a driver nor the service holds it.
+        budget: None if no driver has begun.
+        events: the last ones, the newest first.
     """
 
     status: DetailedStatus
     running: Sequence[RunningTrial]
     best_values: Sequence[float]
     place: QueuedSweep | None
+    budget: Budget | None = None
+    events: Sequence[SweepEvent] = ()
 
     @property
     def best_label(self) -> str | None:
@@ -78,7 +130,10 @@ class LiveSweep:
 
     def document(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values; a value that is not finite is None."""
-        running = [{**asdict(trial), "value": _finite(trial.value)} for trial in self.running]
+        running = [
+            {**asdict(trial), "value": _finite(trial.value), "seconds_left": trial.seconds_left}
+            for trial in self.running
+        ]
         now = self.status
         # `asdict` makes a Counter of pairs of a Counter.
         replaced = {"driver": str(now.driver) if now.driver else None, "failures": dict(now.failures)}
@@ -87,18 +142,22 @@ class LiveSweep:
             "running": running,
             "best_values": list(self.best_values),
             "place": None if self.place is None else self.place.document(),
+            "budget": None if self.budget is None else asdict(self.budget),
+            "events": [asdict(event) for event in self.events],
         }
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> LiveSweep:
         """Return the sweep of a document, perhaps of a later version; its driver is not known here."""
         progress = _made(Progress, document["status"]["progress"])
-        place = document["place"]
+        place, budget = document["place"], document.get("budget")
         return cls(
             _made(DetailedStatus, {**document["status"], "driver": None, "progress": progress}),
             tuple(_made(RunningTrial, trial) for trial in document["running"]),
             tuple(document["best_values"]),
-            None if place is None else _made(QueuedSweep, place),
+            None if place is None else QueuedSweep.of(place),
+            None if budget is None else _made(Budget, budget),
+            tuple(_made(SweepEvent, event) for event in document.get("events", ())),
         )
 
 
@@ -116,14 +175,34 @@ def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSwee
     place = next((entry for entry in queue(root=root) if entry.sweep == now.id), None)
     with Workspace.at(root).ledger() as ledger:
         record = ledger.sweep(now.id)
+        asked = audit.entries(ledger, target=now.id, limit=MOST_EVENTS)
         if record is None:
-            return LiveSweep(now, (), (), place)
+            return LiveSweep(now, (), (), place, events=events((), asked))
         trials = ledger.trials(record.id)
         running = tuple(_running(ledger, record, trials))
+        budget = _budget(record, ledger.attempts(record.id))
+        told = events(ledger.recent_attempts(record.id, MOST_EVENTS), asked)
     if now.state == "RUNNING":
         left = seconds_left(trials, now.progress.wanted)
         now = replace(now, progress=replace(now.progress, seconds_left=left))
-    return LiveSweep(now, running, best_values(trials, maximize=_maximizes(record)), place)
+    best = best_values(trials, maximize=_maximizes(record))
+    return LiveSweep(now, running, best, place, budget, told)
+
+
+def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tuple[SweepEvent, ...]:
+    """Return what has happened to a sweep, the newest first, at most `MOST_EVENTS`.
+
+    Args:
+        attempts: that have started or ended last.
+        asked: what users have asked for.
+    """
+    told = [SweepEvent(entry.at, entry.action, None, entry.actor) for entry in asked]
+    for attempt in attempts:
+        label = trial_label(attempt.trial_key)
+        told.append(SweepEvent(attempt.started_at, "attempt started", label, attempt.node))
+        if attempt.ended_at is not None:
+            told.append(SweepEvent(attempt.ended_at, f"attempt {attempt.state}", label, attempt.cause))
+    return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:MOST_EVENTS])
 
 
 def best_values(trials: Sequence[TrialRecord], *, maximize: bool) -> tuple[float, ...]:
@@ -148,10 +227,8 @@ def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
         wanted: trials of the search at the end.
     """
     search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
-    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)[-_FINISHED_TRIALS:]
-    if len(ends) < 2 or ends[-1] <= ends[0]:
-        return None
-    return max(0, wanted - len(search)) * (ends[-1] - ends[0]) / (len(ends) - 1)
+    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)
+    return Pace(len(search), tuple(ends)).seconds_left(wanted)
 
 
 def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
@@ -174,6 +251,18 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
         yield RunningTrial(
             trial_label(trial.key), trial.step, trial.total_steps, value, steps_per_second(reports)
         )
+
+
+def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord]) -> Budget:
+    limits, used = record.document["budget"], spent(attempts)
+    gpu = float(record.document["resources"].get("gpu", 0.0))
+    return Budget(
+        int(limits["trials"]),
+        limits.get("hours"),
+        limits.get("gpu_hours"),
+        used.hours,
+        gpu * used.attempt_hours,
+    )
 
 
 def _finite(value: float | None) -> float | None:

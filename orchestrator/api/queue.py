@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from orchestrator.api.status import state_without_driver
+from orchestrator.api.places import QueuedSweep, places
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.lease import holder
-from orchestrator.ledger.submissions import Submission
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
-from orchestrator.sharing.view import View
 
-
-@dataclass(frozen=True)
-class QueuedSweep:
-    """A sweep whose driver runs, as the pool sees it, or one that waits for the service to start a driver.
-
-    Attributes:
-        sweep: its id.
-        owner: in whose name it runs.
-        priority_class: `urgent`, `normal` or `idle`.
-        pool: id of the Ray cluster, or None if no driver runs.
-        position: in the queue of the sweeps that run nothing, from 1; None if it runs something or is parked.
-        share: trials that it may run at once.
-        running: trials that run or are about to.
-        wanted: trials that it could run at once.
-        why: why it runs nothing, or None.
-    """
-
-    sweep: str
-    owner: str
-    priority_class: PriorityClass
-    pool: str | None
-    position: int | None
-    share: int
-    running: int
-    wanted: int
-    why: str | None
-
-    def document(self) -> Mapping[str, Any]:
-        """Return plain values, for JSON."""
-        return asdict(self)
+__all__ = ["QueuedSweep", "move", "queue", "quota"]
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
     """Return every sweep whose driver runs or is to be started by the service.
 
-    Those that run trials come first, then the others in the order of the queue of their cluster, and then
-    those without a driver.
+    Those that run trials come first, then those that wait, the next one first, and then those that are
+    parked.
 
     Args:
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
@@ -62,54 +27,7 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
         BadInput: there is no ledger.
     """
     with Workspace.at(root).ledger() as ledger:
-        views = claims.pools(ledger)
-        without_driver = [
-            entry
-            for entry in submissions.submissions(ledger, ended=False)
-            if holder(ledger, entry.sweep_id) is None
-        ]
-        classes = claims.priority_classes(ledger)
-    claimed = [entry for pool, view in views.items() for entry in _entries(pool, view)]
-    return [*claimed, *_without_driver(without_driver, classes)]
-
-
-def _without_driver(
-    waiting: Sequence[Submission], classes: Mapping[str, PriorityClass]
-) -> Iterator[QueuedSweep]:
-    """Yield what waits for the service: the queued sweeps, numbered, and then those that are parked."""
-    ordered = sorted(waiting, key=lambda entry: (entry.state == "PARKED", entry.at))
-    for number, entry in enumerate(ordered, start=1):
-        state, reason = state_without_driver(entry, time.time()) or ("ENDED", None)
-        yield QueuedSweep(
-            entry.sweep_id,
-            entry.owner,
-            classes.get(entry.sweep_id, "normal"),
-            None,
-            None if state == "PARKED" else number,
-            0,
-            0,
-            int(entry.document["budget"]["trials"]),
-            f"{state}: {reason}" if reason else state,
-        )
-
-
-def _entries(pool: str, view: View) -> Sequence[QueuedSweep]:
-    waiting = view.queue()
-    running = sorted(view.claims.keys() - set(waiting), key=lambda sweep: (view.claims[sweep].created, sweep))
-    return [
-        QueuedSweep(
-            sweep,
-            view.claims[sweep].owner,
-            view.claims[sweep].priority_class,
-            pool,
-            waiting.index(sweep) + 1 if sweep in waiting else None,
-            view.shares[sweep].trials,
-            view.uses[sweep].trials,
-            view.claims[sweep].want,
-            view.why_waiting(sweep),
-        )
-        for sweep in (*running, *waiting)
-    ]
+        return places(ledger)
 
 
 def move(

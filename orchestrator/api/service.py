@@ -22,7 +22,7 @@ from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
-from orchestrator.service.supervision import DRIVERS_AT_ONCE
+from orchestrator.service.starting import DRIVERS_AT_ONCE
 
 __all__ = [
     "DRIVERS_AT_ONCE",

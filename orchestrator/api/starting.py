@@ -15,6 +15,26 @@ from orchestrator.errors import BadInput
 SCHEMA = "schema.json"
 """Name of the JSON Schema, to which the first line of a search-space file refers."""
 
+EXAMPLE_NAME = "example"
+
+EXAMPLE = """\
+# Copy memory: ten symbols, ten blanks, and the ten symbols again. No GPU and no download.
+task: copy
+data: {delay: 10, examples: 2_000}
+model: {layer: lru, depth: 1, d_model: 16, d_state: 32}
+training: {steps: 200, interval: 20, batch_size: 16}
+evaluate: {examples: 200}
+search:
+  learning_rate: {log_uniform: [1e-3, 1e-1]}
+  recurrent_learning_rate: {log_uniform: [1e-4, 1e-2]}
+objective: {minimize: val/loss}
+sampler: {tpe: {seed: 0}}
+scheduler: {asha: {reduction: 4, grace: 0.2}}
+budget: {trials: 8}
+resources: {cpu: 1}
+"""
+"""A small search-space file that runs everywhere."""
+
 _NODES = ("setup.sh", "node.sh")
 
 CLUSTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(

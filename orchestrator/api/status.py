@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -111,21 +110,20 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
     """Return the state of a sweep whose record has been read."""
-    trials = ledger.trials(record.id, role="search")
     row = _row(ledger, record, submissions.submission(ledger, record.id))
     best = best_of_sweep(ledger, record)
     return DetailedStatus(
         **row,
         metric=str(record.facts["metric"]),
         progress=Progress(
-            dict(Counter(trial.state for trial in trials)),
-            max(len(trials), most_trials(record.document)),
+            row["trials"],
+            max(sum(row["trials"].values()), most_trials(record.document)),
             best.key if best else None,
             best.value if best else None,
             state=row["state"],
             reason=row["reason"],
         ),
-        failures=Counter(str(trial.cause) for trial in trials if trial.state == "FAILED"),
+        failures=ledger.failures(record.id),
     )
 
 

@@ -196,19 +196,27 @@ class Sweep:
 
     @classmethod
     def of(
-        cls, specification: SweepConfig, workspace: Workspace, *, hardware: Hardware | None = None
+        cls,
+        specification: SweepConfig,
+        workspace: Workspace,
+        *,
+        automatic: bool = False,
+        new: bool = False,
+        hardware: Hardware | None = None,
     ) -> Sweep:
         """Return the sweep of a validated specification: the newest one of the ledger, or a new one.
 
         Args:
             specification: of a search-space file, its profile and overrides applied.
             workspace: the folders that the sweep reads and writes.
+            automatic: whether the profile was chosen by the hardware.
+            new: return another sweep of the same file instead of the one in the ledger.
             hardware: what trials can run on, as `available` returns it; if None, this machine.
 
         Raises:
             BadInput: others can change the root.
         """
-        return cls._of(specification, workspace, _Request(False, hardware=hardware))
+        return cls._of(specification, workspace, _Request(automatic, new, hardware))
 
     @classmethod
     def find(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Sweep:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
-from orchestrator.export.saved_files import export_saved
+from orchestrator.export.saved_files import export_arrays, export_saved
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import AttemptRecord, CheckpointRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.selection import best_checkpoint
@@ -27,6 +27,7 @@ from trainables.errors import DamagedCheckpoint
 
 if TYPE_CHECKING:
     from trainables.inference import Predictor
+    from trainables.trained_program import TrainedProgram
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Trial:
     def export(self, folder: str | Path) -> list[str]:
         """Write a new folder from which another machine trains this trial again.
 
-        Of a function or a command, whose code is not known, write the files of the best checkpoint.
+        Of a trainable, whose code is not ours, write the files of the best checkpoint.
 
         Returns:
             Notes on what may keep the curve from being equal, one line each.
@@ -186,10 +187,10 @@ class Trial:
             NoStore: the shared store does not answer.
             DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
-        self._check_kind("export", "program")
-        if self.runs_script:
+        if self._trainable():
             saved = self._best_checkpoint()
-            export_saved(self.record, saved, self._at_hand(saved), Path(folder).absolute())
+            write = export_saved if self.runs_script else export_arrays
+            write(self.record, saved, self._at_hand(saved), Path(folder).absolute())
             return []
         with self.workspace.ledger() as ledger:
             facts = self._facts(ledger)
@@ -206,18 +207,35 @@ class Trial:
         self._check_kind("load as a network", "function", "command", "program")
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
-        from trainables.inference import Predictor  # JAX takes a second to import
+        predictor, _ = _readers()
+        return predictor(folder, saved.digest)
 
-        return Predictor(folder, saved.digest)
+    def trained_program(self) -> TrainedProgram:
+        """Return the program of the best checkpoint with its state; imports JAX and the program.
+
+        Raises:
+            BadInput: the trial has no checkpoint, or runs no program.
+            NoStore: the shared store does not answer.
+            DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+            Refusal: the program cannot be imported, or has changed.
+        """
+        section = self._trainable()
+        if "program" not in section:
+            must, remedy = "must run a program", "`predictor` returns a network of this package."
+            raise BadInput(self.key, must, next(iter(section), "a network of this package"), remedy)
+        saved = self._best_checkpoint()
+        folder = self._at_hand(saved)
+        _, trained_program = _readers()
+        return trained_program(folder, saved.digest, Path(section["folder"]))
 
     def history(self) -> TrialHistory:
         """Return every row of the ledger about this trial."""
         with self.workspace.ledger() as ledger:
             return TrialHistory(
                 self.record,
-                ledger.attempts(self.key),
-                ledger.reports(self.key),
-                ledger.checkpoints(self.key),
+                ledger.trial_attempts(self.key),
+                ledger.trial_reports(self.key),
+                ledger.trial_checkpoints(self.key),
             )
 
     def log(self) -> WorkerLogs:
@@ -242,7 +260,7 @@ class Trial:
 
     def _facts(self, ledger: Ledger) -> Mapping[str, Any]:
         """Return what the last checkpoint says of its training; nothing if it cannot be read."""
-        last = next((row for row in ledger.checkpoints(self.key) if row.kind == "last"), None)
+        last = next((row for row in ledger.trial_checkpoints(self.key) if row.kind == "last"), None)
         if last is not None:
             with suppress(DamagedCheckpoint, NoStore):
                 return checkpoint.load(self._at_hand(last), last.digest)[1]
@@ -283,6 +301,7 @@ class Trial:
     def _evaluated(self, folder: Path, digest: str) -> dict[str, Any]:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
+        words.append(self._trainable().get("folder", ""))
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator.training.evaluation", *words],
             env={**os.environ, **worker_environment(0)},
@@ -298,9 +317,16 @@ class Trial:
         return answer
 
 
+def _readers() -> tuple[type[Predictor], type[TrainedProgram]]:
+    """Return what reads the checkpoint of a network, and of a program."""
+    from trainables import inference, trained_program  # JAX takes a second to import
+
+    return inference.Predictor, trained_program.TrainedProgram
+
+
 def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
     """Return the checkpoint of the trial's best step so far; a trial that has not ended has no best step."""
-    rows = ledger.checkpoints(trial.key)
+    rows = ledger.trial_checkpoints(trial.key)
     if trial.best_step is not None:
         return best_checkpoint(trial, rows)
     return next((row for row in rows if row.kind == "best"), None)

@@ -49,13 +49,18 @@ def experiment(
         Path | None,
         typer.Option("--index", metavar="FOLDER", help="Write the list of the results that this folder has."),
     ] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option("--arms", metavar="NAMES", help="Run these arms alone, such as `lds-300,lstm-300`."),
+    ] = None,
     *,
     options: RunOptions,
 ) -> int:
     """Run the sweeps of an experiment file, one after another, and write its pages.
 
     Running it again continues; once every arm has ended, only the pages are written. If a service runs for
-    the root, all arms are submitted to it, which may run several at a time.
+    the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms; pages
+    show all of them, and publishing keeps what other machines have published of the rest.
 
     Exit codes: 0 complete, 2 bad input, 3 an arm was skipped or has failed trials, 4 interrupted and
     resumable, 5 still running.
@@ -70,15 +75,17 @@ def experiment(
     if file is not None:
         hardware = available(root=options.root)
         loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus)
+        chosen = loaded if arms is None else files.selected(loaded, arms.split(","))
         if dry_run:
-            _dry_run(loaded, options)
+            _dry_run(chosen, options)
             return code
         options = with_root_of(server_for(options), options)
         workspace = Workspace.at(options.root, options.data)
         if not pages_only:
-            code = run(loaded, workspace, _start(loaded, options), print_line, hardware=hardware)
+            code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
         _write_pages(loaded, workspace, publish)
     if index is not None:
+        publication.refresh(index)
         target = index.parent / INDEX
         target.write_text(publication.index(index), encoding="utf-8")
         print_line(f"Results: {near(target.absolute())}")

@@ -2,54 +2,81 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from orchestrator.api import queue as api
+from orchestrator.api.queue import QueuedSweep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
 from orchestrator.cli.remote import Server
+from orchestrator.report.words import duration
 from orchestrator.sharing.rows import UNIT
+
+_HEADER = ("", "owner", "class", "share", "running", "wanted", "starts")
+_OWNER = 16
+_INDENT = " " * 6
 
 
 def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
-    """Show how the running sweeps share their cluster: share, running trials, position, why one waits.
+    """Show who runs and who waits: position, share, running trials, expected start, and why one waits.
 
     Example:
 
         sweep queue
     """
     if server is not None:
-        remote.queue(server, as_json=as_json)
-        return
-    entries = api.queue(root=root)
+        entries = [QueuedSweep.of(entry) for entry in remote.queue(server)]
+    else:
+        entries = list(api.queue(root=root))
     if as_json:
         print_json([entry.document() for entry in entries])
         return
     if not entries:
         print_line("No sweep runs or waits for the service.")
         return
-    table = Table(
-        Column("position", justify="right"),
-        Column("sweep", no_wrap=True),
-        "owner",
-        "class",
-        Column("share", justify="right"),
-        Column("running", justify="right"),
-        Column("wanted", justify="right"),
-        "why it waits",
-        box=None,
-    )
+    for line in table(entries, Console().width, time.time()):
+        print_line(line)
+
+
+def table(entries: Sequence[QueuedSweep], width: int, now: float) -> list[str]:
+    """Return the lines of the table: of every sweep its id, its figures, and why it waits.
+
+    Args:
+        entries: of the queue.
+        width: columns of the terminal; with 72 or more, no line is wider.
+        now: seconds since the epoch.
+    """
+    lines = [_row(*_HEADER)]
     for entry in entries:
         position = str(entry.position) if entry.position else ""
         amounts = (str(entry.share), str(entry.running), str(entry.wanted))
-        table.add_row(position, entry.sweep, entry.owner, entry.priority_class, *amounts, entry.why or "")
-    Console().print(table)
+        figures = _row(position, entry.owner, entry.priority_class, *amounts, _start(entry, now))
+        why = wrap(entry.why or "", max(20, width - len(_INDENT)))
+        lines += [*wrap(entry.sweep, width), figures, *(f"{_INDENT}{part}" for part in why)]
+    return lines
+
+
+def _start(entry: QueuedSweep, now: float) -> str:
+    if entry.position is None:
+        return ""
+    if entry.expected_start is None:
+        return "unknown"
+    return f"in {duration(max(0.0, entry.expected_start - now))}"
+
+
+def _row(position: str, owner: str, priority_class: str, *figures: str) -> str:
+    cut = owner if len(owner) <= _OWNER else f"{owner[: _OWNER - 1]}…"
+    share, running, wanted, start = figures
+    named = f"{position:>4}  {cut:<{_OWNER}}  {priority_class:<6}"
+    return f"{named}  {share:>6}  {running:>7}  {wanted:>6}  {start}".rstrip()
 
 
 def move(

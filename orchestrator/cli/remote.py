@@ -109,17 +109,9 @@ def follow(server: str, sweep: str, *, plain: bool) -> int:
     return exit_code(state, failed=bool(found.status()["failures"]))
 
 
-def queue(server: str, *, as_json: bool) -> None:
-    """Print what runs and what waits."""
-    entries = RemoteService.at(server).queue()
-    if as_json:
-        print_json(entries)
-        return
-    for entry in entries:
-        place = f"{entry['position']}. " if entry["position"] else ""
-        amounts = f"running {entry['running']} of {entry['wanted']}, share {entry['share']}"
-        why = f": {entry['why']}" if entry["why"] else ""
-        print_line(f"{place}{entry['sweep']} ({entry['owner']}, {entry['priority_class']}): {amounts}{why}")
+def queue(server: str) -> Sequence[Mapping[str, Any]]:
+    """Return what runs and what waits."""
+    return RemoteService.at(server).queue()
 
 
 def move(server: str, sweep: str, priority_class: str, weight: float) -> None:

@@ -108,6 +108,10 @@ def recover(
         print_line(f"{name}: user recovered")
     for name in done.lost_users:
         print_line(f"{name}: user lost, because the backup is damaged: add the user again")
+    for decision in done.decisions:
+        print_line(f"{decision.replace('_', ' ')}: recovered")
+    for decision in done.lost_decisions:
+        print_line(f"{decision.replace('_', ' ')}: lost, because its backup is damaged: make it again")
     print_line(f"the damaged ledger is kept as {done.damaged}")
     return Exit.COMPLETE
 

@@ -327,7 +327,7 @@ def _of_trainable(root: LocatedValue, name: str, profile: str | None, text: str,
     trainable = read_trainable(file, space, folder)
     rules.check_share(file.resources)
     goals = objectives.read_named_objectives(file)
-    sampler, scheduler = read_strategy(file, space, len(goals), frozenset(trainable.free))
+    sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
     return SweepConfig(
         name=name,
         profile=profile,

@@ -15,6 +15,7 @@ from orchestrator.config.hyperparameters import (
 )
 from orchestrator.config.matching import matched_sizes
 from orchestrator.config.sections import (
+    LIMITS,
     OWN_FIELDS,
     ModelSection,
     ResourcesSection,
@@ -333,9 +334,9 @@ def check_resources(resources: ResourcesSection) -> None:
     """Check the share of a GPU, and that no limit is given that a network does not need.
 
     Raises:
-        Violation: the share is wrong, or there is a limit of memory or minutes.
+        Violation: the share is wrong, or there is a limit of memory, disk or minutes.
     """
-    for name in ("memory", "minutes"):
+    for name in LIMITS:
         if getattr(resources, name) is not None:
             must = "must stand beside a `trainable` that is a function or a command"
             raise Violation(("resources", name), must, "Leave it out.")

@@ -143,7 +143,7 @@ class ModelSection(OpenSection):
         "How the steps of a sequence become one answer; the task's own way if left out.", "last", None
     )
     mixing: Mixing = setting(
-        "What follows the layer of a block: a gate of two dense layers or of one, or GELU alone.",
+        "What follows the layer of a block: a gate of two dense layers or of one, GELU alone, or nothing.",
         "half_glu1",
         ModelSettings.mixing,
     )
@@ -160,7 +160,7 @@ class ModelSection(OpenSection):
         ModelSettings.gate,
     )
     norm: Norm = setting(
-        "What normalises activations: each channel over batch and time, or each step over its channels.",
+        "What normalises: each channel over batch and time, each step over its channels, or nothing.",
         "layer",
         ModelSettings.norm,
     )
@@ -251,6 +251,11 @@ class TrainableSection(Section):
     mlflow: Flag = setting(
         "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
     )
+    mutable: list[Word] = setting(
+        "Hyperparameters of a function or a command that may differ when it goes on from a checkpoint.",
+        ["learning_rate"],
+        [],
+    )
     folder: Word | None = setting(
         "Working folder, and where files are looked for; that of this file if left out.",
         "/home/ada/digits",
@@ -329,9 +334,14 @@ class ResourcesSection(Section):
     concurrent: Whole | None = setting(
         "Most trials at a time; as many as fit if left out.", 8, None, ge=1, le=10_000
     )
-
     memory: Number | None = setting(
         "GiB of memory that a function or command may hold; it is ended above that.", 4, None, gt=0
+    )
+    disk: Number | None = setting(
+        "GiB that a function or command may have in its own folders, checkpoints included; 20 if left out.",
+        50,
+        None,
+        gt=0,
     )
     minutes: Number | None = setting(
         "Longest time of an attempt of a function or command, in minutes.", 60, None, gt=0
@@ -340,6 +350,10 @@ class ResourcesSection(Section):
     def shared_by(self, slots: int) -> ResourcesSection:
         """Return the resources of one of so many trials that share a GPU."""
         return self.model_copy(update={"gpu": 1 / slots, "slots": None})
+
+
+LIMITS = ("memory", "disk", "minutes")
+"""Resources that are limits of the process of a function or a command."""
 
 
 class ConfirmSection(Section):

@@ -68,7 +68,7 @@ def read_strategy(
         file: the file.
         space: its space.
         objectives: number of its objectives.
-        mutable: hyperparameters of which a running trial can take other values.
+        mutable: hyperparameters of which a trial can take other values when it goes on.
 
     Raises:
         Violation: a name or an option is unknown, or the strategy does not suit the rest of the file.
@@ -201,4 +201,8 @@ def _check_mutations(
             raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
         if name not in mutable:
             must = "must name what acts throughout training, not at its start or on the compiled program"
-            raise Violation(path, must, nearest(name, mutable & set(space)), f"`{name}`")
+            declare = (
+                "If a function or a command can go on with another value, name it in `trainable.mutable`."
+            )
+            remedy = nearest(name, mutable & set(space)) if mutable else declare
+            raise Violation(path, must, remedy, f"`{name}`")

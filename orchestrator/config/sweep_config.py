@@ -272,8 +272,7 @@ class SweepConfig:
         assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
         if self.trainable is not None:
             clock = Clock(**self.training.model_dump())
-            limits = {"memory": self.resources.memory, "minutes": self.resources.minutes}
-            return self.trainable.settings(params, clock, seed, **limits)
+            return self.trainable.settings(params, clock, seed, self.resources)
         return self.network_settings(params, seed)
 
     def network_settings(self, params: Mapping[str, Any], seed: int) -> TrialSettings:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.config.document import Violation, nearest
-from orchestrator.config.sections import TrainableFile, TrainableSection
+from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
-from trainables.trial import Clock, ProgramSettings, ScriptSettings
+from orchestrator.errors import redacted
+from trainables.sources import digest_of, source_of
+from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
 
 Space = Mapping[str, Distribution]
 Kind = Literal["function", "command", "program"]
@@ -26,6 +27,9 @@ _OWN = frozenset({"seed", "step", "folder", "resume"})
 """Names that every command has beside its hyperparameters."""
 
 _GIB = 2**30
+
+DISK = 20
+"""GiB that the files of an attempt may take unless the file says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Trainable:
         shell: whether a command is one text for a shell.
         free: the hyperparameters of a program that are traced numbers; empty for the others.
         mlflow: whether a function or a command writes to the run of its trial in MLflow.
+        mutable: the hyperparameters of a function or a command that may differ when it goes on.
     """
 
     kind: Kind
@@ -47,6 +52,7 @@ class Trainable:
     shell: bool = False
     free: tuple[str, ...] = field(default=())
     mlflow: bool = False
+    mutable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,20 +62,32 @@ class Trainable:
         scripts = (word for word in self.target[1:] if not word.startswith("-") and "{" not in word)
         return Path(next(scripts, self.target[0])).name
 
+    @property
+    def changeable(self) -> frozenset[str]:
+        """Return the hyperparameters of which a trial can take other values when it goes on."""
+        return frozenset(self.free or self.mutable)
+
+    def code(self) -> str:
+        """Return the digest of the code that its trials run, as it is on disk now."""
+        return digest_of(self.target, Path(self.folder))
+
+    def imported_code(self) -> str:
+        """Return the digest of the code that a worker itself imports, which only a program's does, or ''."""
+        return self.code() if self.kind == "program" else ""
+
     def document(self) -> dict[str, Any]:
         """Return the section as plain JSON values."""
         target = self.target if isinstance(self.target, str) else list(self.target)
         flags = {name: True for name in ("shell", "mlflow") if getattr(self, name)}
-        return {self.kind: target, **flags, "folder": self.folder}
+        mutable = {"mutable": list(self.mutable)} if self.mutable else {}
+        return {self.kind: target, **flags, **mutable, "folder": self.folder}
 
     def settings(
         self,
         params: Mapping[str, Any],
         clock: Clock,
         seed: int,
-        *,
-        memory: float | None,
-        minutes: float | None,
+        limits: ResourcesSection,
     ) -> ProgramSettings | ScriptSettings:
         """Return what a trial with these hyperparameters runs.
 
@@ -77,8 +95,7 @@ class Trainable:
             params: a value for every active hyperparameter.
             clock: how long.
             seed: of the trial.
-            memory: GiB that it may hold, or None.
-            minutes: longest time of an attempt, or None.
+            limits: what the process of a function or a command may use.
         """
         if self.kind == "program":
             free = tuple(name for name in self.free if name in params)
@@ -91,8 +108,9 @@ class Trainable:
             params=dict(params),
             training=clock,
             seed=seed,
-            memory=None if memory is None else round(memory * _GIB),
-            minutes=minutes,
+            memory=None if limits.memory is None else round(limits.memory * _GIB),
+            minutes=limits.minutes,
+            disk=round((limits.disk or DISK) * _GIB),
         )
 
 
@@ -128,21 +146,21 @@ def read_trainable(file: TrainableFile, space: Space, folder: Path) -> Trainable
     if section.mlflow and kind == "program":
         must = "must stand beside a function or a command: a program logs nothing itself"
         raise Violation(("trainable", "mlflow"), must, "Leave it out.")
-    for name in space:
-        if not _NAME.match(name):
-            must = "must be a name: letters, digits, _ and dots"
-            raise Violation(("search", name), must, "For example learning_rate.", f"`{name}`")
-    _check_clock(file)
+    _check_names(space, kind)
+    _check_mutable(section, space, kind)
+    _check_clock(file, kind)
     _check_resources(file, kind)
-    place = str(Path(section.folder) if section.folder else folder)
+    place = str((folder / Path(section.folder).expanduser()).absolute()) if section.folder else str(folder)
+    mutable = tuple(section.mutable)
     if kind == "command":
-        return Trainable(kind, _command(section, space), place, section.shell, mlflow=section.mlflow)
+        command = _command(section, space)
+        return Trainable(kind, command, place, section.shell, mlflow=section.mlflow, mutable=mutable)
     reference = str(getattr(section, kind))
     if not _REFERENCE.match(reference):
         must = "must be package.module:name, or file.py:name"
         raise Violation(("trainable", kind), must, "For example train.py:train.", f"`{reference[:80]}`")
     free = _free_of(reference, Path(place)) if kind == "program" else ()
-    return Trainable(kind, reference, place, free=free, mlflow=section.mlflow)
+    return Trainable(kind, reference, place, free=free, mlflow=section.mlflow, mutable=mutable)
 
 
 def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
@@ -151,23 +169,68 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
     if section.shell and len(words) != 1:
         must = "must be one text where shell is true"
         raise Violation(("trainable", "command"), must, "Write command: ['...'].", f"{len(words)} words")
+    if redacted(" ".join(words), secrets=()) != " ".join(words):
+        must = "must hold no user or password of an address: it is recorded and shown"
+        raise Violation(("trainable", "command"), must, "Let the script read it from a file.")
     known = [*space, *sorted(_OWN - set(space))]
     for word in words:
-        try:
-            names = [name for _, name, _, _ in string.Formatter().parse(word) if name is not None]
-        except ValueError as error:
-            must = "must have matching braces; {{ and }} stand for braces"
-            raise Violation(
-                ("trainable", "command"), must, "Double a brace that is meant.", str(error)
-            ) from None
-        for name in names:
-            if name not in known:
-                must = "a placeholder must name a searched hyperparameter, or " + ", ".join(sorted(_OWN))
-                raise Violation(("trainable", "command"), must, nearest(name, known), f"{{{name}}}")
+        _check_word(word, space, known)
     return words
 
 
-def _check_clock(file: TrainableFile) -> None:
+def _check_word(word: str, space: Space, known: Sequence[str]) -> None:
+    """Check that the placeholders of a word have a value in every trial, and can be formatted."""
+    path = ("trainable", "command")
+    try:
+        fields = [(name, spec) for _, name, spec, _ in string.Formatter().parse(word) if name is not None]
+    except ValueError as error:
+        must = "must have matching braces; {{ and }} stand for braces"
+        raise Violation(path, must, "Double a brace that is meant.", str(error)) from None
+    for name, spec in fields:
+        if name not in known:
+            must = "a placeholder must name a searched hyperparameter, or " + ", ".join(sorted(_OWN))
+            raise Violation(path, must, nearest(name, known), f"{{{name}}}")
+        if name not in space:
+            continue
+        if space[name].when:
+            must = "a placeholder must name a hyperparameter that every trial has"
+            remedy = "Let the script read it from the file that SWEEP_PARAMS names."
+            raise Violation(path, must, remedy, f"{{{name}}}, which has a condition")
+        try:
+            for value in space[name].ends():
+                format(value, spec or "")
+        except ValueError as error:
+            must, remedy = "a placeholder must have a format of its values", f"Write {{{name}}}."
+            raise Violation(path, must, remedy, f"{{{name}:{spec}}}: {error}") from None
+
+
+def _check_names(space: Space, kind: Kind) -> None:
+    """Check the names of hyperparameters; those of a script must differ as environment variables too."""
+    variables: dict[str, str] = {}
+    for name in space:
+        if not _NAME.match(name):
+            must = "must be a name: letters, digits, _ and dots"
+            raise Violation(("search", name), must, "For example learning_rate.", f"`{name}`")
+        other = variables.setdefault(variable_of(name), name)
+        if kind != "program" and other != name:
+            must = f"must differ from {other} as a variable of the environment"
+            raise Violation(("search", name), must, "Rename one of them.", variable_of(name))
+
+
+def _check_mutable(section: TrainableSection, space: Space, kind: Kind) -> None:
+    path = ("trainable", "mutable")
+    if section.mutable and kind == "program":
+        must = "must stand beside a function or a command: of a program, `free` may change"
+        raise Violation(path, must, "Leave it out.")
+    for name in section.mutable:
+        if name not in space:
+            raise Violation(path, "must name searched hyperparameters", nearest(name, space), f"`{name}`")
+
+
+def _check_clock(file: TrainableFile, kind: Kind) -> None:
+    if file.training.reproducible is not None and kind != "program":
+        must = "must stand beside a program: what the other kinds compute is up to their code"
+        raise Violation(("training", "reproducible"), must, "Leave it out, and use the trial's seed.")
     steps, interval = file.training.steps, file.training.interval
     if interval > steps:
         must, got = "must be at most training.steps", f"{interval} of {steps}"
@@ -177,7 +240,7 @@ def _check_clock(file: TrainableFile) -> None:
 def _check_resources(file: TrainableFile, kind: Kind) -> None:
     resources = file.resources
     if kind == "program":
-        for name in ("memory", "minutes"):
+        for name in LIMITS:
             if getattr(resources, name) is not None:
                 must = "must stand beside a function or a command: trials of a program share a process"
                 raise Violation(("resources", name), must, "Leave it out.")
@@ -196,7 +259,7 @@ def _free_of(reference: str, folder: Path) -> tuple[str, ...]:
     """
     module, _, name = reference.partition(":")
     path = ("trainable", "program")
-    file = folder / module if module.endswith(".py") else _source_of(module, folder)
+    file = source_of(module, folder)
     if file is None or not file.is_file():
         must = "must name a class whose source can be read"
         remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
@@ -226,19 +289,3 @@ def _words(node: ast.expr | None, path: tuple[str, ...], name: str) -> tuple[str
         must = f"`free` of {name} must be a tuple of names, written out"
         raise Violation(path, must, 'For example free = ("learning_rate",).')
     return tuple(words)
-
-
-def _source_of(module: str, folder: Path) -> Path | None:
-    """Return the source of an installed module; only its top-level package is looked up, nothing imported."""
-    top, *below = module.split(".")
-    spec = find_spec(top)
-    if spec is None:
-        return None
-    if not below:
-        return Path(spec.origin) if spec.origin else None
-    for root in spec.submodule_search_locations or ():
-        inner = Path(root, *below)
-        for file in (inner.with_suffix(".py"), inner / "__init__.py"):
-            if file.is_file():
-                return file
-    return None

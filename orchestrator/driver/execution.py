@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,8 +28,8 @@ from orchestrator.ledger.records import (
     TrialRecord,
 )
 from orchestrator.ledger.selection import best_of_sweep, ranked, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop
-from orchestrator.schedule import cluster, tuner
+from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
+from orchestrator.schedule import cluster, sent_code, tuner
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.session.limits import Stop
@@ -57,11 +58,23 @@ def connected(claim: Claim) -> Iterator[None]:
     Raises:
         NoCluster: if the cluster or the Ray of this machine cannot be joined, or Ray does not start.
     """
-    ray = cluster.connected(claim.run.hardware)
+    ray = cluster.connected(claim.run.hardware, _code_to_send(claim))
     with ExitStack() as stack:
         died = claim.departure.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(claim.departure.unless(died))
         yield
+
+
+def _code_to_send(claim: Claim) -> Path | None:
+    """Return the folder of a trainable that other machines need, or None where it is too large for that."""
+    folder = sent_code.folder_to_send(claim.sweep.trainable) if os.environ.get("RAY_ADDRESS") else None
+    if folder is None or sent_code.size_of(folder) <= sent_code.MOST:
+        return folder
+    claim.observer.say(
+        f"{folder} holds more than {sent_code.MOST >> 20} MiB and is not sent to the other machines, which "
+        "must have it too. Put the code into a folder of its own, and name that as `trainable.folder`."
+    )
+    return None
 
 
 def with_slots(claim: Claim) -> SweepConfig:
@@ -159,10 +172,12 @@ def _evaluated(claim: Claim, trial: TrialRecord, row: CheckpointRecord) -> dict[
     sweep, run = claim.sweep, claim.run
     folder = run.paths.at_hand(sweep.id, trial.key, row.path)
     url, data = run.paths.stored(claim.ledger.id, sweep.id, trial.key), str(run.data.absolute())
+    trainable = sweep.trainable
     request = cluster.EvaluationRequest(
-        str(folder), row.digest, data, "test", str(run.paths.compilations), url
+        *(str(folder), row.digest, data, "test", str(run.paths.compilations), url),
+        program_folder=trainable.folder if trainable else None,
     )
-    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu)
+    answer = cluster.evaluate(request, sweep.resources.cpu, sweep.resources.gpu, trainable)
     claim.lease.check()
     if url:
         # The report and the registered model read it on this machine.
@@ -196,8 +211,8 @@ def _outlast(claim: Claim, outages: Outages, work: Callable[[], Result]) -> Resu
 
 def _heed_stop_request(claim: Claim) -> None:
     """Leave on a stop request that comes while no session looks for it."""
-    if host := asked_to_stop(claim.ledger, claim.sweep.id):
-        claim.departure.request(f"`stop` on {host}")
+    if asker := asked_to_stop(claim.ledger, claim.sweep.id):
+        claim.departure.request(reason_of(asker))
 
 
 def count_work(claim: Claim, signature: Signature) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.sweep_config import SweepConfig, current
-from orchestrator.config.trainable import Trainable
+from orchestrator.driver.code import check_code
 from orchestrator.errors import BadInput, Refusal
 from orchestrator.ledger.connect import NETWORK_FILE_SYSTEMS, file_system, is_file, parse
 from orchestrator.ledger.ledger import Ledger
@@ -102,27 +102,14 @@ def check_sweep(sweep: SweepConfig, available: Hardware, data: Path) -> Source |
         data: folder of the data sets.
 
     Raises:
-        BadInput: if one trial needs more resources than are available.
+        BadInput: if a trial needs more resources than are available, or the code of a trainable is missing.
         BadData: if files of the task are missing or wrong.
     """
     _check_resources(sweep, available)
     if sweep.trainable is not None:
-        _check_files(sweep.trainable)
+        check_code(sweep.trainable)
         return None
     return TASKS[sweep.task].check(sweep.task_options, data)
-
-
-def _check_files(trainable: Trainable) -> None:
-    """Check that the file of a function or program is there, and that the folder is."""
-    folder = Path(trainable.folder)
-    if not folder.is_dir():
-        must, remedy = "must be a folder", "Give `trainable.folder`, or move the file back."
-        raise BadInput("trainable.folder", must, str(folder), remedy)
-    if isinstance(trainable.target, str):
-        module = trainable.target.partition(":")[0]
-        if module.endswith(".py") and not (folder / module).is_file():
-            must, remedy = "must name a file beside the search-space file", "Correct the name."
-            raise BadInput(f"trainable.{trainable.kind}", must, str(folder / module), remedy)
 
 
 def _check_resources(sweep: SweepConfig, available: Hardware) -> None:

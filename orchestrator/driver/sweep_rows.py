@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator import provenance
@@ -20,7 +20,7 @@ from orchestrator.ledger.records import (
     by_trial,
 )
 from orchestrator.ledger.selection import best_checkpoint, best_of_sweep
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.sharing import rows as sharing
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
@@ -55,7 +55,7 @@ def is_stopped(claim: Claim) -> bool:
     if asker is None:
         return False
     if claim.run.unless_stopped:
-        claim.observer.say(f"{claim.sweep.id} was ended by `stop` on {asker}: `resume` goes on with it.")
+        claim.observer.say(f"{claim.sweep.id}: {reason_of(asker)}; `resume` goes on with it.")
         return True
     claim.writer.forget_stop_request()
     return False
@@ -77,9 +77,34 @@ def enter(claim: Claim, data: TaskData | None) -> None:
         claim.writer.reopen_trial(key)
     if lost := claim.writer.lose_attempts():
         say(f"Ended {lost} attempts of a dead driver at their last report.")
+    facts, news = _with_code(known.facts, sweep, ledger.now())
+    if news:
+        say(news)
     if changed := differences(known.document, document):
         say(f"Changed: {'; '.join(changed)}.")
-        claim.writer.amend_sweep(document, sweep.digest, known.facts)
+    if changed or facts != known.facts:
+        claim.writer.amend_sweep(document, sweep.digest, facts)
+
+
+def _with_code(
+    facts: Mapping[str, Any], sweep: SweepConfig, now: float
+) -> tuple[Mapping[str, Any], str | None]:
+    """Return the facts with the code that trials run from now on, and one line if it has changed.
+
+    Args:
+        facts: of the sweep.
+        sweep: to go on with.
+        now: time of the ledger.
+    """
+    if sweep.trainable is None:
+        return facts, None
+    digest, known = sweep.trainable.code(), list(facts.get(CODE, ()))
+    if known and known[-1]["digest"] == digest:
+        return facts, None
+    where = f"the code in {sweep.trainable.folder}"
+    news = f"{where} has changed since the sweep began: its trials do not all run the same code."
+    changed = {**facts, CODE: [*known, {"digest": digest, "at": now}]}
+    return changed, f"T{news[1:]}" if known else None
 
 
 def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepRecord:
@@ -90,7 +115,7 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepR
         data: of its task, or None if trials load their own.
         now: time of the ledger.
     """
-    facts: dict[str, Any] = {
+    facts: Mapping[str, Any] = {
         "git_commit": provenance.git_commit(),
         "versions": provenance.versions(),
         "command": provenance.command(),
@@ -100,6 +125,7 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepR
         "direction": sweep.direction,
         "specification": sweep.source_text,
     }
+    facts, _ = _with_code(facts, sweep, now)
     return SweepRecord(
         id=sweep.id,
         name=sweep.name,
@@ -115,6 +141,9 @@ def _new_record(sweep: SweepConfig, data: TaskData | None, now: float) -> SweepR
         created_at=now,
     )
 
+
+CODE = "code"
+"""Name of the fact that lists the code of a trainable: its digest, and when its first trial could start."""
 
 _OF_NO_TASK: dict[str, Any] = {"comparable": False, "note": "", "examples": {}, "chance": {}}
 """The facts of a sweep whose trials load their own data."""

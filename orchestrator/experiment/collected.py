@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from orchestrator.experiment.controls import base_of, chance_of
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.experiment.reductions import REDUCTIONS, Curves
-from orchestrator.experiment.results import ArmResult, Seed
+from orchestrator.experiment.results import ArmResult, Origin, Seed
 from orchestrator.ledger.records import AttemptRecord
 from orchestrator.ledger.scores import unpack
 from orchestrator.report.figures.style import thinned
@@ -22,7 +25,7 @@ MOST_POINTS = 60
 """Points of a curve that is kept with the results."""
 
 
-def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
+def collected(experiment: Experiment, arm: Arm, history: History, machine: str) -> ArmResult:
     """Return the results of an arm in the present state of its sweep."""
     sweep, document = history.sweep, history.sweep.document
     attempts = [attempt for trial in history.trials for attempt in history.attempts.get(trial.key, ())]
@@ -43,17 +46,52 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         trials=len(history.trials),
         wall_seconds=covered(spans),
         core_seconds=cpus * sum(end - start for start, end in spans),
+        hypothesis=arm.hypothesis,
+        size=size_of(document),
+        chance=chance_of(experiment.metric, history),
+        lengths=dict(_lengths(history)),
+        origin=_origin(history, machine),
     )
 
 
+def size_of(document: Mapping[str, Any]) -> str:
+    """Return the size of a sweep's networks and of their training in words.
+
+    Args:
+        document: the resolved specification.
+    """
+    model, training = document["model"], document["training"]
+    blocks = "1 block" if model["depth"] == 1 else f"{model['depth']} blocks"
+    return f"{blocks} of width {model['d_model']}, {training['steps']:,} steps of {training['batch_size']}"
+
+
+def _lengths(history: History) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield the values of the seeds on the test split and on each split of longer sequences."""
+    metric = test_metric(history.metric)
+    names = {name for rows in history.evaluations.values() for row in rows for name in row.metrics}
+    longer = (re.fullmatch(rf"{re.escape(metric)}_x(\d+)", name) for name in names)
+    times = sorted(int(match[1]) for match in longer if match)
+    for name, split in (("x1", metric), *((f"x{count}", f"{metric}_x{count}") for count in times)):
+        values = tuple(seed.value for seed in seed_results(history, split).results)
+        if times and values:
+            yield name, values
+
+
+def _origin(history: History, machine: str) -> Origin:
+    date = time.strftime("%Y-%m-%d", time.gmtime(history.sweep.created_at))
+    return Origin(date, str(history.sweep.facts.get("git_commit", "unknown")), machine)
+
+
 def obstacle(experiment: Experiment, arm: Arm, history: History | None) -> str:
-    """Return why figures of an arm do not compare with published ones; '' if they do.
+    """Return why figures of an arm do not compare with published ones; '' if they do, or for a hypothesis.
 
     Args:
         experiment: of the arm.
         arm: one of its arms.
         history: of its sweep, or None if the arm has none.
     """
+    if arm.hypothesis:
+        return ""
     if arm.departure:
         return arm.departure
     if not experiment.is_published_size:
@@ -68,7 +106,7 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
     metric = experiment.metric
     if metric.startswith("test/"):
         tested = seed_results(history, metric).results
-        of_training = f"val/{metric.removeprefix('test/')}"
+        of_training = base_of(metric).replace("test/", "val/")
         drawn = {seed.trial: _drawn(_curves(history, seed.trial, of_training)) for seed in tested}
         return [Seed(seed.seed, seed.trial, seed.value, *drawn[seed.trial]) for seed in tested]
     tested = seed_results(history, test_metric(history.metric)).results

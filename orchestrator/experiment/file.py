@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
 from orchestrator.experiment.arms import Source, check_names, space_of
-from orchestrator.experiment.sections import ArmSection, CompareSection, ExperimentFile, PaperSection
+from orchestrator.experiment.sections import (
+    ArmSection,
+    ClaimSection,
+    CompareSection,
+    ExperimentFile,
+    PaperSection,
+)
 from orchestrator.experiment.verdict import Published
 from trainables.tasks import TASKS
 
@@ -39,6 +45,7 @@ class Arm:
         published: what the paper prints, or None.
         departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
         cell: row and column of the paper's table, or None.
+        hypothesis: whether `published` is a bound that nobody has published.
     """
 
     name: str
@@ -47,14 +54,16 @@ class Arm:
     published: Published | None
     departure: str
     cell: tuple[str, str] | None
+    hypothesis: bool = False
 
 
 @dataclass(frozen=True)
 class Claim:
-    """An order of two arms that the paper states."""
+    """An order of two arms that the paper states; with `hypothesis`, one that nobody has published."""
 
     better: str
     than: str
+    hypothesis: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class Experiment:
         measure: `module:function`, or None for sweeps.
         arms: in the order of the file.
         claims: orders of arms that the paper states.
+        not_shown: what the results do not show, or ''.
     """
 
     name: str
@@ -92,6 +102,7 @@ class Experiment:
     measure: str | None
     arms: tuple[Arm, ...]
     claims: tuple[Claim, ...]
+    not_shown: str = ""
 
     @property
     def id(self) -> str:
@@ -135,8 +146,25 @@ def load(path: Path, *, profile: str | None, gpus: int) -> Experiment:
         paired=file.compare.paired,
         measure=file.measure,
         arms=arms,
-        claims=tuple(Claim(claim.better, claim.than) for claim in file.claims if _kept(claim, kept)),
+        claims=tuple(_claim(file, claim) for claim in file.claims if _kept(claim, kept)),
+        not_shown=file.not_shown or "",
     )
+
+
+def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    """Return an experiment with some of its arms, and the claims about these alone.
+
+    Raises:
+        BadInput: the experiment has no such arm.
+    """
+    known = [arm.name for arm in experiment.arms]
+    for name in names:
+        if name not in known:
+            must = f"must name arms of {experiment.id}"
+            raise BadInput("--arms", must, f"`{name}`", nearest(name, known))
+    kept = tuple(arm for arm in experiment.arms if arm.name in names)
+    claims = tuple(claim for claim in experiment.claims if {claim.better, claim.than} <= set(names))
+    return replace(experiment, arms=kept, claims=claims)
 
 
 def function_of(measure: str) -> Measure:
@@ -152,6 +180,14 @@ def function_of(measure: str) -> Measure:
     except (ImportError, AttributeError, ValueError) as error:
         raise BadInput("measure", "must be module:function", f"{measure} ({error})", remedy) from None
     return function
+
+
+def _claim(file: ExperimentFile, section: ClaimSection) -> Claim:
+    return Claim(section.better, section.than, _either(section.hypothesis, file))
+
+
+def _either(own: bool | None, file: ExperimentFile) -> bool:
+    return file.hypothesis if own is None else own
 
 
 def _kept(claim: Any, arms: Mapping[str, ArmSection]) -> bool:
@@ -180,6 +216,7 @@ def _arm(source: Source, name: str, section: ArmSection) -> Arm:
         published=_published(source, name, section.paper),
         departure=section.departure or "",
         cell=(section.cell[0], section.cell[1]) if section.cell else None,
+        hypothesis=_either(section.hypothesis, file),
     )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from orchestrator.report import words
-from orchestrator.report.noise import Sample
-from orchestrator.report.statistics import CONFIDENCE, compared
+from orchestrator.report.noise import Measured, Sample, Variance, welch
+from orchestrator.report.statistics import CONFIDENCE, compared, seeds_needed
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Ordering:
         winner: name of the arm that is established to be better, or None.
         reason: why there is no winner; '' if there is one.
         sources: the sources of noise that the interval contains: `seeds` or `paired seeds`, `examples`.
+        enough: seeds of each arm that would establish a difference of the measured size; None if there is a
+            winner, or if no such number is known.
     """
 
     mean: float
@@ -34,6 +36,7 @@ class Ordering:
     winner: str | None
     reason: str
     sources: tuple[str, ...]
+    enough: int | None = None
 
     @property
     def phrase(self) -> str:
@@ -67,7 +70,14 @@ def ordering(
     comparison = compared([first, second], maximize=maximize, comparisons=comparisons)
     (pair,) = comparison.differences
     return Ordering(
-        pair.mean, pair.low, pair.high, pair.p, comparison.winner, comparison.reason, pair.sources
+        mean=pair.mean,
+        low=pair.low,
+        high=pair.high,
+        p=pair.p,
+        winner=comparison.winner,
+        reason=comparison.reason,
+        sources=pair.sources,
+        enough=comparison.enough,
     )
 
 
@@ -76,16 +86,9 @@ def _over_seeds(first: Sample, second: Sample, *, maximize: bool, comparisons: i
     mean = first.mean - second.mean
     if min(first.seeds, second.seeds) < 2:
         return _of_single_seed(mean)
-    parts = [float(np.var(sample.values, ddof=1)) / sample.seeds for sample in (first, second)]
-    error = math.sqrt(sum(parts))
-    degrees = (
-        1.0
-        if error == 0.0
-        else sum(parts) ** 2
-        / sum(part**2 / (sample.seeds - 1) for part, sample in zip(parts, (first, second), strict=True))
-    )
+    noise = tuple(_variance(sample.values) for sample in (first, second))
     leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, error, degrees, leads.name, comparisons, "seeds")
+    return _by_t(mean, noise, leads.name, comparisons, "seeds")
 
 
 def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
@@ -95,32 +98,39 @@ def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: i
     mean = float(np.mean(differences))
     if both < 2:
         return _of_single_seed(mean)
-    error = float(np.std(differences, ddof=1)) / math.sqrt(both)
     leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, error, both - 1, leads.name, comparisons, "paired seeds")
+    return _by_t(mean, (_variance(differences),), leads.name, comparisons, "paired seeds")
+
+
+def _variance(values: np.ndarray) -> Variance:
+    """Return the variance of the mean of values (S,)."""
+    return Variance(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 
 def _of_single_seed(mean: float) -> Ordering:
     return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
 
 
-def _by_t(mean: float, error: float, degrees: float, leads: str, comparisons: int, source: str) -> Ordering:
+def _by_t(mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str) -> Ordering:
     """Return what Student's t says of a difference.
 
     Args:
         mean: the difference.
-        error: its standard error.
-        degrees: of freedom.
+        noise: over seeds, whose sum is the variance of the difference.
         leads: the arm with the better mean.
         comparisons: number of claims that share the confidence.
         source: of the noise.
     """
+    total, tail = welch(noise), (1 - CONFIDENCE) / 2 / comparisons
+    error = math.sqrt(total.value)
     if error == 0.0:
         low, high, p = mean, mean, 1.0 if mean == 0.0 else 0.0
     else:
-        half = -float(stdtrit(degrees, (1 - CONFIDENCE) / 2 / comparisons)) * error
+        half = -float(stdtrit(total.degrees, tail)) * error
         low, high = mean - half, mean + half
-        p = min(1.0, comparisons * 2.0 * float(stdtr(degrees, -abs(mean) / error)))
+        p = min(1.0, comparisons * 2.0 * float(stdtr(total.degrees, -abs(mean) / error)))
     if p <= 1 - CONFIDENCE:
         return Ordering(mean, low, high, p, leads, "", (source,))
-    return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,))
+    # Without examples there is no noise over them; one degree of freedom of nothing changes nothing.
+    enough = seeds_needed(Measured(mean, mean, noise, Variance(0.0, 1.0)), tail)
+    return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), enough)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from orchestrator.experiment.controls import base_of
 from orchestrator.experiment.results import ArmResult, Results
-from orchestrator.experiment.verdict import OUTCOMES
+from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, interval
 from orchestrator.report import html, words
 from orchestrator.report.figures import style
 from orchestrator.report.html import Cell, Lead, ReportSection, Table, TableRow
@@ -24,6 +25,15 @@ class Part:
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+CLAIMS, BY_LENGTH = "Claims", "By length"
+"""Titles of parts that may be absent."""
+
+_MEASURED = ("arm", "about", "measured", "seeds", "median", "best", "chance")
+
+MOST_SIZES = 4
+"""A summary lists no more sizes of networks; the table of data has that of every arm."""
 
 
 def markdown(results: Results) -> str:
@@ -43,7 +53,7 @@ def page(results: Results) -> str:
     first, *others = [_section(part) for part in parts(results)]
     lead = Lead(
         answer=f"{results.source}. {results.claim}",
-        cards=tuple((outcome, str(results.count(outcome))) for outcome in OUTCOMES),
+        cards=tuple((outcome, str(results.count(outcome))) for outcome in _outcomes(results)),
         caveats=(),
         notes=tuple(summary(results)),
     )
@@ -52,15 +62,47 @@ def page(results: Results) -> str:
 
 def summary(results: Results) -> list[str]:
     """Return the sentences at the top of a page."""
-    counts = ", ".join(f"{results.count(outcome)} {outcome}" for outcome in OUTCOMES)
     size = f"profile {results.profile}" if results.profile else "the size of the file"
     better = "higher" if results.maximize else "lower"
     of = "" if results.reduction == "value" else f" ({results.reduction})"
+    hidden = [f"Not shown: {results.not_shown}"] if results.not_shown else []
     return [
-        f"Published figures and claims: {counts}.",
+        *_counts(results),
         f"Compared: {results.metric}{of}, {better} is better; {results.seeds_asked} seeds; {size}.",
+        *_sizes(results),
         f"Spent: {spent(results)}.",
+        *hidden,
     ]
+
+
+def _counts(results: Results) -> Iterator[str]:
+    """Yield how many published figures have each outcome, and how many hypotheses."""
+
+    def line(outcomes: Sequence[str]) -> str:
+        return ", ".join(f"{results.count(outcome)} {outcome}" for outcome in outcomes)
+
+    if _is_stated(results, hypothesis=False):
+        yield f"Published figures and claims: {line(OUTCOMES)}."
+    if _is_stated(results, hypothesis=True):
+        yield f"Hypotheses, which nobody has published: {line(ANSWERS)}. Tested {results.where}."
+
+
+def _sizes(results: Results) -> Iterator[str]:
+    sizes = list(dict.fromkeys(arm.size for arm in results.arms if arm.size))
+    if 0 < len(sizes) <= MOST_SIZES:
+        yield f"Networks and training: {'; '.join(sizes)}."
+
+
+def _is_stated(results: Results, *, hypothesis: bool) -> bool:
+    """Return True if the file states bounds or claims of a kind; a file without any states published ones."""
+    kinds = {arm.hypothesis for arm in results.arms if arm.published is not None}
+    kinds |= {claim.hypothesis for claim in results.claims}
+    return hypothesis in (kinds or {False})
+
+
+def _outcomes(results: Results) -> tuple[str, ...]:
+    published = OUTCOMES if _is_stated(results, hypothesis=False) else ()
+    return (*published, *(ANSWERS if _is_stated(results, hypothesis=True) else ()))
 
 
 def spent(results: Results) -> str:
@@ -73,17 +115,22 @@ def spent(results: Results) -> str:
 
 def parts(results: Results) -> Iterator[Part]:
     """Yield the tables of the page, the answer first."""
+    stated = _is_stated(results, hypothesis=True)
     yield Part(
-        "Beside the paper",
-        "The mean over seeds and its interval of 95 % confidence, and what the paper prints.",
-        ("arm", "about", "measured", "seeds", "published", "verdict"),
+        "Beside what is stated" if stated else "Beside the paper",
+        "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
+        " and best over seeds; the best constant answer; and what is stated. A value that is not established"
+        " to differ from a control is marked.",
+        (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )
+    if any(arm.lengths for arm in results.arms):
+        yield _by_length(results)
     if any(arm.cell for arm in results.arms):
         yield _as_printed(results)
     if results.claims:
         yield Part(
-            "Claims",
+            CLAIMS,
             "The mean of the first arm minus that of the second; intervals and p values are corrected for the"
             " number of claims.",
             ("claim", "difference", "verdict"),
@@ -102,15 +149,15 @@ def parts(results: Results) -> Iterator[Part]:
     yield Part(
         "What was spent",
         "Every trial that was begun counts, confirmations included.",
-        ("arm", "sweep", "state", "trials", "wall time", "core hours"),
+        ("arm", "sweep", "state", "trials", "wall time", "core hours", "began", "commit"),
         tuple(_spending(arm) for arm in results.arms),
     )
     yield Part(
         "Data",
         "The digest is the SHA-256 of all examples.",
-        ("arm", "source", "digest", "specification"),
+        ("arm", "size", "source", "digest", "specification"),
         tuple(
-            (arm.name, arm.data or "–", arm.data_digest[:16] or "–", arm.digest[:16] or "–")
+            (arm.name, arm.size or "–", arm.data or "–", arm.data_digest[:16] or "–", arm.digest[:16] or "–")
             for arm in results.arms
         ),
     )
@@ -118,13 +165,16 @@ def parts(results: Results) -> Iterator[Part]:
 
 
 def measured(arm: ArmResult) -> str:
-    """Return the mean over the seeds of an arm with their standard deviation, or a dash."""
-    if not arm.values:
+    """Return the mean over the seeds of an arm ± half of its interval of 95 % confidence, or a dash."""
+    return mean_of(arm.values)
+
+
+def mean_of(values: Sequence[float]) -> str:
+    """Return the mean of values by seed ± half of its interval of 95 % confidence, or a dash."""
+    if not values:
         return "–"
-    mean = words.setting(float(np.mean(arm.values)))
-    if len(arm.values) == 1:
-        return mean
-    return f"{mean} ± {words.setting(float(np.std(arm.values, ddof=1)))}"
+    mean, ends = words.setting(float(np.mean(values))), interval(values)
+    return mean if ends is None else f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
 
 
 def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
@@ -133,23 +183,53 @@ def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:
         note = f" [{arm.published.note}]" if arm.published.note else ""
         own = arm.published.source not in {"", results.source}
         published = arm.published.phrase + (f" ({arm.published.source})" if own else "") + note
-    verdict = results.verdicts[arm.name].phrase
-    return arm.name, arm.about, measured(arm), str(len(arm.values)), published, verdict
+    doubts = f" (within noise of {', '.join(arm.doubts)})" if arm.doubts else ""
+    best = max if results.maximize else min
+    return (
+        arm.name,
+        arm.about,
+        measured(arm) + doubts,
+        str(len(arm.values)),
+        words.setting(float(np.median(arm.values))) if arm.values else "–",
+        words.setting(best(arm.values)) if arm.values else "–",
+        "–" if arm.chance is None else words.setting(arm.chance),
+        published,
+        results.verdicts[arm.name].phrase,
+    )
+
+
+def _by_length(results: Results) -> Part:
+    """Return the values on test splits of longer sequences."""
+    tested = [arm for arm in results.arms if arm.lengths]
+    names = sorted({name for arm in tested for name in arm.lengths}, key=lambda name: int(name[1:]))
+    return Part(
+        BY_LENGTH,
+        "Mean over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of training"
+        " (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that length.",
+        ("arm", *names),
+        tuple((arm.name, *(mean_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
+    )
 
 
 def _as_printed(results: Results) -> Part:
-    """Return the table in the layout of the paper's: measured, then published."""
+    """Return the arms in rows and columns: measured, then published if anything is."""
     cells = {arm.cell: arm for arm in results.arms if arm.cell}
+    is_published = any(arm.published for arm in cells.values())
     rows, columns = (list(dict.fromkeys(cell[axis] for cell in cells)) for axis in (0, 1))
 
     def shown(row: str, column: str) -> str:
         arm = cells.get((row, column))
         if arm is None:
             return "–"
-        return f"{measured(arm)} / {arm.published.phrase if arm.published else '–'}"
+        published = f" / {arm.published.phrase if arm.published else '–'}" if is_published else ""
+        return measured(arm) + published
 
     lines = tuple((row, *(shown(row, column) for column in columns)) for row in rows)
-    return Part("As the paper prints it", "Measured, then published.", ("", *columns), lines)
+    if not is_published:
+        return Part("In rows and columns", "Measured.", ("", *columns), lines)
+    stated = _is_stated(results, hypothesis=True)
+    title = "In rows and columns" if stated else "As the paper prints it"
+    return Part(title, f"Measured, then {'stated' if stated else 'published'}.", ("", *columns), lines)
 
 
 def _claims(results: Results) -> Iterator[tuple[str, ...]]:
@@ -160,7 +240,14 @@ def _claims(results: Results) -> Iterator[tuple[str, ...]]:
 
 def _spending(arm: ArmResult) -> tuple[str, ...]:
     wall, cores = words.duration(arm.wall_seconds), f"{arm.core_seconds / 3600:.2f}"
-    return arm.name, arm.sweep or "–", arm.state.lower(), str(arm.trials), wall, cores
+    began = ("–", "–") if arm.origin is None else (arm.origin.date, short(arm.origin.commit))
+    return arm.name, arm.sweep or "–", arm.state.lower(), str(arm.trials), wall, cores, *began
+
+
+def short(commit: str) -> str:
+    """Return seven digits of a commit, and whether the tree had changes."""
+    digits, plus, changes = commit.partition("+")
+    return digits[:7] + plus + changes
 
 
 def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
@@ -169,9 +256,11 @@ def _reproduction(results: Results) -> Iterator[tuple[str, str]]:
         "command",
         f"python -m orchestrator.sweep experiment experiments/{results.name}.yaml{profile}",
     )
-    yield "date", results.circumstances.date
-    yield "commit", results.circumstances.commit
-    yield "machine", results.circumstances.machine
+    for origin, names in results.origins.items():
+        which = "arms" if len(results.origins) == 1 else ", ".join(names)
+        on = f" on {origin.machine}" if origin.machine else ""
+        yield f"{which} began", f"{origin.date} at commit {origin.commit}{on}"
+    yield "page written", results.circumstances.date
     yield from ((f"version of {name}", value) for name, value in results.circumstances.versions.items())
 
 
@@ -188,7 +277,7 @@ def _curves(results: Results) -> list[ReportSection]:
             groups.setdefault(arm.cell[1] if arm.cell else "", []).append(arm)
     if not groups:
         return []
-    name = results.metric.replace("test/", "val/")
+    name = base_of(results.metric).replace("test/", "val/")
     caption = f"{name} over the steps of training; one line a seed, one colour an arm."
     figures = tuple(curves(arms, name) for arms in groups.values())
     return [ReportSection("Curves by seed", caption, figures=figures)]

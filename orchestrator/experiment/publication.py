@@ -14,9 +14,10 @@ from pathlib import Path
 from orchestrator.config.sections import Section, Word, setting, validated
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
-from orchestrator.experiment import page, results
+from orchestrator.experiment import page, picture, results
+from orchestrator.experiment.merging import merged
 from orchestrator.experiment.results import Results
-from orchestrator.experiment.verdict import OUTCOMES
+from orchestrator.experiment.verdict import ANSWERS, OUTCOMES
 from orchestrator.report.markdown import plain, table
 from trainables.durable import make_folder, replace_file
 
@@ -58,12 +59,46 @@ def write(kept: Results, folder: Path) -> Pages:
 
 
 def publish(kept: Results, folder: Path) -> tuple[Path, Path]:
-    """Write the results of an experiment and its Markdown page to a folder of results; return both files."""
+    """Write the results of an experiment, its Markdown page and its picture to a folder of results.
+
+    Arms that are published already stay if `merged` keeps them, so that arms may be run on several machines.
+
+    Returns:
+        The files of the results and of the page.
+
+    Raises:
+        BadInput: the published results have another format.
+        Damaged: they cannot be read.
+    """
     make_folder(folder)
-    data, text = folder / f"{kept.id}.json", folder / f"{kept.id}.md"
-    replace_file(data, results.dumped(kept).encode())
+    data = folder / f"{kept.id}.json"
+    whole = merged(kept, results.read(data)) if data.exists() else kept
+    replace_file(data, results.dumped(whole).encode())
+    return data, _write_text(whole, folder)
+
+
+def refresh(folder: Path) -> None:
+    """Write the page and the picture of all published results anew, from their JSON."""
+    for file in _published(folder):
+        _write_text(results.read(file), folder)
+
+
+def _write_text(kept: Results, folder: Path) -> Path:
+    text = folder / f"{kept.id}.md"
     replace_file(text, page.markdown(kept).encode())
-    return data, text
+    if drawn := picture.svg(kept):
+        replace_file(_picture_of(kept, folder), drawn.encode())
+    return text
+
+
+def _picture_of(kept: Results, folder: Path) -> Path:
+    return folder / f"{kept.id}.svg"
+
+
+def _published(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise BadInput(str(folder), "must be a folder of published results", "no folder", "Publish some.")
+    return sorted(folder.glob("*.json"))
 
 
 def index(folder: Path) -> str:
@@ -75,20 +110,21 @@ def index(folder: Path) -> str:
     Raises:
         BadInput: the folder does not exist, or one of its files is wrong.
     """
-    if not folder.is_dir():
-        raise BadInput(str(folder), "must be a folder of published results", "no folder", "Publish some.")
-    published = [results.read(file) for file in sorted(folder.glob("*.json"))]
+    published = [results.read(file) for file in _published(folder)]
     lines = [
         _text(folder / BEFORE) or "# Results",
         table(_HEADER, [_row(kept) for kept in published]) if published else "",
-        *(_details(kept, folder.name) for kept in published),
+        *(_details(kept, folder) for kept in published),
         *_withdrawn(folder / WITHDRAWN),
         _text(folder / AFTER),
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-_HEADER = ("experiment", "source", *OUTCOMES, "seeds", "trials", "core hours", "commit")
+_SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH})
+"""Titles of the tables of a page that the list repeats, beside the first one."""
+
+_HEADER = ("experiment", "source", *OUTCOMES, *ANSWERS, "seeds", "trials", "core hours", "commit")
 
 
 def _row(kept: Results) -> list[str]:
@@ -96,29 +132,36 @@ def _row(kept: Results) -> list[str]:
     return [
         kept.id,
         kept.source,
-        *(str(kept.count(outcome)) for outcome in OUTCOMES),
+        *(str(kept.count(outcome)) for outcome in (*OUTCOMES, *ANSWERS)),
         str(kept.seeds_asked),
         str(sum(arm.trials for arm in kept.arms)),
         f"{cores:.2f}",
-        kept.circumstances.commit[:7],
+        ", ".join(_commits(kept)),
     ]
 
 
-def _details(kept: Results, folder: str) -> str:
-    first = next(page.parts(kept))
+def _commits(kept: Results) -> Sequence[str]:
+    """Return the commits that ran the arms; that of the page if none is known."""
+    known = dict.fromkeys(page.short(origin.commit) for origin in kept.origins)
+    return list(known) or [page.short(kept.circumstances.commit)]
+
+
+def _details(kept: Results, folder: Path) -> str:
+    first, *others = page.parts(kept)
+    further = [part for part in others if part.title in _SHOWN]
+    has_picture = _picture_of(kept, folder).exists()
+    shown = [f"![{plain(kept.title)}]({folder.name}/{kept.id}.svg)"] if has_picture else []
+    hidden = [f"Not shown: {plain(kept.not_shown)}"] if kept.not_shown else []
     return "\n\n".join(
         [
             f"## {plain(kept.title)}",
-            f"[{kept.id}]({folder}/{kept.id}.md), {plain(kept.source)}. {plain(page.spent(kept))}.",
+            f"[{kept.id}]({folder.name}/{kept.id}.md), {plain(kept.source)}. {plain(page.spent(kept))}.",
+            *shown,
             table(first.header, first.rows),
-            *_claims(kept),
+            *(table(part.header, part.rows) for part in further),
+            *hidden,
         ]
     )
-
-
-def _claims(kept: Results) -> Sequence[str]:
-    named = [part for part in page.parts(kept) if part.title == "Claims"]
-    return [table(part.header, part.rows) for part in named]
 
 
 def _withdrawn(file: Path) -> list[str]:

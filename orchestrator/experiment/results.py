@@ -12,7 +12,15 @@ from typing import Any
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment.file import Claim
 from orchestrator.experiment.order import Ordering
-from orchestrator.experiment.verdict import Published, Verdict, judged, ordered
+from orchestrator.experiment.verdict import (
+    Found,
+    Published,
+    Verdict,
+    answered,
+    answered_order,
+    judged,
+    ordered,
+)
 
 FORMAT = 1
 """Number of the format of the JSON files."""
@@ -38,6 +46,15 @@ class Seed:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """When an arm began, such as `2026-11-22`, by which commit, and on the machine of which ledger."""
+
+    date: str
+    commit: str
+    machine: str = ""
+
+
+@dataclass(frozen=True)
 class ArmResult:
     """The results of one arm.
 
@@ -56,6 +73,13 @@ class ArmResult:
         trials: that were begun, confirmations included.
         wall_seconds: during which at least one attempt ran.
         core_seconds: processors times seconds, summed over the attempts.
+        lack: why the arm has not run here, such as missing data; '' if it has or can.
+        hypothesis: whether `published` is a bound that nobody has published.
+        size: of its networks and their training, in words.
+        chance: score of the best constant answer, or None if it is not known.
+        doubts: the controls that the values are not established to differ from.
+        lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
+        origin: the day, the commit and the machine of the results.
     """
 
     name: str
@@ -72,6 +96,13 @@ class ArmResult:
     trials: int = 0
     wall_seconds: float = 0.0
     core_seconds: float = 0.0
+    lack: str = ""
+    hypothesis: bool = False
+    size: str = ""
+    chance: float | None = None
+    doubts: tuple[str, ...] = ()
+    lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    origin: Origin | None = None
 
     @property
     def values(self) -> list[float]:
@@ -81,10 +112,10 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Where, when and by which code an experiment ran.
+    """Where, when and by which code the results were written; the arms tell what ran them.
 
     Attributes:
-        date: of the results, such as `2026-11-22`.
+        date: such as `2026-11-22`.
         commit: of the repository.
         machine: in words.
         versions: of the packages that can change a result.
@@ -115,6 +146,7 @@ class Results:
         claims: orders of arms that the paper states.
         orderings: of the arms of each claim, as measured; None if one of them has no value yet.
         circumstances: of the run.
+        not_shown: what the results do not show, or ''.
     """
 
     name: str
@@ -131,19 +163,38 @@ class Results:
     claims: tuple[Claim, ...]
     orderings: tuple[Ordering | None, ...]
     circumstances: Circumstances
+    not_shown: str = ""
 
     @property
     def id(self) -> str:
         """Return the name of the files: the file's stem and the profile."""
         return f"{self.name}-{self.profile}" if self.profile else self.name
 
+    @property
+    def where(self) -> str:
+        """Return at which size the arms ran."""
+        return f"at the size of the profile {self.profile}" if self.profile else "at the size of the file"
+
+    @property
+    def origins(self) -> dict[Origin, list[str]]:
+        """Return the names of the arms that have values by what ran them; that of the results if unknown."""
+        of_all = Origin(self.circumstances.date, self.circumstances.commit, self.circumstances.machine)
+        names: dict[Origin, list[str]] = {}
+        for arm in self.arms:
+            if arm.values:
+                names.setdefault(arm.origin or of_all, []).append(arm.name)
+        return names
+
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """Return the verdict of every arm by its name."""
-        return {
-            arm.name: judged(arm.values, arm.published, seeds=self.seeds_asked, obstacle=arm.obstacle)
-            for arm in self.arms
-        }
+        return {arm.name: self._verdict(arm) for arm in self.arms}
+
+    def _verdict(self, arm: ArmResult) -> Verdict:
+        asked = self.seeds_asked
+        if arm.hypothesis:
+            return answered(arm.values, arm.published, seeds=asked, size=self.where, lack=arm.lack)
+        return judged(arm.values, arm.published, seeds=asked, obstacle=arm.obstacle or arm.lack)
 
     @cached_property
     def orders(self) -> tuple[Verdict, ...]:
@@ -154,16 +205,18 @@ class Results:
         arms = {arm.name: arm for arm in self.arms}
         counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
         few = [f"{count} seeds of {name}" for name, count in counts.items() if count < self.seeds_asked]
-        obstacle = f"{' and '.join(few)} have a value, of {self.seeds_asked}" if few else ""
-        winner = None if measured is None else measured.winner
-        reason = "" if measured is None else measured.reason
-        size = "" if self.is_published_size else f"at the size of the profile {self.profile}"
-        return ordered(claim.better, claim.than, winner, reason, size=size, obstacle=obstacle)
+        lack = f"{' and '.join(few)} have a value, of {self.seeds_asked}" if few else ""
+        found = Found(None, "")
+        if measured is not None:
+            found = Found(measured.winner, measured.reason, measured.enough)
+        if claim.hypothesis:
+            return answered_order(claim.better, claim.than, found, size=self.where, lack=lack)
+        size = "" if self.is_published_size else self.where
+        return ordered(claim.better, claim.than, found, size=size, obstacle=lack)
 
     def count(self, outcome: str) -> int:
-        """Return how many published figures and claims have an outcome."""
-        judged_arms = [self.verdicts[arm.name] for arm in self.arms if arm.published is not None]
-        return sum(verdict.outcome == outcome for verdict in (*judged_arms, *self.orders))
+        """Return how many figures, bounds and claims have an outcome."""
+        return sum(verdict.outcome == outcome for verdict in (*self.verdicts.values(), *self.orders))
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""
@@ -222,6 +275,9 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "seeds": tuple(_seed(seed) for seed in document["seeds"]),
             "published": Published(**published) if published else None,
             "cell": (cell[0], cell[1]) if cell else None,
+            "doubts": tuple(document.get("doubts", ())),
+            "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
+            "origin": Origin(**document["origin"]) if document.get("origin") else None,
         }
     )
 

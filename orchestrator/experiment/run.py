@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
-from orchestrator.experiment.collected import collected, obstacle, sample_of
+from orchestrator.experiment.collected import collected, obstacle, sample_of, size_of
+from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
+from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
 from orchestrator.machines.hardware import Hardware, detect
 from orchestrator.report.history import History, read
 from orchestrator.report.noise import Sample
@@ -88,8 +90,13 @@ def run(
 def results(experiment: Experiment, workspace: Workspace) -> Results:
     """Return the results of an experiment as they stand."""
     histories = {arm.name: _history(arm, workspace) for arm in experiment.arms}
-    arms = tuple(_result(experiment, arm, histories[arm.name], workspace) for arm in experiment.arms)
+    circumstances = _circumstances()
+    arms = tuple(
+        _result(experiment, arm, histories[arm.name], workspace, circumstances.machine)
+        for arm in experiment.arms
+    )
     samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
+    arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
     return Results(
         name=experiment.name,
@@ -105,7 +112,8 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
         arms=arms,
         claims=experiment.claims,
         orderings=orderings,
-        circumstances=_circumstances(),
+        circumstances=circumstances,
+        not_shown=experiment.not_shown,
     )
 
 
@@ -132,14 +140,27 @@ def _history(arm: Arm, workspace: Workspace) -> History | None:
         return read(ledger, sweep.id)
 
 
-def _result(experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace) -> ArmResult:
+def _result(
+    experiment: Experiment, arm: Arm, history: History | None, workspace: Workspace, machine: str
+) -> ArmResult:
     if arm.sweep is None:
         return _measured(experiment, arm, workspace)
     if history is not None:
-        return collected(experiment, arm, history)
-    about = arm.sweep.subject
-    why = obstacle(experiment, arm, None) or _lack(sweep_of(arm, workspace))
-    return ArmResult(arm.name, about, "", "NEW", (), arm.published, why, arm.cell)
+        return collected(experiment, arm, history, machine)
+    return ArmResult(
+        name=arm.name,
+        about=arm.sweep.subject,
+        sweep="",
+        state="NEW",
+        seeds=(),
+        published=arm.published,
+        obstacle=obstacle(experiment, arm, None),
+        cell=arm.cell,
+        digest=arm.sweep.digest,
+        lack=_lack(sweep_of(arm, workspace)),
+        hypothesis=arm.hypothesis,
+        size=size_of(arm.sweep.document()),
+    )
 
 
 def _lack(sweep: Sweep) -> str:
@@ -157,8 +178,8 @@ def _circumstances() -> Circumstances:
     hardware = detect()
     gpus = f"{hardware.gpus} GPUs" if hardware.gpus else "no GPU"
     machine = f"{hardware.cpus} cores, {gpus}, {platform.system()} on {platform.machine()}"
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    return Circumstances(date, provenance.git_commit(), machine, provenance.versions())
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    return Circumstances(today, provenance.git_commit(), machine, provenance.versions())
 
 
 # ------------------------------------------------------------------ measured functions
@@ -172,7 +193,8 @@ def folder_of(experiment: Experiment, workspace: Workspace) -> Path:
 def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
     """Call the function of an experiment for every arm and seed that has no result yet."""
     assert experiment.measure is not None
-    function = function_of(experiment.measure)
+    function, here = function_of(experiment.measure), _circumstances()
+    origin = Origin(here.date, here.commit, here.machine)
     for arm in experiment.arms:
         for seed in range(experiment.seeds):
             file = _file(experiment, arm, seed, workspace)
@@ -181,7 +203,12 @@ def _measure(experiment: Experiment, workspace: Workspace, say: Say) -> None:
             say(f"{arm.name}, seed {seed}: {experiment.measure}")
             begun = time.time()
             answer = dict(function(**arm.arguments, seed=seed))
-            kept = {"called": _called(experiment, arm), "seconds": time.time() - begun, **answer}
+            kept = {
+                "called": _called(experiment, arm),
+                "seconds": time.time() - begun,
+                "origin": asdict(origin),
+                **answer,
+            }
             make_folder(file.parent)
             replace_file(file, json.dumps(kept).encode())
 
@@ -203,6 +230,8 @@ def _measured(experiment: Experiment, arm: Arm, workspace: Workspace) -> ArmResu
         cell=arm.cell,
         wall_seconds=seconds,
         core_seconds=seconds,
+        hypothesis=arm.hypothesis,
+        origin=next((Origin(**answer["origin"]) for _, answer in answers if "origin" in answer), None),
     )
 
 

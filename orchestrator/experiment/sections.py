@@ -101,16 +101,24 @@ class ArmSection(PartSection):
         "the paper's permutation of pixels is not used",
         None,
     )
+    hypothesis: Flag | None = setting(
+        "Whether nobody has published the bound under `paper`; the file's `hypothesis` if left out.",
+        True,
+        None,
+    )
     cell: list[Word] | None = setting(
         "Row and column of the paper's table.", ["RotRNN", "ListOps"], None, min_length=2, max_length=2
     )
 
 
 class ClaimSection(Section):
-    """An order of two arms that the paper states."""
+    """An order of two arms that the paper states, or a hypothesis."""
 
     better: Word = setting("Name of the better arm.", "rotrnn")
     than: Word = setting("Name of the other one.", "lru")
+    hypothesis: Flag | None = setting(
+        "Whether nobody has published the order; the file's `hypothesis` if left out.", True, None
+    )
 
 
 class ProfileSection(Section):
@@ -134,6 +142,15 @@ class ExperimentFile(Section):
     title: Word = setting("Title of the page.", "RotRNN on Long Range Arena")
     source: Word = setting("Paper, and table or figure.", '"RotRNN, Table 1"')
     claim: Text = setting("What the paper claims.", "RotRNN is on a par with LRU.")
+    hypothesis: Flag = setting(
+        "Whether bounds and claims are hypotheses, which are tested at whatever size the arms have, and not"
+        " published. Arms and claims may say otherwise.",
+        True,
+        False,
+    )
+    not_shown: Text | None = setting(
+        "What the results do not show, printed with them.", "Other sizes and a search of the rates.", None
+    )
     seeds: Whole = setting("Seeds of every arm.", 3, ge=1, le=100)
     compare: CompareSection = setting("What is compared.", {"metric": "test/accuracy"}, CompareSection())
     shares: Slug | None = setting(

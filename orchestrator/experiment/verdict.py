@@ -14,6 +14,12 @@ from orchestrator.report import words
 Outcome = Literal["reproduced", "not reproduced", "not comparable"]
 
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable")
+"""Of published figures and claims."""
+
+Answer = Literal["confirmed", "refuted", "not established"]
+
+ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
+"""Of hypotheses, which nobody has published: they are tested at the size of the experiment."""
 
 CONFIDENCE = 0.95
 """With which the interval of a mean over seeds contains the true value."""
@@ -64,20 +70,22 @@ class Published:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome, and the reason for it."""
+    """An outcome, and the reason for it; no outcome where nothing is stated that could be judged."""
 
-    outcome: Outcome
+    outcome: Outcome | Answer | None
     reason: str
 
     @property
     def phrase(self) -> str:
         """Return the outcome with its reason, as a page prints it."""
+        if self.outcome is None:
+            return self.reason
         joint = ", because " if self.outcome == "not comparable" else ": "
         return f"{self.outcome}{joint}{self.reason}" if self.reason else self.outcome
 
 
 def judged(values: Sequence[float], published: Published | None, *, seeds: int, obstacle: str) -> Verdict:
-    """Judge the results of one arm.
+    """Judge the results of one arm against a published figure.
 
     Args:
         values: by seed.
@@ -86,14 +94,51 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
         obstacle: why results of this arm do not compare with the paper's; '' if they do.
     """
     if published is None:
-        return Verdict("not comparable", "the paper prints no figure for it")
+        return Verdict(None, "the paper prints no figure for it")
     if obstacle:
         return Verdict("not comparable", obstacle)
     if len(values) < seeds:
-        return Verdict("not comparable", f"{len(values)} of {seeds} seeds have a value")
+        return Verdict("not comparable", _few(values, seeds))
     mean, (low, high) = float(np.mean(values)), published.range
-    reason = f"{_measured(values)} against {published.phrase}{_tolerance(published)}"
+    reason = _against(values, published)
     return Verdict("reproduced" if low <= mean <= high else "not reproduced", reason)
+
+
+def answered(
+    values: Sequence[float], bound: Published | None, *, seeds: int, size: str, lack: str = ""
+) -> Verdict:
+    """Test a hypothesis about one arm: the interval of its mean lies within the bound, outside, or across.
+
+    Args:
+        values: by seed.
+        bound: what the hypothesis says of the mean, or None if it says nothing of this arm.
+        seeds: number of seeds that the experiment asks for.
+        size: at which it is tested, such as `at the size of the profile laptop`.
+        lack: why the arm has not run; '' if it has.
+    """
+    if bound is None:
+        return Verdict(None, "no bound is stated for it")
+    if lack:
+        return Verdict("not established", lack)
+    if len(values) < seeds:
+        return Verdict("not established", _few(values, seeds))
+    ends, (low, high) = interval(values), bound.range
+    reason = f"{_against(values, bound)}, {size}"
+    if ends is None:
+        return Verdict("not established", reason)
+    if low <= ends[0] and ends[1] <= high:
+        return Verdict("confirmed", reason)
+    if ends[1] < low or ends[0] > high:
+        return Verdict("refuted", reason)
+    return Verdict("not established", reason)
+
+
+def _few(values: Sequence[float], seeds: int) -> str:
+    return f"{len(values)} of {seeds} seeds have a value"
+
+
+def _against(values: Sequence[float], published: Published) -> str:
+    return f"{_measured(values)} against {published.phrase}{_tolerance(published)}"
 
 
 def _measured(values: Sequence[float]) -> str:
@@ -118,24 +163,59 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
-def ordered(
-    better: str, than: str, winner: str | None, reason: str, *, size: str = "", obstacle: str = ""
-) -> Verdict:
-    """Judge the claim that one arm is better than another.
+@dataclass(frozen=True)
+class Found:
+    """What a comparison has found about two arms.
+
+    Attributes:
+        winner: the arm that is established to be better, or None.
+        reason: why there is no winner; '' if there is one.
+        enough: seeds of each arm that would establish a difference of the measured size; None if unknown.
+    """
+
+    winner: str | None
+    reason: str
+    enough: int | None = None
+
+    @property
+    def why(self) -> str:
+        """Return why there is no winner, and how many seeds would be enough."""
+        needed = "" if self.enough is None else f"; {self.enough} seeds of each would be enough"
+        return self.reason + needed
+
+
+def ordered(better: str, than: str, found: Found, *, size: str = "", obstacle: str = "") -> Verdict:
+    """Judge the published claim that one arm is better than another.
 
     Args:
         better: name of the arm that the paper calls better.
         than: name of the other one.
-        winner: the arm that the comparison of the two has established as better, or None.
-        reason: why there is no winner; '' if there is one.
+        found: by comparing the two.
         size: the size of the arms, if it is not the paper's; '' if it is.
         obstacle: why the arms cannot be compared with each other; '' if they can.
     """
     if obstacle:
         return Verdict("not comparable", obstacle)
     where = f" {size}" if size else ""
-    if winner is None:
-        return Verdict("not reproduced", f"not established{where} ({reason})")
-    if winner == better:
+    if found.winner is None:
+        return Verdict("not reproduced", f"not established{where} ({found.why})")
+    if found.winner == better:
         return Verdict("reproduced", f"{better} is better{where}")
     return Verdict("not reproduced", f"{than} is better{where}")
+
+
+def answered_order(better: str, than: str, found: Found, *, size: str, lack: str = "") -> Verdict:
+    """Test the hypothesis that one arm is better than another.
+
+    Args:
+        better: name of the arm that is supposed to be better.
+        than: name of the other one.
+        found: by comparing the two.
+        size: at which it is tested.
+        lack: why the arms cannot be compared yet; '' if they can.
+    """
+    if lack or found.winner is None:
+        return Verdict("not established", lack or f"{found.why}, {size}")
+    if found.winner == better:
+        return Verdict("confirmed", f"{better} is better {size}")
+    return Verdict("refuted", f"{than} is better {size}")

@@ -83,7 +83,7 @@ def _document(
         "command": sweep.facts.get("command"),
         "stretches": facts.get("stretches", []),
         "guarantee": guarantee(facts.get("device"), bits=settings.training.reproducible == "bits"),
-        "curve": {row.step: _repeatable(row.metrics) for row in ledger.reports(trial.key)},
+        "curve": {row.step: _repeatable(row.metrics) for row in ledger.trial_reports(trial.key)},
     }
 
 

@@ -1,4 +1,4 @@
-"""The files that a function or a command has saved, as it has written them."""
+"""What a function or a command has saved, as it has written it, and the arrays of a program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.records import CheckpointRecord, TrialRecord
@@ -25,8 +27,7 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
         BadInput: the folder exists, or the script has saved nothing.
         DamagedCheckpoint: a file of the checkpoint is not what was recorded.
     """
-    if folder.exists():
-        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+    _check_new(folder)
     files, facts = checkpoint.load(kept, saved.digest)
     if not facts["resumable"]:
         must, remedy = (
@@ -38,6 +39,36 @@ def export_saved(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder
         path = folder / "checkpoint" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.tobytes())
+    _write_document(trial, facts, folder)
+
+
+def export_arrays(trial: TrialRecord, saved: CheckpointRecord, kept: Path, folder: Path) -> None:
+    """Write the state of a program to `checkpoint.npz` of a new folder, and `trial.json` beside it.
+
+    The arrays have the names of their paths in the state.
+
+    Args:
+        trial: of the checkpoint.
+        saved: the checkpoint.
+        kept: its folder.
+        folder: to create.
+
+    Raises:
+        BadInput: the folder exists.
+        DamagedCheckpoint: a file of the checkpoint is not what was recorded.
+    """
+    _check_new(folder)
+    arrays, facts = checkpoint.load(kept, saved.digest)
+    _write_document(trial, facts, folder)
+    np.savez(folder / "checkpoint.npz", allow_pickle=False, **dict(arrays))
+
+
+def _check_new(folder: Path) -> None:
+    if folder.exists():
+        raise BadInput(str(folder), "must not exist", "an existing folder", "Name another with --to.")
+
+
+def _write_document(trial: TrialRecord, facts: Mapping[str, Any], folder: Path) -> None:
     text = json.dumps(_document(trial, facts), indent=1)
     folder.mkdir(parents=True, exist_ok=True)  # a checkpoint may be an empty folder
     (folder / "trial.json").write_text(f"{text}\n", encoding="utf-8")

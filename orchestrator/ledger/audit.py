@@ -70,17 +70,22 @@ def append(connection: Connection, at: float, actor: str, action: str, target: s
     connection.execute(insert(AUDIT).values(**row))
 
 
-def entries(ledger: Ledger, *, before: int | None = None, limit: int = MOST_ENTRIES) -> list[AuditEntry]:
+def entries(
+    ledger: Ledger, *, before: int | None = None, target: str | None = None, limit: int = MOST_ENTRIES
+) -> list[AuditEntry]:
     """Return entries of the audit log, the newest first.
 
     Args:
         ledger: of the sweeps.
         before: only entries with a smaller `seq`; None for the newest.
+        target: only entries about this sweep, owner or user; None for all.
         limit: most entries to return.
     """
     query = select(AUDIT).order_by(AUDIT.c.seq.desc()).limit(limit)
     if before is not None:
         query = query.where(AUDIT.c.seq < before)
+    if target is not None:
+        query = query.where(AUDIT.c.target == target)
 
     def read() -> list[AuditEntry]:
         with ledger.reader() as connection:

@@ -6,6 +6,8 @@ commit. Each commit is therefore also appended to a log, as one line with its ow
     <sweeps>.backup/<sweep id>.log      <digest> [number, [[table, key, changed columns or null], ...]]
     <sweeps>.backup/ledger.id           the id of the ledger
     <sweeps>.backup/submissions/        one file for each submission: `submission_backup.py`
+    <sweeps>.backup/users/              one file for each user: `user_backup.py`
+    <sweeps>.backup/decisions/          one file for each stop request, weight and quota: `decision_backup.py`
 
 A log that has been rewritten starts with the whole state of the sweep instead, in one or more lines with the
 number of its last commit: `[number, [...], lines of the state that follow]`.
@@ -75,11 +77,10 @@ def backup_folder(address: URL) -> Path:
 
 
 def has_backup(address: URL) -> bool:
-    """Return True if the backup of a SQLite ledger holds a sweep or a submission."""
+    """Return True if the backup of a SQLite ledger holds a sweep, a submission, a user or a decision."""
     folder = backup_folder(address)
-    return any(folder.glob("*.log")) or any(
-        any(kept(address).glob("*.json")) for kept in (submission_folder, user_folder)
-    )
+    kept = (submission_folder(address), user_folder(address), decision_folder(address))
+    return any(folder.glob("*.log")) or any(any(one.rglob("*.json")) for one in kept)
 
 
 def submission_folder(address: URL) -> Path:
@@ -90,6 +91,11 @@ def submission_folder(address: URL) -> Path:
 def user_folder(address: URL) -> Path:
     """Return the folder with one file for each user of the HTTP API."""
     return backup_folder(address) / "users"
+
+
+def decision_folder(address: URL) -> Path:
+    """Return the folder with one file for each decision of a person."""
+    return backup_folder(address) / "decisions"
 
 
 def backup_file(address: URL, sweep_id: str) -> Path:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select
 
 from orchestrator.errors import NoDatabase
 from orchestrator.ledger.connect import with_retries
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import SERVER_NOW, holds
 from orchestrator.ledger.ledger import Ledger
@@ -229,7 +230,9 @@ def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
             _write_owner(connection, owner)
             return owner
 
-    return ledger.retried(write)
+    written = ledger.retried(write)
+    renew(ledger, OWNER, name)
+    return written
 
 
 def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, weight: int = UNIT) -> None:
@@ -242,6 +245,7 @@ def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, w
             execute(connection, statements(PRIORITY).insert, row)
 
     ledger.retried(write)
+    renew(ledger, PRIORITY, sweep_id)
 
 
 def priority_classes(ledger: Ledger) -> dict[str, PriorityClass]:

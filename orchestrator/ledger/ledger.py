@@ -35,6 +35,7 @@ from orchestrator.ledger.records import (
     Role,
     SweepRecord,
     TrialRecord,
+    TrialState,
 )
 from orchestrator.ledger.rows import (
     ATTEMPTS,
@@ -183,23 +184,70 @@ class Ledger:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         return dict(cast(list[tuple[str, int]], self._read(queries.STATES, sweep_id=sweep_id)))
 
-    def attempts(self, owner: str) -> list[AttemptRecord]:
-        """Return the attempts of a sweep, or of one trial, by trial and number."""
-        return self._all(ATTEMPTS, queries.ATTEMPTS, owner=owner)
+    def trials_in_state(self, sweep_id: str, state: TrialState) -> list[TrialRecord]:
+        """Return the trials of a sweep in one state, by number, without reading the others."""
+        return self._all(TRIALS, queries.TRIALS_IN_STATE, sweep_id=sweep_id, state=state)
 
-    def reports(self, owner: str) -> list[ReportRecord]:
-        """Return the reports of a sweep, or of one trial, by trial and step."""
-        return self._all(REPORTS, queries.REPORTS, owner=owner)
+    def best_value(self, sweep_id: str, *, maximize: bool) -> TrialRecord | None:
+        """Return the complete trial of a search with the best value, or None; constraints do not count."""
+        query = queries.LARGEST_VALUE if maximize else queries.SMALLEST_VALUE
+        return self._one(TRIALS, query, sweep_id=sweep_id)
+
+    def failures(self, sweep_id: str) -> dict[str, int]:
+        """Return the number of failed search trials of a sweep by cause."""
+        return {str(cause): count for cause, count in self._read(queries.FAILURES, sweep_id=sweep_id)}
+
+    def running_by_node(self, sweep_id: str) -> dict[str | None, int]:
+        """Return the number of running trials of a sweep by node; None before their first reports."""
+        return dict(
+            cast(list[tuple[str | None, int]], self._read(queries.RUNNING_BY_NODE, sweep_id=sweep_id))
+        )
+
+    def recent_attempts(self, sweep_id: str, limit: int) -> list[AttemptRecord]:
+        """Return the attempts of a sweep that have started or ended last, the newest first."""
+        return self._all(ATTEMPTS, queries.RECENT_ATTEMPTS, sweep_id=sweep_id, limit=limit)
+
+    def attempts(self, sweep_id: str) -> list[AttemptRecord]:
+        """Return the attempts of a sweep by trial and number."""
+        return self._all(ATTEMPTS, queries.ATTEMPTS, sweep_id=sweep_id)
+
+    def trial_attempts(self, trial_key: str) -> list[AttemptRecord]:
+        """Return the attempts of a trial by number."""
+        return self._all(ATTEMPTS, queries.TRIAL_ATTEMPTS, trial_key=trial_key)
+
+    def last_attempt(self, trial_key: str) -> AttemptRecord | None:
+        """Return the newest attempt of a trial, or None, without reading the earlier ones."""
+        return self._one(ATTEMPTS, queries.LAST_ATTEMPT, trial_key=trial_key)
+
+    def reports(self, sweep_id: str) -> list[ReportRecord]:
+        """Return the reports of a sweep by trial and step."""
+        return self._all(REPORTS, queries.REPORTS, sweep_id=sweep_id)
+
+    def trial_reports(self, trial_key: str) -> list[ReportRecord]:
+        """Return the reports of a trial by step."""
+        return self._all(REPORTS, queries.TRIAL_REPORTS, trial_key=trial_key)
 
     def curves(self, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
         """Return the named metrics of all reports of a sweep, by trial and step."""
-        batches = checked_batches(REPORT, self._read(queries.REPORTS, owner=sweep_id))
+        batches = checked_batches(REPORT, self._read(queries.REPORTS, sweep_id=sweep_id))
         return [point for rows in batches for point in curve_points(rows, metrics)]
 
     def recent_reports(self, trial_key: str, limit: int) -> list[ReportRecord]:
         """Return the last reports of a trial by step, at most `limit`, without reading the earlier ones."""
         newest_first = self._all(REPORTS, queries.RECENT_REPORTS, trial_key=trial_key, limit=limit)
         return newest_first[::-1]
+
+    def reports_after(self, sweep_id: str, last: ReportRecord | None, limit: int) -> list[ReportRecord]:
+        """Return reports of a sweep in the order of their times, at most `limit`.
+
+        Args:
+            sweep_id: of the sweep.
+            last: the report after which to begin; its metrics do not count. None for the beginning.
+            limit: most reports to return.
+        """
+        place = ("", -1, 0.0) if last is None else (last.trial_key, last.step, last.at)
+        values = dict(zip(("trial_key", "step", "at"), place, strict=True))
+        return self._all(REPORTS, queries.REPORTS_AFTER, sweep_id=sweep_id, limit=limit, **values)
 
     def deletions(self, sweep_id: str, limit: int) -> list[str]:
         """Return what is to be deleted outside the ledger: the least tried first, then the oldest."""
@@ -220,13 +268,17 @@ class Ledger:
             row.trial_key: row.metrics for row in self._all(REPORTS, queries.BEST_REPORTS, sweep_id=sweep_id)
         }
 
-    def checkpoints(self, owner: str) -> list[CheckpointRecord]:
-        """Return the checkpoints of a trial, or of a sweep, the newest of a trial first."""
-        return self._all(CHECKPOINTS, queries.CHECKPOINTS, owner=owner)
+    def checkpoints(self, sweep_id: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a sweep by trial, the newest of a trial first."""
+        return self._all(CHECKPOINTS, queries.CHECKPOINTS, sweep_id=sweep_id)
+
+    def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
+        """Return the checkpoints of a trial, the newest first."""
+        return self._all(CHECKPOINTS, queries.TRIAL_CHECKPOINTS, trial_key=trial_key)
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
-        return self._all(EVALUATIONS, queries.EVALUATIONS, owner=sweep_id)
+        return self._all(EVALUATIONS, queries.EVALUATIONS, sweep_id=sweep_id)
 
     def mlflow_runs(self, sweep_id: str) -> dict[str, str]:
         """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""

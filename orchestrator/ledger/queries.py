@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, or_, select
+from sqlalchemy import BindParameter, bindparam, func, select, tuple_
 
 from orchestrator.ledger.records import POINTS
 from orchestrator.ledger.tables import (
@@ -23,12 +23,13 @@ from orchestrator.ledger.tables import (
 )
 
 _OF_SWEEP: BindParameter[str] = bindparam("sweep_id")
-_OWNER: BindParameter[str] = bindparam("owner")
+_OF_TRIAL: BindParameter[str] = bindparam("trial_key")
 
 
-def _owned(column: Any) -> Any:
-    # A trial's key is its sweep's id with a suffix, so no trial's key equals a sweep's id.
-    return or_(column == _OWNER, column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OWNER)))
+def _of_its_trials(column: Any) -> Any:
+    # By the rows of its trials and not by its id, which may be the key of another sweep's trial: the second
+    # sweep of a file is `x-2`, as is trial 2 of the first one.
+    return column.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))
 
 
 SWEEPS = select(*SWEEP.columns).order_by(SWEEP.c.created_at, SWEEP.c.id)
@@ -38,6 +39,20 @@ TRIALS = (
     select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
 )
 TRIALS_OF_ROLE = TRIALS.where(TRIAL.c.role == bindparam("role"))
+TRIALS_IN_STATE = TRIALS.where(TRIAL.c.state == bindparam("state"))
+_CANDIDATES = select(*TRIAL.columns).where(
+    TRIAL.c.sweep_id == _OF_SWEEP,
+    TRIAL.c.role == "search",
+    TRIAL.c.state == "COMPLETE",
+    TRIAL.c.value.is_not(None),
+)
+LARGEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value.desc(), TRIAL.c.number).limit(1)
+SMALLEST_VALUE = _CANDIDATES.order_by(TRIAL.c.value, TRIAL.c.number).limit(1)
+FAILURES = (
+    select(TRIAL.c.cause, func.count())
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search", TRIAL.c.state == "FAILED")
+    .group_by(TRIAL.c.cause)
+)
 STATES = (
     select(TRIAL.c.state, func.count())
     .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.role == "search")
@@ -45,22 +60,63 @@ STATES = (
 )
 ATTEMPTS = (
     select(*ATTEMPT.columns)
-    .where(_owned(ATTEMPT.c.trial_key))
+    .where(_of_its_trials(ATTEMPT.c.trial_key))
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
 )
-REPORTS = (
-    select(*REPORT.columns).where(_owned(REPORT.c.trial_key)).order_by(REPORT.c.trial_key, REPORT.c.step)
+TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
+LAST_ATTEMPT = (
+    select(*ATTEMPT.columns)
+    .where(ATTEMPT.c.trial_key == _OF_TRIAL)
+    .order_by(ATTEMPT.c.number.desc())
+    .limit(1)
 )
+RUNNING_BY_NODE = (
+    select(ATTEMPT.c.node, func.count())
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP, TRIAL.c.state == "RUNNING", ATTEMPT.c.state == "RUNNING")
+    .group_by(ATTEMPT.c.node)
+)
+_LAST_CHANGE = func.coalesce(ATTEMPT.c.ended_at, ATTEMPT.c.started_at)
+RECENT_ATTEMPTS = (
+    select(*ATTEMPT.columns)
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .order_by(_LAST_CHANGE.desc(), ATTEMPT.c.id)
+    .limit(bindparam("limit"))
+)
+REPORTS = (
+    select(*REPORT.columns)
+    .where(_of_its_trials(REPORT.c.trial_key))
+    .order_by(REPORT.c.trial_key, REPORT.c.step)
+)
+TRIAL_REPORTS = select(*REPORT.columns).where(REPORT.c.trial_key == _OF_TRIAL).order_by(REPORT.c.step)
 RECENT_REPORTS = (
     select(*REPORT.columns)
-    .where(REPORT.c.trial_key == bindparam("trial_key"))
+    .where(REPORT.c.trial_key == _OF_TRIAL)
     .order_by(REPORT.c.step.desc())
     .limit(bindparam("limit"))
 )
-REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == bindparam("trial_key")).distinct()
-LAST_REPORT_AT = select(func.max(REPORT.c.at)).where(
-    REPORT.c.trial_key.in_(select(TRIAL.c.key).where(TRIAL.c.sweep_id == _OF_SWEEP))
+REPORTS_AFTER = (
+    select(*REPORT.columns)
+    .join(TRIAL, TRIAL.c.key == REPORT.c.trial_key)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        tuple_(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
+        > tuple_(bindparam("at"), bindparam("trial_key"), bindparam("step")),
+    )
+    .order_by(REPORT.c.at, REPORT.c.trial_key, REPORT.c.step)
+    .limit(bindparam("limit"))
 )
+REPORTERS = select(REPORT.c.attempt_id).where(REPORT.c.trial_key == _OF_TRIAL).distinct()
+_NEWEST_OF_TRIAL = (
+    select(REPORT.c.at)
+    .where(REPORT.c.trial_key == TRIAL.c.key)
+    .order_by(REPORT.c.step.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+# A trial reports rising steps: the primary key finds its newest report, the one of its highest step.
+LAST_REPORT_AT = select(func.max(_NEWEST_OF_TRIAL)).where(TRIAL.c.sweep_id == _OF_SWEEP)
 BEST_REPORTS = (
     select(*REPORT.columns)
     .join(TRIAL, (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.step == TRIAL.c.best_step))
@@ -68,10 +124,17 @@ BEST_REPORTS = (
 )
 CHECKPOINTS = (
     select(*CHECKPOINT.columns)
-    .where(_owned(CHECKPOINT.c.trial_key))
+    .where(_of_its_trials(CHECKPOINT.c.trial_key))
     .order_by(CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
 )
-EVALUATIONS = select(*EVALUATION.columns).where(_owned(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
+TRIAL_CHECKPOINTS = (
+    select(*CHECKPOINT.columns)
+    .where(CHECKPOINT.c.trial_key == _OF_TRIAL)
+    .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
+EVALUATIONS = (
+    select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
+)
 MLFLOW_RUNS = select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == _OF_SWEEP)
 DELETIONS = (
     select(DELETION.c.target)

@@ -19,8 +19,8 @@ CheckpointKind = Literal["best", "last", "pinned"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
 DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})
-FINISHED_TRIAL: frozenset[str] = frozenset({"COMPLETE", "PRUNED", "FAILED"})
-UNFINISHED_TRIAL: frozenset[str] = frozenset({"WAITING", "RUNNING", "PREEMPTED"})
+FINISHED_TRIAL: frozenset[TrialState] = frozenset({"COMPLETE", "PRUNED", "FAILED"})
+UNFINISHED_TRIAL: frozenset[TrialState] = frozenset({"WAITING", "RUNNING", "PREEMPTED"})
 
 STATES: Mapping[str, frozenset[str]] = {
     "SweepRecord": FINISHED_SWEEP | DRIVEN_SWEEP | {"INTERRUPTED"},

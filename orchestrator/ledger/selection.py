@@ -128,9 +128,12 @@ def best_of_sweep(ledger: Ledger, sweep: SweepRecord, *, with_checkpoint: bool =
         sweep: its record.
         with_checkpoint: whether only a trial is a candidate that still has the checkpoint of its best step.
     """
+    maximize = sweep.facts["direction"] == "maximize"
+    if not with_checkpoint and not sweep.document.get("constraints"):
+        return ledger.best_value(sweep.id, maximize=maximize)
     return best_trial(
         ledger.trials(sweep.id, role="search"),
-        maximize=sweep.facts["direction"] == "maximize",
+        maximize=maximize,
         violations=violations_of(ledger, sweep),
         checkpoints=by_trial(ledger.checkpoints(sweep.id)) if with_checkpoint else None,
     )

@@ -1,15 +1,20 @@
 """Requests to stop a sweep, kept in the ledger so that any machine that reaches the ledger can make one.
 
-A request holds until a person starts the sweep again, whose driver deletes it. A driver that a batch system
-starts anew obeys it.
+A request of a person holds until a person starts the sweep again, whose driver deletes it. A driver that a
+batch system starts anew obeys it. The service asks in the name `ROOM`, and deletes its request when it queues
+the sweep again.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, insert, select
 
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import STOP_REQUEST
+
+ROOM = "room for other sweeps"
+"""The asker of a request by which the service takes a driver's place; the sweep is then queued again."""
 
 _ASKER = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == bindparam("sweep_id"))
 
@@ -24,9 +29,15 @@ def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
             connection.execute(insert(STOP_REQUEST).values(**request))
 
     ledger.retried(ask)
+    renew(ledger, STOP_REQUEST, sweep_id)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
-    """Return the name of the machine that asked a sweep to stop, or None if none has."""
+    """Return the name of the machine that asked a sweep to stop, `ROOM`, or None if nobody has."""
     askers = ledger.retried(lambda: ledger.read(_ASKER, {"sweep_id": sweep_id}))
     return str(askers[0][0]) if askers else None
+
+
+def reason_of(asker: str) -> str:
+    """Return why a sweep ends that was asked to stop, for people."""
+    return "its driver made room for other sweeps" if asker == ROOM else f"stopped by `stop` on {asker}"

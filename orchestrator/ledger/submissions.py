@@ -16,9 +16,11 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
 from orchestrator.errors import BadInput
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submission_backup import keep, keeping
 from orchestrator.ledger.tables import START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
 
@@ -134,6 +136,7 @@ def submit(
         return submission, True
 
     written = _write(ledger, write)
+    renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
 
@@ -213,6 +216,8 @@ class SubmissionWriter:
     def change(self, seen: Submission, **columns: Any) -> bool:
         """Change a submission; return False, and change nothing, if it is no longer as it was seen.
 
+        A request for the place of its driver is deleted.
+
         Args:
             seen: as it was when the change was decided.
             **columns: new values.
@@ -220,9 +225,23 @@ class SubmissionWriter:
 
         def write(change: _Change) -> bool:
             of_seen = and_(SUBMISSION.c.sweep_id == seen.sweep_id, SUBMISSION.c.revision == seen.revision)
-            return bool(change.update(of_seen, **columns))
+            of_room = and_(STOP_REQUEST.c.sweep_id == seen.sweep_id, STOP_REQUEST.c.asker == ROOM)
+            if has_changed := bool(change.update(of_seen, **columns)):
+                change.connection.execute(delete(STOP_REQUEST).where(of_room))
+            return has_changed
 
         return self._write(write)
+
+    def ask_for_room(self, sweep_id: str) -> None:
+        """Ask the driver of a sweep to save every trial and to leave, unless it was asked to stop before."""
+
+        def write(change: _Change) -> None:
+            of_sweep = select(STOP_REQUEST.c.sweep_id).where(STOP_REQUEST.c.sweep_id == sweep_id)
+            if change.connection.execute(of_sweep).first() is None:
+                request = {"sweep_id": sweep_id, "asker": ROOM, "at": self._ledger.now()}
+                change.connection.execute(insert(STOP_REQUEST).values(**request))
+
+        self._write(write)
 
     def pause(self, since: float) -> None:
         """Pause all starts."""

@@ -141,7 +141,7 @@ MLFLOW_RUN = Table(
 )
 """MLflow's id of the one run that gets the events of `run`, and the number of the token that recorded it."""
 
-# No result is in the tables below, so their rows have no digests and are in no backup.
+# No result is in the tables below, so their rows have no digests and are not in the logs of the backup.
 
 LEASE = Table(
     "lease",

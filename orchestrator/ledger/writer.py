@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import delete
 
 from orchestrator.ledger import changes
+from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.keys import trial_key_of
 from orchestrator.ledger.ledger import Ledger
@@ -189,6 +190,7 @@ class SweepWriter:
         """Delete the stop request of an earlier run: a person has started the sweep again."""
         requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == self.token.sweep_id)
         self._write(lambda tx: tx.connection.execute(requests))
+        renew(self.ledger, STOP_REQUEST, self.token.sweep_id)
 
     def add_evaluation(self, evaluation: EvaluationRecord, events: Sequence[Event] = ()) -> None:
         """Add an evaluation on a held-out split, unless it exists."""

@@ -85,6 +85,7 @@ class Head:
         executable: the Python interpreter of workers, unless a driver brings its own.
         inherited: the variables of `INHERITED`, as the head and its workers have them.
         address: `host:port`; empty while Ray starts.
+        devices: the GPUs that it has locked, by their UUIDs; empty if GPUs are not locked.
     """
 
     pid: int
@@ -95,13 +96,15 @@ class Head:
     executable: str
     inherited: Mapping[str, str]
     address: str = ""
+    devices: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Head | None:
         """Return the head that the runtime folder records, or None if it records none."""
         try:
             facts: dict[str, Any] = json.loads(_record(folder).read_text())
-            return cls(**{**facts, "setup": Setup(**facts["setup"])})
+            own = {"setup": Setup(**facts["setup"]), "devices": tuple(facts.get("devices", ()))}
+            return cls(**{**facts, **own})
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

@@ -21,7 +21,8 @@ import psutil
 from filelock import FileLock
 
 from orchestrator.errors import Busy, NoCluster
-from orchestrator.machines import keeper
+from orchestrator.machines import devices, keeper
+from orchestrator.machines.devices import Grant
 from orchestrator.machines.hardware import VISIBLE_DEVICES, Hardware
 from orchestrator.machines.head import INHERITED, RUNTIME, Head, Setup, running, runtime_folder
 
@@ -54,16 +55,18 @@ def joined(hardware: Hardware, settings: Mapping[str, str]) -> Iterator[Head]:
         settings: environment variables of a head that is started here.
 
     Raises:
-        NoCluster: if Ray does not start or answer, or the Ray that others use has another setup.
+        NoCluster: if Ray does not start or answer, the Ray that others use has another setup, or other users
+            have every GPU.
     """
     folder, setup = runtime_folder(), Setup.of(hardware)
     with ExitStack() as stack:
         with FileLock(folder / "starting.lock", mode=0o600):
-            _end_unfit(folder, setup)
+            _end_unfit(folder, setup, hardware)
             stack.enter_context(keeper.users(folder, fcntl.LOCK_SH))
             head = running(folder)
             if head is None:
-                head = _started(folder, setup, settings)
+                with devices.granted(hardware) as grant:
+                    head = _started(folder, setup, settings, grant)
             elif head.setup != setup:
                 raise _unfit(head, setup, folder)
             else:
@@ -75,11 +78,13 @@ def joined(hardware: Hardware, settings: Mapping[str, str]) -> Iterator[Head]:
             _ensure_keeper(folder, settings)
 
 
-def _end_unfit(folder: Path, setup: Setup) -> None:
-    """End a head of another setup that no driver uses."""
+def _end_unfit(folder: Path, setup: Setup, hardware: Hardware) -> None:
+    """End a head that no driver uses and that has another setup, or lacks a GPU that has become free."""
     head = running(folder)
+    if head is None or (head.setup == setup and not devices.has_more(head.devices, hardware)):
+        return
     deadline = time.monotonic() + 2 * keeper.POLL_SECONDS
-    while head is not None and head.setup != setup and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         # The keeper takes the lock for a moment, too, to see whether it is free.
         with keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             if alone:
@@ -88,9 +93,9 @@ def _end_unfit(folder: Path, setup: Setup) -> None:
     return None
 
 
-def _started(folder: Path, setup: Setup, settings: Mapping[str, str]) -> Head:
-    """Start a keeper, which starts a head; return the head once it has started."""
-    _start_keeper(folder, settings, setup)
+def _started(folder: Path, setup: Setup, settings: Mapping[str, str], grant: Grant) -> Head:
+    """Start a keeper, which starts a head with the granted GPUs; return the head once it has started."""
+    _start_keeper(folder, settings, setup, grant)
     if head := running(folder):
         return head
     lines = _log(folder).read_text(errors="replace").strip().splitlines()
@@ -107,16 +112,20 @@ def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
         _start_keeper(folder, settings)
 
 
-def _start_keeper(folder: Path, settings: Mapping[str, str], setup: Setup | None = None) -> None:
+def _start_keeper(
+    folder: Path, settings: Mapping[str, str], setup: Setup | None = None, grant: Grant = Grant()
+) -> None:
     """Start a keeper in a session of its own; return once a head runs or none will.
 
     Args:
         folder: of the runtime.
         settings: environment variables of the keeper and of a head.
         setup: of a head to start if none runs.
+        grant: GPUs of this head.
     """
     linger = os.environ.get(LINGER) or str(LINGER_SECONDS)
-    arguments = [str(folder), linger, *([json.dumps(asdict(setup))] if setup else [])]
+    start = [json.dumps(asdict(setup)), grant.text] if setup else []
+    arguments = [str(folder), linger, *start]
     with _log(folder).open("wb") as log:
         subprocess.run(
             [sys.executable, "-m", keeper.__name__, *arguments],
@@ -126,6 +135,7 @@ def _start_keeper(folder: Path, settings: Mapping[str, str], setup: Setup | None
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
+            pass_fds=grant.descriptors,
             check=False,
         )
 
@@ -150,7 +160,7 @@ def _unfit(head: Head, setup: Setup, folder: Path) -> NoCluster:
         f"must have what this driver has: {setup.differences(head.setup)}",
         f"{head.setup.differences(setup)} in process {head.pid}, used by process {using or 'unknown'}",
         "Wait until that process has ended, end Ray with `cluster ray --end`, or set"
-        f" {RUNTIME} to another folder for a Ray of your own, which counts processors and GPUs again.",
+        f" {RUNTIME} to another folder for another Ray: it counts processors again and takes free GPUs.",
     )
 
 

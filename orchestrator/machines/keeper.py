@@ -1,7 +1,8 @@
 """The keeper of a shared Ray: the process that starts the head, and ends it once no driver uses it.
 
-`python -m orchestrator.machines.keeper FOLDER LINGER [SETUP]`, which `joining` runs. With a setup it starts a
-head; without one it keeps the head that runs. It closes its standard output once a head runs or none will.
+`python -m orchestrator.machines.keeper FOLDER LINGER [SETUP GRANT]`, which `joining` runs. With a setup it
+starts a head with the GPUs of the grant, whose locks it inherits and hands on; without one it keeps the head
+that runs. It closes its standard output once a head runs or none will.
 
 No driver joins a head that is being ended, by construction: a driver holds the lock `users`, shared, from
 before it reads the record until it has left, and a head is ended only by a process that holds `users`
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from orchestrator.machines.devices import Grant
 from orchestrator.machines.head import INHERITED, Head, Setup, running, temporary_folder
 from orchestrator.system import System
 
@@ -65,18 +67,19 @@ def keeper_lock(folder: Path) -> FileLock:
     return FileLock(folder / "keeper.lock", mode=0o600)
 
 
-def keep(folder: Path, linger: float, setup: Setup | None) -> None:
+def keep(folder: Path, linger: float, setup: Setup | None, grant: Grant = Grant()) -> None:
     """Keep the head of the runtime folder until it ends, or no driver has used it for `linger` seconds.
 
     Args:
         folder: of the runtime.
         linger: seconds without a user after which the head is ended.
         setup: of a head to start if none runs; None to keep only one that runs.
+        grant: GPUs that this head may use.
     """
     lock = keeper_lock(folder)
     if not _acquired(lock, folder, wait=setup is not None):
         return
-    head = running(folder) or (_started(folder, setup) if setup else None)
+    head = running(folder) or (_started(folder, setup, grant) if setup else None)
     if head is None:
         return
     os.close(sys.stdout.fileno())
@@ -107,12 +110,12 @@ def _acquired(lock: FileLock, folder: Path, *, wait: bool) -> bool:
             return True
 
 
-def _started(folder: Path, setup: Setup) -> Head | None:
+def _started(folder: Path, setup: Setup, grant: Grant) -> Head | None:
     """Start a head and return it once it answers; return None if Ray does not start."""
     if (before := Head.read(folder)) is not None:
         before.end(folder)  # its keeper was killed while it started, or it was killed itself
     for _ in range(_STARTS):
-        head, process = _begin(folder, setup)
+        head, process = _begin(folder, setup, grant)
         deadline = time.monotonic() + START_SECONDS
         published = Path(head.temporary) / "ray_current_cluster"
         while process.poll() is None and time.monotonic() < deadline:
@@ -125,24 +128,42 @@ def _started(folder: Path, setup: Setup) -> Head | None:
     return None
 
 
-def _begin(folder: Path, setup: Setup) -> tuple[Head, subprocess.Popen[bytes]]:
-    """Start `ray start`, and record its process."""
+def _begin(folder: Path, setup: Setup, grant: Grant) -> tuple[Head, subprocess.Popen[bytes]]:
+    """Start `ray start`, and record its process, which holds the locks of its GPUs until it ends."""
     temporary = temporary_folder()
+    gpus = len(grant.uuids) or setup.gpus
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.uuids)} if grant.uuids else {}
     command = [
         str(Path(sys.executable).with_name("ray")),
         *("start", "--head", "--block", "--port=0", "--include-dashboard=false", "--disable-usage-stats"),
-        *(f"--num-cpus={setup.cpus}", f"--num-gpus={setup.gpus}", f"--temp-dir={temporary}"),
+        *(f"--num-cpus={setup.cpus}", f"--num-gpus={gpus}", f"--temp-dir={temporary}"),
     ]
     if importlib.util.find_spec("grpc"):
         # With grpcio, `ray start` opens a server for Ray's client, by default at the same port for all users.
         command.append(f"--ray-client-server-port={_free_port()}")
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr, start_new_session=True
+        command,
+        env={**os.environ, **visible},
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+        start_new_session=True,
+        pass_fds=grant.descriptors,
     )
+    grant.name(process.pid)
     system = System()
     inherited = {name: os.environ.get(name, "") for name in INHERITED}
     start = system.start_of(process.pid) or 0
-    head = Head(process.pid, start, system.place(), temporary, setup, sys.executable, inherited)
+    head = Head(
+        process.pid,
+        start,
+        system.place(),
+        temporary,
+        setup,
+        sys.executable,
+        inherited,
+        devices=grant.uuids,
+    )
     head.write(folder)
     return head, process
 
@@ -155,5 +176,6 @@ def _free_port() -> int:
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     given = Setup(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else None
+    gpus = Grant.parsed(sys.argv[4]) if given else Grant()
     if os.fork() == 0:  # the parent exits, so that no driver has to wait for this process
-        keep(Path(sys.argv[1]), float(sys.argv[2]), given)
+        keep(Path(sys.argv[1]), float(sys.argv[2]), given, gpus)

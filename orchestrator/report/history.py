@@ -79,7 +79,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
         sweep=sweep,
         trials=trials,
         reports=by_trial(sorted(ledger.reports(sweep_id), key=lambda row: row.step)),
-        attempts={trial.key: tuple(ledger.attempts(trial.key)) for trial in trials},
+        attempts={trial.key: tuple(ledger.trial_attempts(trial.key)) for trial in trials},
         checkpoints=by_trial(ledger.checkpoints(sweep_id)),
         evaluations=by_trial(ledger.evaluations(sweep_id)),
     )

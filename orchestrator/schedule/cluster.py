@@ -6,38 +6,41 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.config.trainable import Trainable
 from orchestrator.errors import NoCluster
 from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
-from orchestrator.schedule import environment
+from orchestrator.schedule import environment, sent_code
 from orchestrator.schedule.resources import no_answer
-from orchestrator.schedule.warm_pool import pool
+from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.training import costs as counting
 from orchestrator.training import evaluation, process
 from orchestrator.training.engine_cache import best_slots
 from trainables.cost import Cost
 from trainables.data.task import Signature
-from trainables.trial import TrialSettings
+from trainables.trial import ProgramSettings, TrialSettings
 
 
 @contextmanager
-def connected(hardware: Hardware) -> Iterator[Callable[[], NoCluster | None]]:
+def connected(hardware: Hardware, code: Path | None = None) -> Iterator[Callable[[], NoCluster | None]]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
     `orchestrator.schedule.environment.prepare` must have run before this module was imported.
 
     Args:
         hardware: what trials may use on this machine.
+        code: folder to send to the machines of a cluster, or None.
 
     Yields:
         A function that returns a refusal once the head of this machine's Ray has died. Ray itself ends this
@@ -49,7 +52,7 @@ def connected(hardware: Hardware) -> Iterator[Callable[[], NoCluster | None]]:
     # The ledger has every error of a trial, with its cause; Tune would only list the attempts once more.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     if address := os.environ.get("RAY_ADDRESS"):
-        with _connected(address, {}):
+        with _connected(address, sent_code.runtime_environment(code) if code else {}):
             yield lambda: None
     else:
         with joined(hardware, environment.of_head()) as head, _connected(head.address, _own_start(head)):
@@ -113,8 +116,12 @@ def with_slots(sweep: SweepConfig, data: str, compilations: str) -> SweepConfig:
         return replace(sweep, resources=sweep.resources.shared_by(slots))
     settings = sweep.settings(sweep.largest(), seed=0)
     task = ray.remote(num_gpus=1)(_in_environment)
-    best: int = ray.get(task.remote(environment.of_workers(1.0), best_slots, settings, data, compilations))
+    best: int = ray.get(task.remote(environment.of_workers(1.0), _best_slots, settings, data, compilations))
     return replace(sweep, resources=sweep.resources.shared_by(best))
+
+
+def _best_slots(settings: TrialSettings | ProgramSettings, data: str, compilations: str) -> int:
+    return best_slots(sent_code.with_folder(settings), data, compilations)
 
 
 class EvaluationRequest(NamedTuple):
@@ -126,23 +133,35 @@ class EvaluationRequest(NamedTuple):
     split: str
     compilations: str
     stored: str | None = None
+    program_folder: str | None = None
 
 
-def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+def evaluate(
+    request: EvaluationRequest, cpu: float, gpu: float, trainable: Trainable | None
+) -> dict[str, Any]:
     """Evaluate a checkpoint in a Ray task; return what `orchestrator.training.evaluation.evaluate` returns.
 
     Args:
         request: names the checkpoint and the split.
         cpu: processors of the task, which Ray accounts for on a cluster.
         gpu: share of a GPU of the task.
+        trainable: the program whose code the task imports, or None.
 
     Raises:
         Exception: what the evaluation raised, without Ray's wrapping, which hides the number of an OSError.
     """
     # Another sweep may hold all processors of this machine for hours; an evaluation needs one for seconds.
     accounted = cpu if os.environ.get("RAY_ADDRESS") else 0
-    answer: dict[str, Any] = _answer(accounted, gpu, request.compilations, evaluation.evaluate, *request)
+    warm = pool(gpu, request.compilations, trainable.imported_code() if trainable else "")
+    target = trainable.target if trainable else ""
+    answer: dict[str, Any] = _answer(accounted, gpu, warm, _evaluated, target, request)
     return answer
+
+
+def _evaluated(target: str | tuple[str, ...], request: EvaluationRequest) -> dict[str, Any]:
+    if request.program_folder is not None:
+        request = request._replace(program_folder=sent_code.found(request.program_folder, target))
+    return evaluation.evaluate(*request)
 
 
 def work(settings: Sequence[TrialSettings], signature: Signature, compilations: str) -> list[Cost]:
@@ -156,11 +175,18 @@ def work(settings: Sequence[TrialSettings], signature: Signature, compilations: 
     Raises:
         Exception: what the task raised, without Ray's wrapping.
     """
-    answer: list[Cost] = _answer(0, 0, compilations, counting.work, settings, signature, compilations)
+    warm = pool(0, compilations)
+    answer: list[Cost] = _answer(0, 0, warm, counting.work, settings, signature, compilations)
     return answer
 
 
-def _answer(cpu: float, gpu: float, compilations: str, work: Callable[..., Any], *arguments: object) -> Any:
+def _answer(
+    cpu: float,
+    gpu: float,
+    idle: AbstractContextManager[WarmPool | None],
+    work: Callable[..., Any],
+    *arguments: object,
+) -> Any:
     """Return what `work` returns in a warm worker, or in a task if there is none or it dies.
 
     Raises:
@@ -168,7 +194,7 @@ def _answer(cpu: float, gpu: float, compilations: str, work: Callable[..., Any],
     """
     variables = environment.of_workers(gpu)
     try:
-        with pool(gpu, compilations) as warm, suppress(RayActorError):
+        with idle as warm, suppress(RayActorError):
             if warm is not None and (worker := warm.take()) is not None:
                 return ray.get(worker.run.remote(variables, work, *arguments))
         return ray.get(

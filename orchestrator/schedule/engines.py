@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import environment, ray_private
+from orchestrator.schedule import environment, ray_private, sent_code
 from orchestrator.training import process
 from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL, EngineServer
 
@@ -61,7 +61,8 @@ class EngineActor:
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
         process.watch(assignment.sweep_id, ray_private.stop_published)
-        outcome = await self._server.advance(assignment, worker, first=first)
+        here = sent_code.on_this_machine(assignment)
+        outcome = await self._server.advance(here, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
 
     async def release(self, attempt_id: str) -> None:

@@ -27,6 +27,9 @@ CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 """Seconds for which `AvailableResources` keeps what it has read."""
 
+REQUEST_SECONDS = 30.0
+"""Seconds after which an unchanged request is sent again: another driver may have replaced it by an older."""
+
 
 class AvailableResources:
     """The resources of the joined cluster, read once a second at most.
@@ -41,6 +44,7 @@ class AvailableResources:
         self._read_at = float("-inf")
         self._nodes: dict[str, Node] = {}
         self._requested: Counter[tuple[float, float]] = Counter()
+        self._requested_at = float("-inf")
 
     def capacity(self) -> int:
         """Return how many attempts fit on the nodes that are alive and not drained."""
@@ -61,14 +65,16 @@ class AvailableResources:
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
 
-        The cluster keeps one request, that of the last call by any driver: it must cover all sweeps.
+        The cluster keeps one request, that of the last call by any driver: it must cover all sweeps. A driver
+        that computes a sum, is held up and then sends it replaces a newer one. So all drivers repeat theirs.
 
         Args:
             attempts: how many attempts there are with so many processors and such a share of a GPU.
         """
-        if attempts != self._requested:
+        now = time.monotonic()
+        if attempts != self._requested or now - self._requested_at >= REQUEST_SECONDS:
             request_resources(bundles=[_bundle(*amounts) for amounts in sorted(attempts.elements())])
-            self._requested = attempts
+            self._requested, self._requested_at = attempts, now
 
     def nodes(self) -> Mapping[str, Node]:
         """Return the nodes that are alive and not drained, by id."""

@@ -1,4 +1,4 @@
-"""Ray Tune's schedulers, one class each. Their clock is the step; shares are shares of all steps."""
+"""The schedulers, one class each. Their clock is the step; shares are shares of all steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
-from ray.tune.schedulers import (
-    AsyncHyperBandScheduler,
-    FIFOScheduler,
-    MedianStoppingRule,
-    TrialScheduler,
-)
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from orchestrator.config.declarations import Need, SchedulerSettings, Setting
 from orchestrator.config.strategy import SCHEDULERS
@@ -21,6 +16,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.records import CurvePoint, ReportRecord
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, histories
+from orchestrator.schedule.median import MedianRule
 from orchestrator.session.population import Population
 from orchestrator.system import without_garbage_collection
 
@@ -126,14 +122,9 @@ class Median(SchedulerAdapter):
 
     @staticmethod
     def build(sweep: SweepConfig, options: Mapping[str, Any]) -> TrialScheduler:
-        """Return Ray Tune's scheduler."""
-        return MedianStoppingRule(
-            time_attr="step",
-            metric=sweep.metric,
-            mode=_mode(sweep),
-            grace_period=_grace(sweep, options),
-            min_samples_required=options["trials"],
-            hard_stop=True,
+        """Return the rule."""
+        return MedianRule(
+            sweep.metric, sign=_sign(sweep), grace=_grace(sweep, options), least=options["trials"]
         )
 
 
@@ -190,8 +181,8 @@ class PopulationBasedTraining(SchedulerAdapter):
         """Return Ray Tune's scheduler."""
         interval = sweep.training.interval
         period = max(round(options["period"] * sweep.training.steps / interval), 1) * interval
-        sign = 1 if sweep.direction == "maximize" else -1
-        return PopulationRule(sweep.id, sweep.metric, Population(period, options["quantile"], sign))
+        population = Population(period, options["quantile"], _sign(sweep))
+        return PopulationRule(sweep.id, sweep.metric, population)
 
 
 @without_garbage_collection()
@@ -205,6 +196,10 @@ def build(sweep: SweepConfig, reports: Iterable[ReportRecord | CurvePoint]) -> K
 
 def _mode(sweep: SweepConfig) -> str:
     return "max" if sweep.direction == "maximize" else "min"
+
+
+def _sign(sweep: SweepConfig) -> int:
+    return 1 if sweep.direction == "maximize" else -1
 
 
 def _grace(sweep: SweepConfig, options: Mapping[str, Any]) -> int:

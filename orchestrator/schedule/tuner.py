@@ -58,9 +58,11 @@ def run(
     ray_private.withdraw_stop(sweep_id)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
-    gpu, compilations = session.sweep.resources.gpu, str(session.paths.compilations)
+    gpu, trainable_of_user = session.sweep.resources.gpu, session.sweep.trainable
+    program = trainable_of_user.imported_code() if trainable_of_user else ""
+    idle = pool(gpu, str(session.paths.compilations), program)
     try:
-        with registered(session, share.engines, tick_and_publish), pool(gpu, compilations) as warm:
+        with registered(session, share.engines, tick_and_publish), idle as warm:
             if warm is not None and trainable is Worker:
                 scheduler.adopt = partial(ray_private.lend_actors, lend=warm.lend)
             tune.Tuner(

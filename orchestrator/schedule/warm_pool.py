@@ -40,11 +40,12 @@ class WarmPool:
     Args:
         seconds: for which a worker stays that nobody uses.
         compilations: folder of JAX's persistent compilation cache, which a process uses until it ends.
+        program: digest of the user's code that the process imports, or ''.
     """
 
-    def __init__(self, seconds: float, compilations: str) -> None:
+    def __init__(self, seconds: float, compilations: str, program: str = "") -> None:
         self._seconds, self._environment = seconds, environment.of_workers(0)
-        self._key = _key(self._environment, compilations)
+        self._key = _key(self._environment, compilations, program)
         self._me = Holder.here().write()
         self._claimed: list[Any] = []
         groups = {"control": 1}
@@ -105,32 +106,33 @@ class WarmPool:
 
 
 @contextmanager
-def pool(gpu: float, compilations: str) -> Iterator[WarmPool | None]:
+def pool(gpu: float, compilations: str, program: str = "") -> Iterator[WarmPool | None]:
     """Yield the warm workers for trials with a share of a GPU, or None if these use none.
 
     Args:
         gpu: share of a GPU of a trial.
         compilations: folder of JAX's persistent compilation cache.
+        program: digest of the user's code that a worker imports, or ''.
     """
     seconds = warm_seconds(0.0)
     if not seconds or gpu or os.environ.get("RAY_ADDRESS"):
         yield None
         return
-    warm = WarmPool(seconds, compilations)
+    warm = WarmPool(seconds, compilations, program)
     try:
         yield warm
     finally:
         warm.close()
 
 
-def _key(variables: dict[str, str | None], compilations: str) -> str:
+def _key(variables: dict[str, str | None], compilations: str, program: str) -> str:
     """Return what a worker must have in common with a driver, as a digest."""
     ours = {
         name: value
         for name, value in variables.items()
         if name.startswith(_OF_LIBRARIES) or (name in environment.GIVEN and not name.startswith(_OF_A_SWEEP))
     }
-    text = json.dumps([CODE, sys.executable, compilations, sorted(ours.items())])
+    text = json.dumps([CODE, program, sys.executable, compilations, sorted(ours.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

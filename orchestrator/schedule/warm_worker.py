@@ -3,8 +3,9 @@
 It is a detached actor of the Ray that sweeps share on this machine, without resources of its own: those of a
 trial are held by Tune's placement group, as always. It belongs to one sweep at a time, and keeps of it
 only its engine and data set, which the next one uses if it has the same static choice and the same data.
-Drivers find it by its name, which holds a digest of the code and of the environment; another code version
-never uses it. It ends with the process that has borrowed it, and when it has not been borrowed for a while.
+Drivers find it by its name, which holds a digest of the code, of the user's program and of the environment;
+another version of the code never uses it. It ends with the process that has borrowed it, and when it has not
+been borrowed for a while.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class WarmWorker:
 
     def _adopt(self, environment: Environment) -> None:
         process.adopt(environment)
-        engine_cache.keep().forget_data()
+        engine_cache.keep().forget_files()
 
     @property
     def _lent(self) -> _Lent:

@@ -10,6 +10,7 @@ from typing import Any
 from ray import tune
 
 from orchestrator.assignment import Assignment
+from orchestrator.schedule import sent_code
 from orchestrator.schedule.engines import SharedEngine
 from orchestrator.schedule.ray_private import stop_published
 from orchestrator.scripts.attempt import OwnProcess
@@ -64,8 +65,13 @@ class Worker(tune.Trainable):
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
-        outcome = self._engine.advance(self._assignment)
+        outcome = self._engine.advance(self._assigned())
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
+
+    def _assigned(self) -> Assignment:
+        """Return the assignment for the process that trains: a shared engine may be on another machine."""
+        shared = isinstance(self._engine, SharedEngine)
+        return self._assignment if shared else sent_code.on_this_machine(self._assignment)
 
     def _release(self) -> None:
         if self._engine is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
+import signal
 import tempfile
 import time
 from collections import deque
@@ -20,7 +22,7 @@ from orchestrator.scripts.process import GRACE, End, Place, ScriptProcess
 from orchestrator.storage import store
 from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.training import process
-from orchestrator.training.attempt import TrialLog, failure_outcome, upload
+from orchestrator.training.attempt import OverLimit, TrialLog, failure_outcome, upload
 from trainables import checkpoint
 from trainables.errors import Refusal
 from trainables.trial import ScriptSettings
@@ -78,6 +80,28 @@ class Report:
 def _is_inside(name: str) -> bool:
     parts = Path(name).parts
     return bool(parts) and not Path(name).is_absolute() and ".." not in parts
+
+
+_CAUSES = {"memory": "out of memory", "minutes": "time limit", "disk": "disk limit"}
+"""Cause of a failure by the limit in `resources` that a script has exceeded."""
+
+_SIGNS = {
+    "memory": re.compile(
+        r"MemoryError|std::bad_alloc|[Cc]annot allocate memory|[Oo]ut of memory|RESOURCE_EXHAUSTED"
+    ),
+    "disk": re.compile(rf"File too large|signal {int(signal.SIGXFSZ)}\b"),
+}
+"""What a script prints, or how it is ended, after the kernel has refused it what is above a limit."""
+
+
+def _limit_behind(reason: str) -> str | None:
+    return next((limit for limit, sign in _SIGNS.items() if sign.search(reason)), None)
+
+
+def _over(limit: str, got: str = "more") -> OverLimit:
+    what = f"resources.{limit}"
+    remedy = f"Raise {what}, or use less."
+    return OverLimit(_CAUSES[limit], Refusal("the script", f"must keep within {what}", got, remedy))
 
 
 def _refused(must: str, got: str) -> Refusal:
@@ -187,17 +211,15 @@ class ScriptAttempt:
         return report
 
     def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
-        """Save the checkpoint of a report, and return what it says."""
-        self._assignment.check_metrics(report.metrics)
-        began = time.perf_counter()
-        files = self._files_of(report)
-        now = time.monotonic()
-        metrics = {**report.metrics, "seconds/train": now - self._started_at}
-        self._started_at = now
-        saved = self._save(report, files)
+        """Save the checkpoint of a report, and return what it says, with what the service has measured."""
+        began = time.monotonic()
+        metrics = {**report.metrics, "seconds/train": began - self._started_at, "seconds/evaluate": 0.0}
+        self._assignment.check_metrics(metrics)  # before anything is saved for a report that is refused
+        saved = self._save(report, self._files_of(report))
         shown = ", ".join(f"{name} {value:.6g}" for name, value in report.metrics.items())
         self._log.write(f"step {report.step}: {shown}")
-        metrics["seconds/evaluate"] = time.perf_counter() - began
+        self._started_at = time.monotonic()
+        metrics["seconds/evaluate"] = self._started_at - began
         done = interrupted or report.step >= self._settings.training.steps
         return Outcome(report.step, done=done, metrics=metrics, checkpoint=saved, interrupted=interrupted)
 
@@ -209,10 +231,12 @@ class ScriptAttempt:
         if not folder.is_dir():
             must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
             raise _refused(must, f"no folder {report.checkpoint}")
-        files = {}
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                files[path.relative_to(folder).as_posix()] = np.frombuffer(path.read_bytes(), np.uint8)
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+        if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
+            raise _over("disk")  # before the worker reads what may not fit into its memory
+        files = {
+            path.relative_to(folder).as_posix(): np.frombuffer(path.read_bytes(), np.uint8) for path in paths
+        }
         shutil.rmtree(folder)
         return files
 
@@ -255,13 +279,15 @@ class ScriptAttempt:
 
         Raises:
             Refusal: it has failed, or ended before it reported anything.
+        OverLimit: it has exceeded a limit.
         """
         if interrupted:
             step = 0 if self._saved is None else self._saved.step
             return Outcome(step, done=True, metrics={}, checkpoint=self._saved, interrupted=True)
         if end.limit is not None:
-            what = {"memory": "resources.memory", "minutes": "resources.minutes"}[end.limit]
-            raise Refusal("the script", f"must keep within {what}", "more", f"Raise {what}, or use less.")
+            raise _over(end.limit)
+        if end.code != 0 and (limit := _limit_behind(self._reason(end))):
+            raise _over(limit, self._reason(end))
         if end.code != 0:
             raise Refusal("the script", "must end with exit code 0", self._reason(end), "See `sweep logs`.")
         if self._saved is None or self._read == 0:

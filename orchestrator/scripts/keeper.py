@@ -1,16 +1,19 @@
 """Runs a command and ends with it: `python -I keeper.py`, with a line of JSON on standard input.
 
-    {"command": [...], "folder": "...", "files": "...", "memory": bytes or null, "seconds": seconds or null,
-     "grace": seconds}
+    {"command": [...], "folder": "...", "files": "...", "memory": bytes or null,
+     "reserved": bytes that a process may reserve above that, "seconds": seconds or null,
+     "disk": bytes or null, "look": seconds between two looks at the disk, "grace": seconds,
+     "groups": whether to use control groups}
 
 A further line `term` asks the command to leave, and ends it after `grace` seconds. The end of the input,
 which comes when the process at its other end dies, ends it at once and removes the folder `files`, which that
 process would have removed. At the end standard output has one line:
-{"code": exit code or minus a signal, "limit": "memory" or "minutes" if one was exceeded}. The command's own
-output goes to standard error.
+{"code": exit code or minus a signal, "limit": "memory", "minutes" or "disk" if one was exceeded}. The
+command's own output goes to standard error.
 
-On Linux the keeper adopts whatever the command leaves behind, daemons included, and ends that as well. It
-imports the standard library only.
+On Linux the keeper adopts whatever the command leaves behind, daemons included, and ends that as well. Where
+it may create control groups, the kernel bounds the memory and the number of processes; elsewhere the keeper
+looks twice a second. It imports the standard library only.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,12 @@ LIMIT_SECONDS = 0.5
 LONGEST_END = 10.0
 """Seconds after which a process that cannot be killed is left alone."""
 
+MOST_PROCESSES = 4096
+"""Processes and threads that a control group may have."""
+
+GROUP = "sweep-"
+"""Beginning of the names of control groups; the id of the keeper follows."""
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -47,9 +58,126 @@ def set_option(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def end_with_keeper() -> None:
-    """Let this process, which is about to become the command, be killed if its keeper is."""
+# ------------------------------------------------------------------ control groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group of the command's own, of version 1 or 2.
+
+    Attributes:
+        folder: of the group, in the kernel's file system.
+    """
+
+    folder: Path
+
+    @property
+    def bounds_memory(self) -> bool:
+        """Return True if the kernel counts the group's memory."""
+        return any((self.folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes"))
+
+    def limit(self, memory: int | None) -> None:
+        """Set the limits; with less memory the kernel kills a process of the group."""
+        self._set("pids.max", MOST_PROCESSES)
+        if memory is not None:
+            self._set("memory.max", memory)
+            self._set("memory.swap.max", 0)
+            self._set("memory.oom.group", 1)
+            self._set("memory.limit_in_bytes", memory)
+            self._set("memory.memsw.limit_in_bytes", memory)
+
+    def enter(self) -> None:
+        """Move this process into the group."""
+        self._set("cgroup.procs", 0)
+
+    def has(self, process: int) -> bool:
+        """Return True if a process is in the group."""
+        with contextlib.suppress(OSError):
+            return str(process) in (self.folder / "cgroup.procs").read_text().split()
+        return False
+
+    def has_killed(self) -> bool:
+        """Return True if the kernel has killed a process of the group for its memory."""
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError):
+                counts = dict(line.split() for line in (self.folder / name).read_text().splitlines())
+                return int(counts.get("oom_kill", 0)) > 0
+        return False
+
+    def kill(self) -> None:
+        """Let no process of the group start another one, and kill all of them where the kernel does that."""
+        self._set("pids.max", 0)
+        self._set("cgroup.kill", 1)
+
+    def remove(self) -> None:
+        """Remove the group, which must be empty."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _set(self, name: str, value: int) -> None:
+        """Set what the group has a file for, if this process may."""
+        if (self.folder / name).exists():
+            with contextlib.suppress(OSError):
+                (self.folder / name).write_text(str(value))
+
+
+def own_groups() -> Iterator[Path]:
+    """Yield the folders of the control groups of this process that count memory or processes, or can kill."""
+    of_process = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    paths = {kind: path for _, kinds, path in of_process for kind in kinds.split(",")}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, system = line.partition(" - ")
+        root, mounted = fields.split()[3:5]
+        kinds = {"": None} if system.startswith("cgroup2 ") else dict.fromkeys(system.split()[-1].split(","))
+        kind = next((kind for kind in ("", "memory", "pids") if kind in kinds and kind in paths), None)
+        if system.startswith("cgroup") and kind is not None and paths[kind].startswith(root):
+            yield Path(mounted, paths[kind].removeprefix(root).lstrip("/"))
+
+
+def created_groups(keeper: int, memory: int | None) -> list[Group]:
+    """Create control groups below those of this process; none where it may not.
+
+    Args:
+        keeper: id of this process.
+        memory: most bytes that the command may hold, or None.
+    """
+    groups = []
+    with contextlib.suppress(OSError, ValueError):
+        for own in own_groups():
+            _remove_left(own)
+            group = Group(own / f"{GROUP}{keeper}")
+            with contextlib.suppress(OSError):
+                group.folder.mkdir()
+                group.limit(memory)
+                groups.append(group)
+    return groups
+
+
+def _remove_left(own: Path) -> None:
+    """Remove the empty groups of keepers that were killed."""
+    for folder in own.glob(f"{GROUP}[0-9]*"):
+        if not Path("/proc", folder.name.removeprefix(GROUP)).exists():
+            Group(folder).remove()
+
+
+# ------------------------------------------------------------------ the command
+
+
+def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
+    """Let this process, which is about to become the command, be bounded, and be killed if its keeper is."""
     set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for group in groups:
+        group.enter()
+    if task["disk"]:
+        _lower(resource.RLIMIT_FSIZE, task["disk"])
+    if task["memory"] and not any(group.bounds_memory for group in groups):
+        _lower(resource.RLIMIT_DATA, task["memory"] + task["reserved"])
+
+
+def _lower(limit: int, value: int) -> None:
+    hard = resource.getrlimit(limit)[1]
+    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (lowest, lowest))
 
 
 def descendants() -> list[int]:
@@ -68,28 +196,55 @@ def descendants() -> list[int]:
 
 
 def held(ids: Sequence[int]) -> int:
-    """Return the bytes of memory that processes hold together."""
-    pages = 0
-    for one in ids:
-        with contextlib.suppress(OSError, IndexError):
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Return the bytes of memory that processes hold together; what several of them share counts once."""
+    return sum(_share_of(one) for one in ids)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command's process group and every descendant outside it."""
+def _share_of(one: int) -> int:
+    """Return the proportional set size of a process, or its resident set where the kernel tells only that."""
+    try:
+        for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError):
+        pass  # it has ended, or is not ours to look at
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{one}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def used(folder: str, most: int) -> int:
+    """Return the bytes that files take on the disk; above `most` they are not counted to the end."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(path, name).lstat().st_blocks * 512
+        if total > most:
+            break
+    return total
+
+
+def kill(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
+    """Kill the command's process group and every descendant outside it.
+
+    All are stopped before the first is killed: a process that is stopped starts no other one.
+    """
+    for group in groups:
+        group.kill()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    for one in descendants():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(one, signal.SIGKILL)
+    for sign in (signal.SIGSTOP, signal.SIGKILL):
+        for one in descendants():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, sign)
 
 
-def end_all(process: subprocess.Popen[bytes]) -> None:
+def end_all(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
     """Kill everything, and wait until it is gone."""
     until = time.monotonic() + LONGEST_END
     while time.monotonic() < until:
-        kill(process)
+        kill(process, groups)
         try:
             while True:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -99,38 +254,87 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+class Limits:
+    """Looks whether the command exceeds a limit.
+
+    Args:
+        task: of the keeper.
+        groups: that the command is in.
+    """
+
+    def __init__(self, task: Mapping[str, Any], groups: Sequence[Group]) -> None:
+        self._task, self._groups = task, groups
+        self._bounded = any(group.bounds_memory for group in groups)
+        self._began = self._memory_at = time.monotonic()
+        self._disk_at = self._began + task["look"]
+
+    def exceeded(self, *, ended: bool = False) -> str | None:
+        """Return the name of a limit that is exceeded, or None.
+
+        Args:
+            ended: whether the command has ended; then only whether the kernel has ended it is looked at.
+        """
+        if self._task["memory"] and any(group.has_killed() for group in self._groups):
+            return "memory"
+        if ended:
+            return None
+        now = time.monotonic()
+        if self._task["seconds"] and now - self._began > self._task["seconds"]:
+            return "minutes"
+        if self._task["memory"] and not self._bounded and now > self._memory_at:
+            self._memory_at = now + LIMIT_SECONDS
+            if held(descendants()) > self._task["memory"]:
+                return "memory"
+        if self._task["disk"] and now > self._disk_at:
+            full = used(self._task["files"], self._task["disk"]) > self._task["disk"]
+            # A look at many files takes long; it is to take a tenth of the time at most.
+            self._disk_at = time.monotonic() + max(self._task["look"], 10 * (time.monotonic() - now))
+            if full:
+                return "disk"
+        return None
+
+
 def run(task: Mapping[str, Any]) -> dict[str, Any]:
     """Run the command; return what is printed at its end."""
     set_option(_PR_SET_CHILD_SUBREAPER, 1)
-    process = subprocess.Popen(
-        task["command"],
-        cwd=task["folder"],
-        stdin=subprocess.DEVNULL,
-        stdout=2,
-        start_new_session=True,
-        preexec_fn=end_with_keeper,
-    )
-    began = looked_at = time.monotonic()
+    groups = created_groups(os.getpid(), task["memory"]) if task["groups"] else []
+    try:
+        process = subprocess.Popen(
+            task["command"],
+            cwd=task["folder"],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+            preexec_fn=lambda: begin_command(groups, task),
+        )
+        return _kept(process, task, groups)
+    finally:
+        for group in groups:
+            group.remove()
+
+
+def _kept(
+    process: subprocess.Popen[bytes], task: Mapping[str, Any], groups: Sequence[Group]
+) -> dict[str, Any]:
+    """Wait until the command has ended, is to end, or exceeds a limit; end everything."""
+    entered = [group for group in groups if group.has(process.pid)]
+    limits = Limits(task, entered)
     leave_by: float | None = None
     limit: str | None = None
     while (code := process.poll()) is None and limit is None:
         if select.select([0], [], [], POLL_SECONDS)[0]:
             if not os.read(0, 4096):
-                end_all(process)
+                end_all(process, groups)
                 shutil.rmtree(task["files"], ignore_errors=True)
                 break
             if leave_by is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 leave_by = time.monotonic() + task["grace"]
-        now = time.monotonic()
-        if leave_by is not None and now > leave_by:
+        if leave_by is not None and time.monotonic() > leave_by:
             break
-        if task["seconds"] and now - began > task["seconds"]:
-            limit = "minutes"
-        if task["memory"] and now - looked_at > LIMIT_SECONDS:
-            looked_at = now
-            limit = limit or ("memory" if held(descendants()) > task["memory"] else None)
-    end_all(process)
+        limit = limits.exceeded()
+    limit = limit or limits.exceeded(ended=True)
+    end_all(process, groups)
     return {"code": -int(signal.SIGKILL) if code is None else code, "limit": limit}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import is_named_secret
-from trainables.trial import ScriptSettings
+from trainables.trial import ScriptSettings, variable_of
 
 CLIENT = Path(__file__).parent / "client"
 """Folder of `sweep_client`, alone in it, so that a script's own modules cannot be hidden by it."""
@@ -22,6 +22,17 @@ KEEPER = Path(__file__).parent / "keeper.py"
 
 GRACE = 10.0
 """Seconds that a script has to leave after SIGTERM."""
+
+CONTROL_GROUPS = True
+"""Whether a keeper uses control groups where it may create them."""
+
+RESERVED = 1 << 30
+RESERVED_PER_PROCESSOR = 64 << 20
+"""Bytes that one process may reserve above the limit of memory and hardly touch: for libraries,
+and for the stack and the buffers of a thread on each processor."""
+
+DISK_SECONDS = 3.0
+"""Seconds between two looks at how much a script has written."""
 
 LONGEST_END = 15.0
 """Seconds to wait for what a killed script has started to be gone."""
@@ -56,6 +67,11 @@ class Place:
         return self.folder / "resume"
 
     @property
+    def temporary(self) -> Path:
+        """Return the folder for temporary files, which are counted and removed like all others."""
+        return self.folder / "tmp"
+
+    @property
     def reports(self) -> Path:
         """Return the file to which the script appends its reports."""
         return self.folder / "reports.jsonl"
@@ -82,7 +98,7 @@ class End:
 
     Attributes:
         code: its exit code, minus a signal's number, or None if it could not be started.
-        limit: the limit that it exceeded, `memory` or `minutes`, or None.
+        limit: the limit that it exceeded, `memory`, `minutes` or `disk`, or None.
         error: why it could not be started, or ''.
     """
 
@@ -116,8 +132,12 @@ class ScriptProcess:
             "folder": settings.folder,
             "files": str(place.folder),
             "memory": settings.memory,
+            "reserved": RESERVED + RESERVED_PER_PROCESSOR * (os.cpu_count() or 1),
             "seconds": None if settings.minutes is None else 60 * settings.minutes,
+            "disk": settings.disk,
+            "look": DISK_SECONDS,
             "grace": GRACE,
+            "groups": CONTROL_GROUPS,
         }
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER)],
@@ -219,12 +239,13 @@ def environment_of(settings: ScriptSettings, place: Place, step: int) -> dict[st
     paths = [str(CLIENT), *filter(None, [kept.get("PYTHONPATH")])]
     if settings.function is not None:
         paths.append(str(Path(__file__).parents[2]))
-    given = {f"SWEEP_PARAM_{name.replace('.', '_').upper()}": str(v) for name, v in settings.params.items()}
+    given = {variable_of(name): str(value) for name, value in settings.params.items()}
     return {
         **kept,
         **given,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
+        "TMPDIR": str(place.temporary),
         "SWEEP_TRIAL": str(place.trial),
         "SWEEP_PARAMS": str(place.params),
         "SWEEP_REPORTS": str(place.reports),
@@ -247,7 +268,7 @@ def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
 
 def _write(settings: ScriptSettings, place: Place, step: int) -> None:
     """Write the files that a script reads when it starts."""
-    for folder in (place.scratch, place.checkpoints):
+    for folder in (place.scratch, place.checkpoints, place.temporary):
         folder.mkdir(parents=True)
     place.reports.touch()
     place.answers.touch()

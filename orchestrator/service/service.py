@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Event
@@ -23,7 +23,7 @@ from orchestrator.driver.admission import OWNER
 from orchestrator.driver.departure import Departure
 from orchestrator.driver.ready import ReadyDriver
 from orchestrator.errors import Busy, Damaged, Exit, redacted
-from orchestrator.ledger import submissions
+from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
 from orchestrator.ledger.ledger import Ledger
@@ -32,7 +32,10 @@ from orchestrator.ledger.submission_integrity import verify_submissions
 from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.discovery import announced, knocked
-from orchestrator.service.supervision import DRIVERS_AT_ONCE, Actions, Process, Situation, next_actions
+from orchestrator.service.prospects import with_shares
+from orchestrator.service.situation import Process, Situation
+from orchestrator.service.starting import DRIVERS_AT_ONCE
+from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.upkeep.recovery import recover
@@ -218,7 +221,7 @@ class Service:
         """
         self._reap()
         waiting = submissions.submissions(self._ledger, ended=False)
-        situations = [self._situation(entry) for entry in waiting]
+        situations = self._situations(waiting)
         self._drivers = [
             entry.submission.driver
             for entry in situations
@@ -234,6 +237,9 @@ class Service:
         self._pause(actions, paused_since)
         for submission in actions.starts:
             self._start(submission)
+        for sweep_id in actions.leaving:
+            self._writer.ask_for_room(sweep_id)
+            self._say(f"{sweep_id}: its driver leaves its place to other sweeps.")
         self._ready.tend(busy=bool(self._children))
 
     def end_ready(self) -> None:
@@ -262,6 +268,18 @@ class Service:
                 sweep_id, start = child.submission.sweep_id, child.submission.starts
                 submissions.end(self._ledger, sweep_id, start, code, self._cause(sweep_id, code))
                 self._children.remove(child)
+
+    def _situations(self, waiting: Sequence[Submission]) -> Sequence[Situation]:
+        """Return what is observed of every submission."""
+        if not waiting:
+            return ()
+        classes = claims.priority_classes(self._ledger)
+        situations = [
+            replace(self._situation(entry), priority_class=classes.get(entry.sweep_id, "normal"))
+            for entry in waiting
+        ]
+        views = claims.pools(self._ledger).values()
+        return with_shares(situations, list(views), claims.owners(self._ledger), self._ledger.now())
 
     def _situation(self, submission: Submission) -> Situation:
         sweep_id = submission.sweep_id

@@ -7,18 +7,15 @@ service keeps no state between two polls.
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.stop_requests import ROOM, reason_of
 from orchestrator.ledger.submissions import Submission
-
-Process = Literal["none", "alive", "dead", "elsewhere"]
-"""The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
-machine, before the last boot of this machine, or in another container, where its end cannot be observed."""
+from orchestrator.service.situation import Situation
+from orchestrator.service.starting import DRIVERS_AT_ONCE, leaving, next_starts
 
 BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 5.0, 300.0
 """Wait after the first end of a driver without a report, and the limit that it doubles to."""
@@ -34,54 +31,6 @@ BEGIN_SECONDS = 60.0
 
 PAUSE_CRASHES, PAUSE_SECONDS = 3, 60.0
 """Number of sweeps, and seconds: if so many crash within this time, the machine is assumed to be at fault."""
-
-STARTING_AT_ONCE = 2
-"""Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
-
-DRIVERS_AT_ONCE = 8
-"""Most drivers at once by default; one takes about half a gigabyte of memory."""
-
-
-@dataclass(frozen=True)
-class Situation:
-    """A submission, and what the service observes of its sweep.
-
-    Attributes:
-        submission: that has not ended.
-        sweep: the row of its sweep, or None if no driver has written it yet.
-        is_driven: whether a living process holds the lease of the sweep.
-        process: of the newest driver that the service has started.
-        stopped_by: name of the machine that asked the sweep to stop, or None.
-        reported_at: time of the newest report, seconds since the epoch; 0 without reports.
-    """
-
-    submission: Submission
-    sweep: SweepRecord | None = None
-    is_driven: bool = False
-    process: Process = "none"
-    stopped_by: str | None = None
-    reported_at: float = 0.0
-
-    @property
-    def has_reported(self) -> bool:
-        """Return True if the newest driver has committed a report."""
-        return self.submission.started_at is not None and self.reported_at >= self.submission.started_at
-
-    @property
-    def is_finished(self) -> bool:
-        """Return True if a driver has concluded the sweep."""
-        return self.sweep is not None and self.sweep.state in FINISHED_SWEEP
-
-    @property
-    def is_starting(self) -> bool:
-        """Return True if the newest driver was started and has not taken the lease yet."""
-        may_run = self.process in {"none", "alive"}
-        return (
-            self.submission.state == "STARTED"
-            and not self.is_driven
-            and may_run
-            and self.submission.code is None
-        )
 
 
 @dataclass(frozen=True)
@@ -105,11 +54,13 @@ class Actions:
         transitions: of submissions.
         starts: submissions whose drivers the service starts, in this order.
         paused_since: when the service paused all starts because several sweeps crashed at once, or None.
+        leaving: sweeps whose drivers the service asks to leave their places; they are then queued again.
     """
 
     transitions: Sequence[Transition]
     starts: Sequence[Submission]
     paused_since: float | None
+    leaving: Sequence[str] = ()
 
 
 def next_actions(
@@ -130,40 +81,19 @@ def next_actions(
     transitions = [transition for situation in situations if (transition := transition_of(situation, now))]
     crashes = _crash_times(situations, transitions)
     paused_since = _paused(situations, crashes, paused_since)
-    active = [entry for entry in situations if entry.is_driven or entry.is_starting]
-    free = min(STARTING_AT_ONCE - sum(entry.is_starting for entry in active), drivers_at_once - len(active))
-    if paused_since is not None:
-        probes = [entry for entry in active if (entry.submission.started_at or 0.0) > paused_since]
-        is_due = now >= max(crashes, default=paused_since) + PAUSE_SECONDS
-        free = min(free, 1 if is_due and not probes else 0)
-    ready = [entry.submission for entry in situations if may_start(entry, now)]
-    starts = in_turn(ready, (entry.submission for entry in active))[: max(0, free)]
+    if paused_since is None:
+        starts = next_starts(situations, now, drivers_at_once)
+        return Actions(transitions, starts, None, leaving(situations, now, drivers_at_once))
+    probes = [entry for entry in situations if _is_probe(entry, paused_since)]
+    is_due = now >= max(crashes, default=paused_since) + PAUSE_SECONDS
+    starts = next_starts(situations, now, drivers_at_once)[:1] if is_due and not probes else []
     return Actions(transitions, starts, paused_since)
 
 
-def may_start(situation: Situation, now: float) -> bool:
-    """Return True if the driver of a submission could be started now."""
-    submission = situation.submission
-    is_free = not situation.is_driven and situation.stopped_by is None
-    return submission.state == "QUEUED" and is_free and now >= submission.next_try
-
-
-def in_turn(ready: Iterable[Submission], running: Iterable[Submission]) -> list[Submission]:
-    """Return submissions in the order in which they start: the owner with the fewest drivers is next.
-
-    Args:
-        ready: submissions that could start now.
-        running: submissions whose drivers run.
-    """
-    left = sorted(ready, key=lambda submission: (submission.at, submission.sweep_id))
-    drivers = Counter(submission.owner for submission in running)
-    ordered = []
-    while left:
-        chosen = min(left, key=lambda submission: drivers[submission.owner])
-        left.remove(chosen)
-        drivers[chosen.owner] += 1
-        ordered.append(chosen)
-    return ordered
+def _is_probe(situation: Situation, paused_since: float) -> bool:
+    """Return True if a driver that was started during the pause is starting or runs."""
+    is_active = situation.is_driven or situation.is_starting
+    return is_active and (situation.submission.started_at or 0.0) > paused_since
 
 
 def transition_of(situation: Situation, now: float) -> Transition | None:
@@ -176,7 +106,7 @@ def transition_of(situation: Situation, now: float) -> Transition | None:
     if situation.is_driven:
         return None
     match situation.submission.state:
-        case "QUEUED" if situation.stopped_by is not None:
+        case "QUEUED" if situation.is_stopped:
             return _stopped(situation)
         case "PARKED" if situation.is_finished:
             return _ended(situation)
@@ -198,9 +128,11 @@ def _after_driver(situation: Situation, now: float) -> Transition:
     """Return the transition that follows the end of a driver."""
     if situation.is_finished:
         return _ended(situation)
-    if situation.stopped_by is not None:
+    if situation.is_stopped:
         return _stopped(situation)
     submission = situation.submission
+    if situation.makes_room and submission.code in {None, Exit.COMPLETE, Exit.RESUMABLE}:
+        return _queued(submission, now, reason_of(ROOM))
     match submission.code:
         case Exit.COMPLETE | Exit.SOME_FAILED | Exit.BAD_INPUT:
             return _ended(situation)
@@ -225,8 +157,8 @@ def _ended(situation: Situation) -> Transition:
 
 
 def _stopped(situation: Situation) -> Transition:
-    cause = f"stopped by `stop` on {situation.stopped_by}"
-    return Transition(situation.submission, {"state": "ENDED", "code": int(Exit.RESUMABLE), "cause": cause})
+    columns = {"state": "ENDED", "code": int(Exit.RESUMABLE), "cause": reason_of(str(situation.stopped_by))}
+    return Transition(situation.submission, columns)
 
 
 def _queued(submission: Submission, next_try: float, cause: str | None, **columns: Any) -> Transition:

@@ -126,10 +126,10 @@ class Attempts:
             trial: to be launched.
             tracking: variables that name its run in MLflow to a script, if it has one.
         """
-        past = self._writer.ledger.attempts(trial.key)
+        before = self._writer.ledger.last_attempt(trial.key)
         attempt = self._writer.start_attempt(trial.key)
-        self._board.states[trial.key] = "RUNNING"
-        rows, now = self._writer.ledger.checkpoints(trial.key), self._clock()
+        self._board.enter(trial.key, "RUNNING")
+        rows, now = self._writer.ledger.trial_checkpoints(trial.key), self._clock()
         run, assignment = launched(
             attempt.id,
             trial,
@@ -142,7 +142,7 @@ class Attempts:
         )
         self.running[attempt.id] = run
         self._score(run)  # an earlier driver may have received its reports
-        alone = bool(past) and past[-1].cause == "engine lost"
+        alone = before is not None and before.cause == "engine lost"
         return replace(assignment, alone=alone, tracking=tracking or {})
 
     def started(self, attempt_id: str) -> None:
@@ -259,7 +259,7 @@ class Attempts:
             events=[events.trial_ended(trial.key, state, cause, run.step, value, now)],
         )
         self.remove(attempt_id)
-        self._board.states[trial.key] = state
+        self._board.enter(trial.key, state)
         if trial.role == "search":
             self._study.tell(trial.number, state, value, run.step, run.best_metrics)
 

@@ -87,7 +87,7 @@ class TrialBoard:
         violations: `total_violation` of the trials by key; a trial that is missing is feasible.
 
     Attributes:
-        states: by trial key.
+        counts: number of trials by state.
         retries: the trials to launch again.
     """
 
@@ -96,17 +96,25 @@ class TrialBoard:
     ) -> None:
         self._maximize, broken = maximize, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
-        self.states: dict[str, TrialState] = {}
+        self._states: dict[str, TrialState] = {}
+        self.counts: Counter[str] = Counter()
         for trial in trials:
-            self.states[trial.key] = "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state
+            self.enter(trial.key, "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state)
             if trial.state == "COMPLETE" and trial.role == "search" and trial.value is not None:
                 self.score(trial, trial.value, broken.get(trial.key, 0.0))
         self._settled_before = self.settled
         self.retries = RetryQueue(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
 
+    def enter(self, key: str, state: TrialState) -> None:
+        """Set the state of a trial, which may be new."""
+        if (before := self._states.get(key)) is not None:
+            self.counts[before] -= 1
+        self._states[key] = state
+        self.counts[state] += 1
+
     def retry(self, key: str, state: TrialState, due: float) -> None:
         """Queue a trial for another attempt that is due at a time."""
-        self.states[key] = state
+        self.enter(key, state)
         self.retries.add(key, due)
 
     def better(self, value: float, than: float) -> bool:
@@ -125,7 +133,7 @@ class TrialBoard:
         trial that `ledger.selection.best_of_sweep` names.
         """
         scores = {
-            key: score for key, score in self._scores.items() if self.states[key] not in ("PRUNED", "FAILED")
+            key: score for key, score in self._scores.items() if self._states[key] not in ("PRUNED", "FAILED")
         }
         if not scores:
             return None
@@ -140,12 +148,12 @@ class TrialBoard:
     @property
     def settled(self) -> int:
         """Return how many trials are finished."""
-        return sum(state in FINISHED_TRIAL for state in self.states.values())
+        return sum(self.counts[state] for state in FINISHED_TRIAL)
 
     @property
     def unfinished(self) -> int:
         """Return how many trials exist and are not finished."""
-        return len(self.states) - self.settled
+        return len(self._states) - self.settled
 
     def progress(self, elapsed: float, wanted: int, state: SweepState, reason: str | None) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left.
@@ -158,7 +166,15 @@ class TrialBoard:
         """
         left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
         key, value = self.best or (None, None)
-        return Progress(dict(Counter(self.states.values())), wanted, key, value, left, state, reason)
+        return Progress(
+            {str(state): count for state, count in (+self.counts).items()},
+            wanted,
+            key,
+            value,
+            left,
+            state,
+            reason,
+        )
 
 
 def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:

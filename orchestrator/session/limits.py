@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.config.sections import BudgetSection
-from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState, TrialState
+from orchestrator.ledger.records import FINISHED_TRIAL, AttemptRecord, SweepState
 from orchestrator.ledger.writer import SweepWriter
 
 HOPELESS_AFTER = 8
@@ -25,9 +24,10 @@ ALLOWED_RETRIES = {
     "damaged checkpoint": 3,
     "out of memory": 2,
     "hung": 1,
+    "time limit": 1,
     "error": 1,
 }
-"""Retries a trial by cause; a cause that is not listed (`non-finite`, `bad data`) would only occur again."""
+"""Retries a trial by cause; one that is not listed (`non-finite`, `disk limit`) would only occur again."""
 
 BACKOFF_SECONDS = 2.0
 BACKOFF_CAP_SECONDS = 60.0
@@ -54,10 +54,14 @@ class Stop:
     state: SweepState
 
 
-def hopeless(states: Iterable[TrialState]) -> bool:
-    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed."""
-    settled = Counter(state for state in states if state in FINISHED_TRIAL)
-    return settled["FAILED"] >= HOPELESS_AFTER and settled["FAILED"] == settled.total()
+def hopeless(counts: Mapping[str, int]) -> bool:
+    """Return True if at least `HOPELESS_AFTER` trials have settled and all of them have failed.
+
+    Args:
+        counts: number of trials by state.
+    """
+    failed = counts.get("FAILED", 0)
+    return failed >= HOPELESS_AFTER and failed == sum(counts.get(state, 0) for state in FINISHED_TRIAL)
 
 
 # ------------------------------------------------------------------ budget

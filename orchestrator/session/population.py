@@ -162,7 +162,7 @@ class Exploits:
     def apply(self, attempt_id: str, donor_key: str) -> None:
         """End an attempt; the trial's next one has the donor's state and mutated hyperparameters."""
         key, donor = trial_key_of(attempt_id), self._ledger.trial(donor_key)
-        last = next(row for row in self._ledger.checkpoints(donor_key) if row.kind == "last")
+        last = next(row for row in self._ledger.trial_checkpoints(donor_key) if row.kind == "last")
         folder = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")
         params = _mutation(self._sweep).applied(donor.params, self._sweep.search, rng)

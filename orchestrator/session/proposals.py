@@ -143,7 +143,7 @@ class Proposals:
             created_at=self._writer.ledger.now(),
         )
         self._writer.add_trial(trial, events=[events.trial_started(trial, self._sweep)])
-        self._board.states[trial.key] = "WAITING"
+        self._board.enter(trial.key, "WAITING")
         return trial
 
 

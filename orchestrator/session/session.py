@@ -18,7 +18,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
 from orchestrator.ledger.records import SweepRecord, SweepState, TrialRecord
 from orchestrator.ledger.selection import best_of_sweep, violations_of
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.stop_requests import asked_to_stop, reason_of
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active
 from orchestrator.session.board import Progress, TrialBoard
@@ -58,7 +58,7 @@ class Allowance(Protocol):
 
     Attributes:
         leaving: ids of the attempts that end at their next report, so that other sweeps get their resources.
-        waiting: why the sweep may run nothing now, with its position in the queue, or None.
+        waiting: why the sweep may run nothing now, or None.
     """
 
     leaving: Collection[str]
@@ -288,7 +288,7 @@ class Session:
         if cause in WHAT:
             self._outages.begin(cause, message)
         clear_trial(self.ledger, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
-        past, progressed = self.ledger.attempts(run.trial.key), self.ledger.reporters(run.trial.key)
+        past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
         if wait is None:
             self._attempts.settle(attempt_id, "FAILED", f"{cause}: {message}" if message else cause)
@@ -341,11 +341,11 @@ class Session:
         if not self._outages.reason:
             for attempt_id, donor in self._exploits.pop_postponed().items():
                 self._exploit(attempt_id, donor)
-        if host := asked_to_stop(self.ledger, self.sweep.id):
-            self.stop(f"stopped by `stop` on {host}", "INTERRUPTED")
+        if asker := asked_to_stop(self.ledger, self.sweep.id):
+            self.stop(reason_of(asker), "INTERRUPTED")
         elif shortage := self._lasting_shortage():
             self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
-        elif hopeless(self._board.states.values()):
+        elif hopeless(self._board.counts):
             self.stop(f"the first {HOPELESS_AFTER} trials all failed", "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")

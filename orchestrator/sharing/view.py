@@ -14,7 +14,18 @@ from functools import lru_cache
 
 from orchestrator.sharing.capacity import Capacity
 from orchestrator.sharing.fill import fill, hours_spent
-from orchestrator.sharing.rows import CLASSES, RULES, UNIT, Owner, PoolClaim, Rules, Share, Snapshot, Use
+from orchestrator.sharing.rows import (
+    CLASSES,
+    RULES,
+    UNIT,
+    Owner,
+    PoolClaim,
+    PoolNode,
+    Rules,
+    Share,
+    Snapshot,
+    Use,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,7 @@ class View:
     Attributes:
         now: time of the clock of the database's server.
         rules: of the pool.
+        nodes: of the pool.
         capacity: of all nodes.
         owners: rows by name; use `owner_of` for an owner that may have none.
         claims: live claims by sweep.
@@ -33,6 +45,7 @@ class View:
 
     now: float
     rules: Rules
+    nodes: tuple[PoolNode, ...]
     capacity: Capacity
     owners: Mapping[str, Owner]
     claims: Mapping[str, PoolClaim]
@@ -54,12 +67,17 @@ class View:
         return cls(
             now=now,
             rules=rules,
+            nodes=snapshot.nodes,
             capacity=capacity,
             owners={owner.name: owner for owner in snapshot.owners},
             claims=claims,
             uses=uses,
             shares=_filled(snapshot.nodes, tuple(sorted(snapshot.owners, key=_name)), live, rules),
         )
+
+    def among(self, claims: Mapping[str, PoolClaim]) -> View:
+        """Return this pool with other claims, which hold nothing and for which no share has been computed."""
+        return replace(self, claims=claims, uses={}, shares={})
 
     def owner_of(self, claim: PoolClaim) -> Owner:
         """Return the row of a claim's owner, or the defaults."""
@@ -152,22 +170,20 @@ class View:
         return [claim.sweep for claim in sorted(waiting, key=order)]
 
     def why_waiting(self, sweep: str) -> str | None:
-        """Return why a sweep holds nothing although it wants to, with its position in the queue, or None."""
-        queue = self.queue()
-        if sweep not in queue:
-            return None
+        """Return why a sweep holds nothing although it wants to, or None."""
         claim, share = self.claims[sweep], self.shares[sweep].trials
+        if not claim.want or self.uses[sweep].trials:
+            return None
         owner = self.owner_of(claim)
         if hours_spent(owner, claim):
             return f"owner {owner.name} has used the quota of {owner.most_gpu_hours:g} GPU-hours of this week"
         if not owner.most_share:
             return f"owner {owner.name} has a quota of 0 % of the pool"
-        place = f"position {queue.index(sweep) + 1} of {len(queue)} in the queue"
         if not share:
-            return f"{place}: the pool has no share for it yet"
+            return "the pool has no share for it yet"
         if others := len(self.claims) - 1:
             sweeps = "another sweep" if others == 1 else f"{others} other sweeps"
-            return f"{place}: its share of {share} trial{'s' * (share > 1)} is still held by {sweeps}"
+            return f"its share of {share} trial{'s' * (share > 1)} is still held by {sweeps}"
         return None
 
 

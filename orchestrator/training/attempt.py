@@ -10,17 +10,21 @@ import traceback
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.errors import redacted
 from orchestrator.ledger.keys import attempt_number
+from orchestrator.ledger.scores import pack, unpack
 from orchestrator.storage import store
 from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables import checkpoint
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
+from trainables.per_step import PerStep
 from trainables.stretches import Stretches, continued, merged
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
 
@@ -45,6 +49,7 @@ class Attempt:
         self._step = 0
         self._saved: SavedCheckpoint | None = None
         self._stretches: Stretches = [[]]
+        self._unreported: PerStep | None = None
         self._admit(assignment.resume)
 
     def _admit(self, resume: SavedCheckpoint | None) -> None:
@@ -60,7 +65,12 @@ class Attempt:
         arrays, facts = store.load(Path(resume.path), self._assignment.store, resume.digest)
         store.check_space(Path(self._assignment.checkpoints))
         self._step = int(facts["step"])
-        self._stretches = continued(facts.get("stretches", []), self._step, self._settings.training.interval)
+        if UNREPORTED in facts:
+            columns = {name: unpack(text) for name, text in facts[UNREPORTED].items()}
+            self._unreported = PerStep(**{name: np.array(each, np.float32) for name, each in columns.items()})
+        between = self._step % self._settings.training.interval != 0
+        left_out = between and self._unreported is None
+        self._stretches = continued(facts.get("stretches", []), left_out=left_out)
         self._log.started(self._step)
         self._engine.restore(self._slot, self._settings, arrays)
 
@@ -89,7 +99,9 @@ class Attempt:
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
         complete = report.steps >= self.wanted
-        self._step = report.step
+        if self._unreported is not None:
+            report = report.after(self._unreported)
+        self._step, self._unreported = report.step, None if complete else report.per_step
         self._stretches[-1] = list(merged([*self._stretches[-1], *report.stretches]))
         if not report.finite:
             message = "the training loss is not finite"
@@ -120,7 +132,7 @@ class Attempt:
         """Save a checkpoint; `metrics` hold no times, so that the same state has the same digest."""
         number = attempt_number(self._assignment.attempt_id)
         stem = Path(self._assignment.checkpoints) / checkpoint_stem(self._step, number)
-        facts = {
+        facts: dict[str, Any] = {
             "trial": self._assignment.trial_key,
             "step": self._step,
             "metrics": metrics,
@@ -129,6 +141,8 @@ class Attempt:
             "device": self._engine.device,
             "stretches": self._stretches,
         }
+        if self._unreported is not None:
+            facts[UNREPORTED] = {name: pack(each) for name, each in self._unreported._asdict().items()}
         saved = checkpoint.save(stem, self._engine.snapshot(self._slot), facts)
         if self._assignment.store:
             upload(saved.folder, self._assignment.store)
@@ -176,10 +190,27 @@ class OwnEngine:
             self._attempt = None
 
 
+UNREPORTED = "unreported"
+"""Name of what a checkpoint between two reports holds of the single steps since the first of the two."""
+
+
 def _of_engine(settings: Settings) -> TrialSettings | ProgramSettings:
     """Return settings that an engine can train; a function or a command never comes here."""
     assert not isinstance(settings, ScriptSettings)
     return settings
+
+
+class OverLimit(Exception):
+    """Raised in a worker when a trial has exceeded a limit; it ends in an outcome, and no caller sees it.
+
+    Args:
+        cause: of the attempt's failure.
+        refusal: what must hold, and what was found.
+    """
+
+    def __init__(self, cause: str, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.cause = cause
 
 
 def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
@@ -193,8 +224,14 @@ def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:
     """Return the cause and one line about an exception raised while training."""
-    text = str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}".splitlines()[0]
+    text = (
+        str(error)
+        if isinstance(error, Refusal | OverLimit)
+        else f"{type(error).__name__}: {error}".splitlines()[0]
+    )
     line = redacted(text)  # before Ray Tune writes the outcome to its own state
+    if isinstance(error, OverLimit):
+        return error.cause, line
     if isinstance(error, BadData):
         return "bad data", line
     if isinstance(error, DamagedCheckpoint):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainables.importing import forget_modules
+from trainables.sources import digest_of, module_in
 from trainables.trial import ProgramSettings, Settings, TrialSettings
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class EngineCache:
         self._engine: Engine | None = None
         self._data: Any = None
         self._data_key: object = None
+        self._code: dict[str, str] = {}
+        self._looked: set[str] = set()
 
     def engine(self, settings: Settings, folder: str, *, slots: int = 1) -> Engine:
         """Return an engine for the settings' static choice.
@@ -42,7 +46,7 @@ class EngineCache:
         """
         assert isinstance(settings, TrialSettings | ProgramSettings), "a script needs no engine"
         data = self.data(settings, folder)
-        key = (settings.static(), self._data_key, data.digest, slots)
+        key = (settings.static(), self._code_of(settings), self._data_key, data.digest, slots)
         if self._engine is None or self._key != key:
             # The old engine's device memory must be free before the new one asks for its own.
             self._engine = None
@@ -50,9 +54,28 @@ class EngineCache:
             self._key = key
         return self._engine
 
-    def forget_data(self) -> None:
-        """Load the data set again when it is needed: its files may have changed."""
+    def forget_files(self) -> None:
+        """Look at files again when they are needed: data or the code of a program may have changed."""
         self._data = None
+        self._looked.clear()
+
+    def _code_of(self, settings: TrialSettings | ProgramSettings) -> str | None:
+        """Return the digest of a program's code, of which this process runs one version between two sweeps.
+
+        Modules of an earlier version are imported again.
+        """
+        if not isinstance(settings, ProgramSettings):
+            return None
+        module = settings.program.partition(":")[0]
+        beside = module.endswith(".py") or module_in(Path(settings.folder), module)
+        root = settings.folder if beside else module.partition(".")[0]
+        if root not in self._looked:
+            self._looked.add(root)
+            now = digest_of(settings.program, Path(settings.folder))
+            if self._code.get(root, now) != now:
+                forget_modules(settings.program, Path(settings.folder))
+            self._code[root] = now
+        return self._code[root]
 
     def data(self, settings: TrialSettings | ProgramSettings, folder: str) -> Any:
         """Return the data of the settings' task, or of their program.
@@ -62,7 +85,7 @@ class EngineCache:
             folder: of the data sets.
         """
         if isinstance(settings, ProgramSettings):
-            key: object = (settings.static(), folder)
+            key: object = (settings.static(), self._code_of(settings), folder)
         else:
             key = (settings.task, tuple(sorted(settings.task_options.items())), folder)
         if self._data is None or self._data_key != key:

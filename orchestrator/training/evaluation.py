@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.ledger.scores import pack
 from orchestrator.storage import store
 from orchestrator.training.engine_cache import cache_of_process, configure
-from trainables.trial import ScriptSettings, settings_from
+from trainables.trial import ProgramSettings, ScriptSettings, settings_from
 
 
 def evaluate(
-    folder: str, digest: str, data: str, split: str, compilations: str, stored: str | None = None
+    folder: str,
+    digest: str,
+    data: str,
+    split: str,
+    compilations: str,
+    stored: str | None = None,
+    program_folder: str | None = None,
 ) -> dict[str, Any]:
     """Return the step and the metrics of a checkpoint on one split; of test also the score of every example.
 
@@ -28,6 +35,7 @@ def evaluate(
         split: `validation` or `test`.
         compilations: folder of JAX's persistent compilation cache.
         stored: URL of the trial's checkpoints in the shared store; None if `folder` is complete.
+        program_folder: in which the file of a user's program is now; None where it was when it trained.
 
     Returns:
         `{"step": ..., "metrics": {...}, "scores": ..., "trained_on": ..., "evaluated_on": ...}`. `scores`
@@ -42,6 +50,8 @@ def evaluate(
     arrays, facts = store.load(Path(folder), stored, digest)
     settings = settings_from(facts["settings"])
     assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
+    if program_folder and isinstance(settings, ProgramSettings):
+        settings = replace(settings, folder=program_folder)
     engine = cache_of_process().engine(settings, data)
     engine.restore(0, settings, arrays)
     scores = None
@@ -66,4 +76,6 @@ def evaluate(
 
 
 if __name__ == "__main__":
-    print(json.dumps(evaluate(*sys.argv[1:6])))  # noqa: T201 - the answer of this process
+    checkpoint, own, data_sets, part, cache, beside = sys.argv[1:7]
+    answer = evaluate(checkpoint, own, data_sets, part, cache, program_folder=beside or None)
+    print(json.dumps(answer))  # noqa: T201 - the answer of this process

@@ -42,6 +42,7 @@ def garbage_of(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
         (path, "a checkpoint that no trial refers to")
         for path in orphans_of(ledger, sweep_id, paths.checkpoints(sweep_id))
     ]
+    ledger.flush()  # after a power failure no row may refer to what is collected
     if (state := paths.ray / sweep_id).is_dir():
         paths_and_reasons.append((state, "Ray Tune's own state, which is never read"))
     local = [Garbage(str(path), why, size(path)) for path, why in paths_and_reasons]
@@ -124,7 +125,7 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
 
 def clear_trial(ledger: Ledger, trial_key: str, folder: Path) -> None:
     """Delete the files that a worker left in its trial's folder when it died in the middle of a save."""
-    known = {Path(row.path).resolve() for row in ledger.checkpoints(trial_key)}
+    known = {Path(row.path).resolve() for row in ledger.trial_checkpoints(trial_key)}
     ledger.flush()  # after a power failure no row may refer to what was deleted
     for path in _unknown(folder, known):
         # A worker that was cut off and not killed still writes here; the next driver deletes what is left.

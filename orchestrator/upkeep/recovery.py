@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, Table, insert, update
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.connect import SQLITE_PARTS, WRITING, connect, database_file, is_file, parse
+from orchestrator.ledger.decision_backup import DECISIONS, kept_decisions
 from orchestrator.ledger.integrity import replay, starts_whole, tally
 from orchestrator.ledger.lease_backends import is_held
 from orchestrator.ledger.rows import opened
@@ -43,6 +45,9 @@ class Recovery:
         lost_submissions: ids of the submissions whose files in the backup are damaged.
         users: names of the users of the HTTP API in the rebuilt ledger.
         lost_users: names of those whose files in the backup are damaged: to be added again.
+        decisions: tables and keys of stop requests, priorities and owners in the rebuilt ledger, such as
+            `priority a-1`.
+        lost_decisions: those whose files in the backup are damaged: to be made again.
         damaged: folder that the damaged database was moved to.
     """
 
@@ -52,6 +57,8 @@ class Recovery:
     lost_submissions: list[str]
     users: list[str]
     lost_users: list[str]
+    decisions: list[str]
+    lost_decisions: list[str]
     damaged: Path
 
 
@@ -83,12 +90,23 @@ def recover(url: str, system: System = System()) -> Recovery:
         replayed = {log.stem: _replay(engine, log, int(system.time())) for log in logs}
         submissions, lost_submissions = _restore(engine, SUBMISSION, kept_files(address), "sweep_id")
         users, lost_users = _restore(engine, SERVICE_USER, kept_users(address), "name")
+        decisions, lost_decisions = _restore_decisions(engine, address)
         engine.dispose()
         aside = _put_aside(file, system.time())
         fresh.replace(file)
     lost = {name: known - rebuilt for name, (rebuilt, known) in replayed.items() if known > rebuilt}
     commits = {name: rebuilt for name, (rebuilt, _) in replayed.items()}
-    return Recovery(commits, lost, submissions, lost_submissions, users, lost_users, aside)
+    return Recovery(
+        commits,
+        lost,
+        submissions,
+        lost_submissions,
+        users,
+        lost_users,
+        decisions,
+        lost_decisions,
+        aside,
+    )
 
 
 @contextmanager
@@ -141,6 +159,17 @@ def _restore(engine: Engine, table: Table, files: Iterable[Path], key: str) -> t
         for row in intact:
             connection.execute(insert(table), dict(row))
     return [row[key] for row in intact], [name for name, row in rows.items() if row is None]
+
+
+def _restore_decisions(engine: Engine, address: URL) -> tuple[list[str], list[str]]:
+    """Write what people have decided; return table and key of each, and those of damaged files."""
+    decisions, lost = [], []
+    for name, table in DECISIONS.items():
+        [column] = table.primary_key.columns
+        intact, damaged = _restore(engine, table, kept_decisions(address, table), column.name)
+        decisions += [f"{name} {key}" for key in intact]
+        lost += [f"{name} {unquote(key)}" for key in damaged]
+    return decisions, lost
 
 
 def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:

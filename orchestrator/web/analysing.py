@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from orchestrator.api.changes import changes
 from orchestrator.api.sweep import Sweep
+from orchestrator.web import models
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import Here
 
@@ -17,7 +18,7 @@ FRESH_SECONDS = 30.0
 """Age of an analysis up to which it answers a request: it reads every report of the sweep."""
 
 
-@ROUTER.get("/sweeps/{sweep_id}/analysis")
+@ROUTER.get("/sweeps/{sweep_id}/analysis", response_model=models.AnalysisDocument)
 def analysis(site: Here, sweep_id: SweepId) -> Document:
     """Return the importances of hyperparameters, where the time went, and hidden norms of the best trial."""
 
@@ -33,7 +34,7 @@ def analysis(site: Here, sweep_id: SweepId) -> Document:
     return site.snapshots.get(("analysis", sweep_id), make, fresh=FRESH_SECONDS)
 
 
-@ROUTER.get("/sweeps/{sweep_id}/changes")
+@ROUTER.get("/sweeps/{sweep_id}/changes", response_model=models.ChangesDocument)
 def show_changes(site: Here, sweep_id: SweepId) -> Document:
     """Return what differs from the previous sweep of the same file and profile."""
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from orchestrator.errors import Refusal
-from orchestrator.web import analysing, changing, page, problems, reading, session, watching
+from orchestrator.web import (
+    analysing,
+    changing,
+    page,
+    planning,
+    problems,
+    reading,
+    results,
+    session,
+    trials,
+    watching,
+)
 from orchestrator.web.access import admitted
+from orchestrator.web.conditional import Conditional
 from orchestrator.web.guard import MOST_BYTES, Guard
 from orchestrator.web.site import Site
 
 PREFIX = "/api/v1"
+
+COMPRESSED_BYTES = 1_000
+"""Size from which an answer is compressed, if the client can read that."""
+
+COMPRESSION = 4
+"""Level of the compression: higher ones take more of a processor than they save."""
 
 
 def _admit(request: Request) -> None:
@@ -22,7 +41,10 @@ def _admit(request: Request) -> None:
 
 def application(site: Site) -> ASGIApp:
     """Return the application of a site, as ASGI defines one."""
-    return Guard(build(site), site)
+    compressed = GZipMiddleware(
+        Conditional(build(site)), minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION
+    )
+    return Guard(compressed, site)
 
 
 def build(site: Site) -> FastAPI:
@@ -47,7 +69,7 @@ def build(site: Site) -> FastAPI:
         },
     )
     app.state.site = site
-    for router in (session.ROUTER, reading.ROUTER, analysing.ROUTER, watching.ROUTER, changing.ROUTER):
-        app.include_router(router, prefix=PREFIX)
+    for routes in (session, reading, trials, analysing, results, planning, watching, changing):
+        app.include_router(routes.ROUTER, prefix=PREFIX)
     app.include_router(page.ROUTER)
     return app

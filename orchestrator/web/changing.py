@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api import queue, service, users
 from orchestrator.api.sweep import Sweep
-from orchestrator.config.sections import SLUG
 from orchestrator.errors import BadInput
 from orchestrator.ledger import audit
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.users import User
+from orchestrator.web import models
 from orchestrator.web.access import SignedIn
+from orchestrator.web.bodies import Extend, NewUser, Priority, Quota, Submit
 from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
@@ -25,54 +25,7 @@ from orchestrator.web.submitted import check_own, sweep_of
 ROUTER = APIRouter()
 
 
-class _Body(BaseModel):
-    """A body whose keys are all known."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Submit(_Body):
-    """A search-space file to run."""
-
-    name: Annotated[str, Field(pattern=SLUG, description="Name of the sweep, as the stem of a file.")]
-    text: Annotated[str, Field(min_length=1, description="The file, in YAML.")]
-    profile: Annotated[str | None, Field(max_length=64, description="A profile; `full` for none.")] = "auto"
-    overrides: Annotated[tuple[str, ...], Field(max_length=100, description="`key=value` each.")] = ()
-    new: Annotated[bool, Field(description="Whether to run another sweep of the same file.")] = False
-
-
-class Extend(_Body):
-    """A larger budget."""
-
-    trials: Annotated[int | None, Field(ge=1)] = None
-    hours: Annotated[float | None, Field(gt=0)] = None
-    gpu_hours: Annotated[float | None, Field(gt=0)] = None
-
-
-class Priority(_Body):
-    """The class of a sweep, and its weight among its owner's sweeps."""
-
-    priority_class: Literal["urgent", "normal", "idle"]
-    weight: Annotated[float, Field(gt=0)] = 1.0
-
-
-class Quota(_Body):
-    """What is to change of an owner's weight and quotas."""
-
-    weight: Annotated[float | None, Field(gt=0)] = None
-    share: Annotated[float | None, Field(ge=0, le=1)] = None
-    gpu_hours: Annotated[float | None, Field(ge=0)] = None
-
-
-class NewUser(_Body):
-    """A user to add."""
-
-    name: Annotated[str, Field(max_length=64)]
-    role: Literal["viewer", "member", "admin"] = "member"
-    days: Annotated[float, Field(gt=0)] = users.DAYS
-
-
-@ROUTER.post("/sweeps", status_code=202)
+@ROUTER.post("/sweeps", status_code=202, response_model=models.Submitted)
 def submit(
     site: Here,
     user: SignedIn,
@@ -82,12 +35,12 @@ def submit(
     """Submit a search-space file; repeating it with the same `Idempotency-Key` adds nothing."""
     _allow_submission(site, user)
     _record(site, user, "submit", body.name, new=body.new)
-    sweep = sweep_of(site, body.name, body.text, profile=body.profile, overrides=body.overrides, new=body.new)
+    sweep = sweep_of(site, body.sent)
     own_key = None if key is None else f"{user.name}:{key}"
     return _submitted(site, sweep, user.name, new=body.new, key=own_key, only_own=user.role != "admin")
 
 
-@ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202)
+@ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202, response_model=models.Stopped)
 def stop(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Ask a sweep to save every trial and end."""
     _record(site, user, "stop", sweep_id)
@@ -100,7 +53,7 @@ def stop(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     return {"id": sweep_id, "driver": str(driver) if driver else None}
 
 
-@ROUTER.post("/sweeps/{sweep_id}/extend", status_code=202)
+@ROUTER.post("/sweeps/{sweep_id}/extend", status_code=202, response_model=models.Submitted)
 def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend) -> Document:
     """Go on with a sweep that has ended, with a larger budget."""
     _allow_submission(site, user)
@@ -109,7 +62,7 @@ def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend) -> Docum
     return _again(site, user, _found(site, sweep_id).extend(**budget))
 
 
-@ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202)
+@ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202, response_model=models.Submitted)
 def retry(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Run a sweep that was stopped again, or the failed trials of one that is finished."""
     _allow_submission(site, user)
@@ -120,7 +73,7 @@ def retry(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     return _again(site, user, selected, {service.RETRY_FAILED: True})
 
 
-@ROUTER.post("/sweeps/{sweep_id}/release", status_code=202)
+@ROUTER.post("/sweeps/{sweep_id}/release", status_code=202, response_model=models.Released)
 def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Queue a parked sweep again."""
     _record(site, user, "release", sweep_id)
@@ -145,7 +98,7 @@ def set_priority(site: Here, user: SignedIn, sweep_id: SweepId, body: Priority) 
     return {"id": sweep_id, "priority_class": moved, "weight": body.weight}
 
 
-@ROUTER.patch("/quotas/{owner}")
+@ROUTER.patch("/quotas/{owner}", response_model=models.OwnerRow)
 def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
     """Set the weight and the quotas of an owner."""
     changes = {name: value for name, value in body.model_dump().items() if value is not None}
@@ -155,13 +108,13 @@ def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
     return asdict(row)
 
 
-@ROUTER.get("/users")
+@ROUTER.get("/users", response_model=models.UserList)
 def list_users(site: Here) -> Document:
     """Return all users, without their tokens."""
     return {"users": [asdict(entry) for entry in users.users(root=site.workspace.paths.root)]}
 
 
-@ROUTER.post("/users", status_code=201)
+@ROUTER.post("/users", status_code=201, response_model=models.AddedUser)
 def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
     """Add a user, and return the token, which cannot be read again."""
     root = site.workspace.paths.root
@@ -170,7 +123,7 @@ def add_user(site: Here, user: SignedIn, body: NewUser) -> Document:
     return {**asdict(added), "token": token}
 
 
-@ROUTER.delete("/users/{name}")
+@ROUTER.delete("/users/{name}", response_model=models.UserRow)
 def revoke_user(site: Here, user: SignedIn, name: str) -> Document:
     """Revoke the token of a user at once."""
     try:
@@ -181,7 +134,7 @@ def revoke_user(site: Here, user: SignedIn, name: str) -> Document:
     return asdict(revoked)
 
 
-@ROUTER.get("/audit")
+@ROUTER.get("/audit", response_model=models.Audit)
 def read_audit(
     site: Here,
     before: Annotated[int | None, Query(ge=1, description="Only entries with a smaller `seq`.")] = None,

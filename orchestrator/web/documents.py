@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
-from orchestrator.api.status import DetailedStatus, Status
-from orchestrator.ledger.records import CurvePoint, TrialRecord, by_trial
+from pydantic import BaseModel
+
+from orchestrator.api.status import Status
+from orchestrator.api.trial import TrialHistory
+from orchestrator.ledger.records import (
+    CurvePoint,
+    EvaluationRecord,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+    by_trial,
+)
 from orchestrator.ledger.selection import order
-from orchestrator.ledger.submissions import Submission
+from orchestrator.web import models
+from orchestrator.web.paging import Order, page
 from orchestrator.web.problems import NotFound
+
+Item = TypeVar("Item")
 
 MOST_LOG_BYTES = 262_144
 """Most bytes of a log in one answer."""
@@ -27,39 +41,88 @@ TRIAL_KEYS: Mapping[str, Callable[[TrialRecord], Any]] = {
 }
 """What trials can be sorted by."""
 
-
-def overview(status: Status, owner: str | None) -> dict[str, Any]:
-    """Return one sweep of a list."""
-    driver = str(status.driver) if status.driver else None
-    return {**status.document(), "driver": driver, "owner": owner}
+_TRIAL_FIELDS = ("key", "role", "cause", "total_steps", "params", "best_step", *TRIAL_KEYS)
 
 
-def sweep(status: DetailedStatus, submission: Submission | None, text: str) -> dict[str, Any]:
-    """Return one sweep with its progress, its failures and the text of its file."""
+def overview(
+    status: Status,
+    owner: str | None,
+    priority_class: str,
+    record: SweepRecord | None,
+    best: TrialRecord | None,
+) -> dict[str, Any]:
+    """Return one sweep of a list.
+
+    Args:
+        status: of the sweep.
+        owner: in whose name it was submitted, or None.
+        priority_class: of the sweep.
+        record: of the sweep, or None if no driver has begun it.
+        best: the best trial so far, or None.
+    """
     return {
-        **overview(status, submission.owner if submission else None),
-        "metric": status.metric,
-        "progress": asdict(status.progress),
-        "failures": dict(status.failures),
-        "text": text,
+        **status.document(),
+        "driver": str(status.driver) if status.driver else None,
+        "owner": owner,
+        "priority_class": priority_class,
+        "metric": str(record.facts["metric"]) if record else None,
+        "best_value": best.value if best else None,
+        "best_trial": best.key if best else None,
     }
 
 
 def trial(record: TrialRecord) -> dict[str, Any]:
     """Return one trial of a table."""
-    names = ("key", "role", "cause", "total_steps", "params", *TRIAL_KEYS)
-    return {name: getattr(record, name) for name in names}
+    return {name: getattr(record, name) for name in _TRIAL_FIELDS}
 
 
 def trial_page(
-    trials: Sequence[TrialRecord], sort: str, *, descending: bool, offset: int, limit: int
+    trials: Sequence[TrialRecord],
+    sort: str,
+    *,
+    descending: bool,
+    offset: int,
+    limit: int,
+    after: str | None = None,
 ) -> dict[str, Any]:
     """Return one page of a table of trials; trials without the value that it is sorted by come last."""
-    key = TRIAL_KEYS[sort]
-    with_value = sorted((entry for entry in trials if key(entry) is not None), key=key, reverse=descending)
-    ordered = [*with_value, *(entry for entry in trials if key(entry) is None)]
-    rows = [trial(entry) for entry in ordered[offset : offset + limit]]
-    return {"total": len(trials), "offset": offset, "trials": rows}
+    order = Order(f"trials {sort}", TRIAL_KEYS[sort], _identity, descending)
+    rows, following = page(trials, order, after=after, offset=offset, limit=limit)
+    return {
+        "total": len(trials),
+        "offset": offset,
+        "next": following,
+        "trials": [trial(entry) for entry in rows],
+    }
+
+
+def _identity(trial: TrialRecord) -> str:
+    """Return what orders trials with equal values: the search first, then the number."""
+    return f"{trial.role != 'search':d}{trial.number:012}"
+
+
+def whole_trial(history: TrialHistory, evaluations: Sequence[EvaluationRecord]) -> dict[str, Any]:
+    """Return everything that the ledger knows of a trial."""
+    record, reports = history.trial, history.reports
+    return {
+        "trial": trial(record),
+        "seed": record.seed,
+        "attempts": [_chosen(attempt, models.AttemptRow) for attempt in history.attempts],
+        "checkpoints": [_chosen(saved, models.CheckpointRow) for saved in history.checkpoints],
+        "evaluations": [_chosen(row, models.EvaluationRow) for row in evaluations],
+        "last_report": report(reports[-1]) if reports else None,
+        "reports": len(reports),
+    }
+
+
+def report(record: ReportRecord) -> dict[str, Any]:
+    """Return one report."""
+    return {"trial": record.trial_key, "step": record.step, "at": record.at, "metrics": record.metrics}
+
+
+def _chosen(record: object, model: type[BaseModel]) -> dict[str, Any]:
+    """Return the attributes of a record that a model has fields for."""
+    return {name: getattr(record, name) for name in model.model_fields}
 
 
 def curves(
@@ -94,7 +157,28 @@ def curves(
         }
         for entry in shown[:most_trials]
     ]
-    return {"metric": metric, "total": len(shown), "curves": chosen}
+    rest = [by_key[entry.key] for entry in shown[most_trials:]]
+    return {
+        "metric": metric,
+        "total": len(shown),
+        "curves": chosen,
+        "band": {"trials": len(rest), "points": thinned(band(rest, metric), most_points)},
+    }
+
+
+def band(curves: Sequence[Sequence[CurvePoint]], metric: str) -> list[tuple[int, float, float, float]]:
+    """Return step, minimum, median and maximum of curves at every step; only finite values count.
+
+    Args:
+        curves: of trials.
+        metric: of the curves.
+    """
+    values: dict[int, list[float]] = {}
+    for points in curves:
+        for point in points:
+            if math.isfinite(value := point.metrics[metric]):
+                values.setdefault(point.step, []).append(value)
+    return [(step, min(row), median(row), max(row)) for step, row in sorted(values.items())]
 
 
 def _rank(trial: TrialRecord, maximize: bool) -> tuple[float, ...]:
@@ -105,7 +189,7 @@ def _rank(trial: TrialRecord, maximize: bool) -> tuple[float, ...]:
     return (1.0, *order(trial.value, trial.number, maximize=maximize))
 
 
-def thinned(points: Sequence[CurvePoint], most: int) -> list[CurvePoint]:
+def thinned(points: Sequence[Item], most: int) -> list[Item]:
     """Return at most `most` points, evenly spaced by their index; the first and the last are among them."""
     if len(points) <= most:
         return list(points)

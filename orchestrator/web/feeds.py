@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from orchestrator.errors import Refusal
+
+_log = logging.getLogger(__name__)
 
 Entries = Mapping[str, Any]
 Read = Callable[[], Entries]
@@ -67,7 +70,7 @@ class Feed:
 
         Args:
             last_id: id of the last event that the watcher received, or None.
-            is_admitted: asked at every silence; ends the stream by returning False.
+            is_admitted: asked before every change and at every silence; ends the stream by returning False.
         """
         self.watchers += 1
         if self._task is None:
@@ -76,7 +79,9 @@ class Feed:
             seen = self._number_of(last_id)
             while not self._is_closed:
                 changed = self._changed
-                if self._number:
+                if self._number and seen != self._number:
+                    if not is_admitted():
+                        return
                     messages, seen = self._after(seen), self._number
                     for message in messages:
                         yield message
@@ -115,6 +120,9 @@ class Feed:
             try:
                 entries = await run_in_threadpool(self._read)
             except Refusal:  # the ledger's server is away: watchers keep what they have
+                entries = self._entries
+            except Exception:  # noqa: BLE001 - a defect must not end the streams of everybody for good
+                _log.exception("a reading for the watchers has failed")
                 entries = self._entries
             self._publish(entries)
             await asyncio.sleep(self._poll_seconds)

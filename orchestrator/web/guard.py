@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.web.problems import Denial, TooLarge, WrongHost, refused
+from orchestrator.web.problems import Denial, NotEncrypted, TooLarge, WrongHost, refused
 from orchestrator.web.site import Site
 
 MOST_BYTES = 256_000
 """Size of the largest body of a request."""
+
+HEALTH = frozenset({"/api/v1/healthz", "/api/v1/readyz"})
+"""Routes that need no token; a supervisor on the same machine asks them without TLS."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -38,7 +41,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Guard:
-    """Refuses requests for other hosts, and adds `HEADERS` to every answer.
+    """Refuses requests for other hosts, or without TLS where there is TLS; adds `HEADERS` to every answer.
 
     A page of another site can make its own name resolve to this server (DNS rebinding); its requests then
     name that site as their host.
@@ -66,9 +69,16 @@ class Guard:
                     headers.setdefault("Strict-Transport-Security", "max-age=31536000")
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
+        refusal = self._unencrypted(scope) or self._refusal(Headers(scope=scope))
         app = self._app if refusal is None else refused(refusal)
         await app(scope, receive, protected)
+
+    def _unencrypted(self, scope: Scope) -> Denial | None:
+        """Return why a request with a token that others could have read on the way is refused, or None."""
+        if not self._site.secure or scope["scheme"] == "https" or scope["path"] in HEALTH:
+            return None
+        remedy = "Use https; the proxy must set `X-Forwarded-Proto`."
+        return NotEncrypted("scheme", "must be https", str(scope["scheme"]), remedy)
 
     def _refusal(self, headers: Headers) -> Denial | None:
         """Return why a request is refused, or None. Bodies without a length are limited while they arrive."""

@@ -72,10 +72,15 @@ class WrongHost(Denial):
     """Raised for a request that names another host, or that a page of another site has sent."""
 
 
+class NotEncrypted(Denial):
+    """Raised for a request that came without TLS to a server that browsers reach over TLS."""
+
+
 STATUS: Mapping[type[Exception], HTTPStatus] = {
     NotSignedIn: HTTPStatus.UNAUTHORIZED,
     NotAllowed: HTTPStatus.FORBIDDEN,
     WrongHost: HTTPStatus.FORBIDDEN,
+    NotEncrypted: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     Busy: HTTPStatus.CONFLICT,

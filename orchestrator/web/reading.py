@@ -1,221 +1,195 @@
-"""The routes that read: sweeps, trials, curves, logs, reports, the queue and quotas."""
+"""The routes that read: sweeps, the queue, the clusters and quotas."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Path, Query
 
-from orchestrator.api import live, queue, status
-from orchestrator.api.sweep import Sweep
+from orchestrator.api import live, pool, queue, status
+from orchestrator.config.trainable import task_of
 from orchestrator.ledger import claims, submissions
-from orchestrator.ledger.keys import trial_key
-from orchestrator.ledger.records import TrialRecord
+from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.ledger.selection import best_of_sweep
+from orchestrator.ledger.settings import settings
 from orchestrator.sharing.rows import UNIT
-from orchestrator.web import documents
+from orchestrator.web import documents, models
 from orchestrator.web.access import SignedIn
-from orchestrator.web.guard import REPORT_POLICY
-from orchestrator.web.problems import NotFound
+from orchestrator.web.paging import Order, page
 from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
 
 Document = dict[str, Any]
 SweepId = Annotated[str, Path(description="Whole id of a sweep.", max_length=200)]
-LogStart = Annotated[int | None, Query(ge=0, description="Offset in bytes; the end of the log if left out.")]
-LogLength = Annotated[int, Query(ge=1, le=documents.MOST_LOG_BYTES, description="Bytes to return.")]
-TrialSort = Literal["number", "state", "value", "step", "attempts", "created_at", "finished_at"]
-
-LOG_BYTES = 65_536
-"""Bytes of a log in one answer by default."""
-
-ARTIFACTS = {
-    "report.html": "text/html",
-    "report.md": "text/markdown",
-    "leaderboard.csv": "text/csv",
-    "hidden_norms.html": "text/html",
-}
-"""The files of a report that can be read, and their types."""
+After = Annotated[str | None, Query(description="`next` of an earlier page.", max_length=400)]
+SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
 
 
 @ROUTER.get("/healthz")
-async def health() -> Document:
+async def health() -> models.Health:
     """Return that the server answers."""
-    return {"status": "ok"}
+    return models.Health(status="ok")
 
 
 @ROUTER.get("/readyz")
-def ready(site: Here) -> Document:
+def ready(site: Here) -> models.Health:
     """Return that the ledger answers too."""
     site.users()
-    return {"status": "ok"}
+    return models.Health(status="ok")
 
 
-@ROUTER.get("/me")
+@ROUTER.get("/me", response_model=models.UserRow)
 def me(user: SignedIn) -> Document:
     """Return the user of the token."""
     return asdict(user)
 
 
-@ROUTER.get("/sweeps")
+@ROUTER.get("/sweeps", response_model=models.SweepList)
 def list_sweeps(
     site: Here,
+    state: Annotated[str | None, Query(description="Only sweeps in this state.", max_length=20)] = None,
+    owner: Annotated[str | None, Query(description="Only sweeps of this owner.", max_length=64)] = None,
+    task: Annotated[str | None, Query(description="Only sweeps of this task.", max_length=200)] = None,
+    name: Annotated[str | None, Query(description="Only ids that contain this.", max_length=200)] = None,
+    sort: SweepSort = "created_at",
+    descending: bool = True,
+    after: After = None,
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Document:
-    """Return the sweeps, the newest first."""
+    """Return one page of the sweeps, the newest first, with the best value of each."""
+    wanted = {"state": state, "owner": owner, "task": task}
+    rows = [
+        row
+        for row in sweep_rows(site)
+        if all(value is None or row[field] == value for field, value in wanted.items())
+        and (name is None or name in row["id"])
+    ]
+    order = Order[Mapping[str, Any]](
+        f"sweeps {sort}", lambda row: row[sort], lambda row: row["id"], descending
+    )
+    shown, following = page(rows, order, after=after, offset=offset, limit=limit)
+    return {"total": len(rows), "offset": offset, "next": following, "sweeps": shown}
+
+
+def sweep_rows(site: Site) -> list[Document]:
+    """Return every sweep as it was at most a second ago, the oldest first."""
 
     def read() -> list[Document]:
-        rows = status.sweeps(root=site.workspace.paths.root)
-        owners = site.known()
-        return [documents.overview(row, owners.get(row.id)) for row in reversed(rows)]
+        rows, owners = status.sweeps(root=site.workspace.paths.root), site.known()
+        with site.ledger() as ledger:
+            classes = claims.priority_classes(ledger)
+            records = {record.id: record for record in ledger.sweeps()}
+            best = {sweep: best_of_sweep(ledger, record) for sweep, record in records.items()}
+        return [
+            documents.overview(
+                row, owners.get(row.id), classes.get(row.id, "normal"), records.get(row.id), best.get(row.id)
+            )
+            for row in rows
+        ]
 
-    rows = site.snapshots.get("sweeps", read)
-    return {"total": len(rows), "offset": offset, "sweeps": rows[offset : offset + limit]}
+    return site.snapshots.get("sweeps", read)
 
 
-@ROUTER.get("/sweeps/{sweep_id}")
+@ROUTER.get("/sweeps/{sweep_id}", response_model=models.SweepDocument)
 def show_sweep(site: Here, sweep_id: SweepId) -> Document:
     """Return the state of a sweep, its progress, its failures and its file."""
+    return sweep_document(site, sweep_id)
+
+
+def sweep_document(site: Site, sweep_id: str) -> Document:
+    """Return a sweep as it was at most a second ago."""
 
     def read() -> Document:
+        now = status.status(sweep_id, root=site.workspace.paths.root)
         with site.ledger() as ledger:
             submission = submissions.submission(ledger, sweep_id)
             record = ledger.sweep(sweep_id)
+            chosen = settings(ledger, sweep_id)
+            best = best_of_sweep(ledger, record) if record else None
+        owner = submission.owner if submission else None
         recorded = str(record.facts.get("specification", "")) if record else ""
-        now = status.status(sweep_id, root=site.workspace.paths.root)
-        return documents.sweep(now, submission, submission.text if submission else recorded)
+        return {
+            **documents.overview(now, owner, chosen.priority_class, record, best),
+            "metric": now.metric,
+            "progress": asdict(now.progress),
+            "failures": dict(now.failures),
+            "text": submission.text if submission else recorded,
+            "weight": chosen.weight / UNIT,
+            "paused": chosen.paused and now.state not in FINISHED_SWEEP,
+            "revision": chosen.revision,
+            "mlflow": mlflow_run(site, sweep_id, sweep_id),
+        }
 
     return site.snapshots.get(("sweep", sweep_id), read)
 
 
-@ROUTER.get("/sweeps/{sweep_id}/live")
+@ROUTER.get("/sweeps/{sweep_id}/live", response_model=models.Live)
 def show_live(site: Here, sweep_id: SweepId) -> Document:
-    """Return what a sweep does now: its running trials, its best values, its place in the queue."""
-    root = site.workspace.paths.root
-    return site.snapshots.get(("live", sweep_id), lambda: live.live(sweep_id, root=root).document())
-
-
-@ROUTER.get("/sweeps/{sweep_id}/trials")
-def list_trials(
-    site: Here,
-    sweep_id: SweepId,
-    sort: TrialSort = "number",
-    descending: bool = False,
-    offset: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Document:
-    """Return one page of the trials of a sweep."""
-    trials = trials_of(site, sweep_id)
-    return documents.trial_page(trials, sort, descending=descending, offset=offset, limit=limit)
-
-
-def trials_of(site: Site, sweep_id: str) -> Sequence[TrialRecord]:
-    """Return the trials of a sweep as they were at most a second ago."""
-
-    def read() -> Sequence[TrialRecord]:
-        with site.ledger() as ledger:
-            return ledger.trials(sweep_id)
-
-    return site.snapshots.get(("trials", sweep_id), read)
-
-
-@ROUTER.get("/sweeps/{sweep_id}/curves")
-def show_curves(
-    site: Here,
-    sweep_id: SweepId,
-    metric: Annotated[str | None, Query(description="What the sweep optimises, if left out.")] = None,
-    trials: Annotated[int, Query(ge=1, le=50)] = 20,
-    points: Annotated[int, Query(ge=2, le=1000)] = 500,
-) -> Document:
-    """Return the learning curves of the running and of the best trials."""
+    """Return what a sweep does now: running trials, best values, place, budget and latest events."""
 
     def read() -> Document:
+        now = live.live(sweep_id, root=site.workspace.paths.root)
+        left = now.status.progress.seconds_left
+        ends_at = None if left is None else time.time() + left
+        return {**now.document(), "ends_at": ends_at}
+
+    return site.snapshots.get(("live", sweep_id), read)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/mlflow", response_model=models.MlflowRuns)
+def show_mlflow(site: Here, sweep_id: SweepId) -> Document:
+    """Return where MLflow shows a sweep, and its run of each trial."""
+    runs = {run: run_id for run, run_id in mlflow_runs(site, sweep_id).items() if run != sweep_id}
+    return {**mlflow_run(site, sweep_id, sweep_id), "runs": runs}
+
+
+def mlflow_run(site: Site, sweep_id: str, run: str) -> Document:
+    """Return where MLflow shows a sweep or one of its trials."""
+    run_id = mlflow_runs(site, sweep_id).get(run)
+    server = site.workspace.tracking_server or ""
+    url = (
+        f"{server.rstrip('/')}/#/runs/{run_id}"
+        if run_id and server.startswith(("http://", "https://"))
+        else None
+    )
+    return {"experiment": _task(site, sweep_id), "run_id": run_id, "url": url}
+
+
+def mlflow_runs(site: Site, sweep_id: str) -> Mapping[str, str]:
+    """Return MLflow's ids of the runs of a sweep, by sweep id and trial key."""
+
+    def read() -> Mapping[str, str]:
+        with site.ledger() as ledger:
+            return ledger.mlflow_runs(sweep_id)
+
+    return site.snapshots.get(("mlflow", sweep_id), read)
+
+
+def _task(site: Site, sweep_id: str) -> str:
+    """Return the name of the task of a sweep, which is that of its experiment in MLflow."""
+
+    def read() -> str:
         with site.ledger() as ledger:
             record = ledger.sweep(sweep_id)
-            if record is None:
-                return {"metric": metric, "total": 0, "curves": []}
-            chosen = metric or str(record.facts["metric"])
-            return documents.curves(
-                ledger.curves(sweep_id, [chosen]),
-                ledger.trials(sweep_id),
-                chosen,
-                maximize=record.facts["direction"] == "maximize",
-                most_trials=trials,
-                most_points=points,
-            )
+            submission = submissions.submission(ledger, sweep_id)
+        return record.task if record else task_of(submission.document) if submission else ""
 
-    return site.snapshots.get(("curves", sweep_id, metric, trials, points), read)
+    return site.snapshots.get(("task", sweep_id), read)
 
 
-@ROUTER.get("/sweeps/{sweep_id}/log")
-def read_log(
-    site: Here, sweep_id: SweepId, start: LogStart = None, length: LogLength = LOG_BYTES
-) -> Document:
-    """Return a part of what the drivers of a sweep have printed."""
-    return documents.log_range(site.workspace.paths.driver_log(sweep_id), start, length)
-
-
-@ROUTER.get("/sweeps/{sweep_id}/trials/{number}/log")
-def read_trial_log(
-    site: Here,
-    sweep_id: SweepId,
-    number: Annotated[int, Path(ge=0)],
-    start: LogStart = None,
-    length: LogLength = LOG_BYTES,
-) -> Document:
-    """Return a part of what the workers of a trial have printed on the machine of the service."""
-    log = site.workspace.paths.log(sweep_id, trial_key(sweep_id, number))
-    return documents.log_range(log, start, length)
-
-
-@ROUTER.get("/sweeps/{sweep_id}/file")
-def show_file(site: Here, sweep_id: SweepId) -> Response:
-    """Return the search-space file of a sweep as it was submitted."""
-    return Response(show_sweep(site, sweep_id)["text"], media_type="application/yaml")
-
-
-@ROUTER.get("/sweeps/{sweep_id}/report")
-def report(site: Here, sweep_id: SweepId) -> Response:
-    """Return the report of a sweep as it stands, one HTML file."""
-
-    def write() -> FilePath:
-        return Sweep.find(sweep_id, root=site.workspace.paths.root).report().html
-
-    return _file(site.snapshots.get(("report", sweep_id), write))
-
-
-@ROUTER.get("/sweeps/{sweep_id}/artifacts")
-def list_artifacts(site: Here, sweep_id: SweepId) -> Document:
-    """Return the names and sizes of the files of the report that was written last."""
-    folder = site.workspace.paths.report(sweep_id)
-    files = [folder / name for name in ARTIFACTS if (folder / name).exists()]
-    return {"artifacts": [{"name": file.name, "bytes": file.stat().st_size} for file in files]}
-
-
-@ROUTER.get("/sweeps/{sweep_id}/artifacts/{name}")
-def read_artifact(site: Here, sweep_id: SweepId, name: str) -> Response:
-    """Return a file of the report that was written last."""
-    file = site.workspace.paths.report(sweep_id) / name
-    if name not in ARTIFACTS or not file.exists():
-        remedy = "The list of artifacts names them; reading the report writes it."
-        raise NotFound("artifact", "must be one of the list", repr(name), remedy)
-    return _file(file)
-
-
-def _file(file: FilePath) -> Response:
-    return FileResponse(
-        file, media_type=ARTIFACTS[file.name], headers={"Content-Security-Policy": REPORT_POLICY}
-    )
-
-
-@ROUTER.get("/queue")
+@ROUTER.get("/queue", response_model=models.Queue)
 def list_queue(site: Here) -> Document:
     """Return every sweep that runs or waits, with its share, its position and why it waits."""
+    return queue_document(site)
+
+
+def queue_document(site: Site) -> Document:
+    """Return the queue as it was at most a second ago."""
 
     def read() -> Document:
         entries = queue.queue(root=site.workspace.paths.root)
@@ -224,7 +198,17 @@ def list_queue(site: Here) -> Document:
     return site.snapshots.get("queue", read)
 
 
-@ROUTER.get("/quotas")
+@ROUTER.get("/pool", response_model=models.Pools)
+def show_pools(site: Here) -> Document:
+    """Return the clusters on which sweeps run: their machines, and which sweep uses how much of them."""
+
+    def read() -> Document:
+        return {"pools": [found.document() for found in pool.pools(root=site.workspace.paths.root)]}
+
+    return site.snapshots.get("pools", read)
+
+
+@ROUTER.get("/quotas", response_model=models.Quotas)
 def list_quotas(site: Here) -> Document:
     """Return the weight and the quotas of every owner for whom they were set."""
 

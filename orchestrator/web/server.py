@@ -84,7 +84,7 @@ class Listening:
 
 @contextmanager
 def serving(workspace: Workspace, listening: Listening) -> Iterator[str]:
-    """Serve HTTP in a thread for the length of a `with` block; yield the address of the server.
+    """Serve a workspace over HTTP for the length of a `with` block; yield the address of the server.
 
     Args:
         workspace: the folders of the service.
@@ -93,10 +93,25 @@ def serving(workspace: Workspace, listening: Listening) -> Iterator[str]:
     Raises:
         BadInput: others would reach the server without TLS, or the port is taken.
     """
-    listening.check()
-    preflight.check_paths(workspace.paths)
-    workspace.paths.create()
     site = Site(workspace, listening.hosts, listening.is_secure, listening.plugins)
+    with answering(site, listening) as address:
+        yield address
+
+
+@contextmanager
+def answering(site: Site, listening: Listening) -> Iterator[str]:
+    """Answer requests to a site in a thread for the length of a `with` block; yield the server's address.
+
+    Args:
+        site: the state of the server, with its clocks and allowances.
+        listening: where the server listens.
+
+    Raises:
+        BadInput: others would reach the server without TLS, or the port is taken.
+    """
+    listening.check()
+    preflight.check_paths(site.workspace.paths)
+    site.workspace.paths.create()
     with _bound(listening) as listener:
         server = uvicorn.Server(_config(site, listening))
         thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.ledger.users import LIFETIME_SECONDS
+from orchestrator.web import models
 from orchestrator.web.access import COOKIE, check_origin, user_of
 from orchestrator.web.reading import Document
 from orchestrator.web.site import Here
@@ -24,7 +25,7 @@ class SignIn(BaseModel):
     token: Annotated[str, Field(max_length=200)]
 
 
-@ROUTER.post("/session")
+@ROUTER.post("/session", response_model=models.SignedInUser)
 def sign_in(site: Here, request: Request, response: Response, body: SignIn) -> Document:
     """Put the token into a cookie that scripts cannot read and other sites cannot send."""
     check_origin(request)
@@ -41,7 +42,7 @@ def sign_in(site: Here, request: Request, response: Response, body: SignIn) -> D
     return {"name": user.name, "role": user.role}
 
 
-@ROUTER.delete("/session")
+@ROUTER.delete("/session", response_model=models.Health)
 def sign_out(request: Request, response: Response) -> Document:
     """Remove the cookie."""
     check_origin(request)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -23,6 +24,12 @@ from orchestrator.web.snapshots import Snapshots
 SUBMISSIONS_A_MINUTE = 10
 """Submissions of one user a minute, with extensions and retries: each is validated and starts a driver."""
 
+VALIDATIONS_A_MINUTE = 30
+"""Files of one user a minute that are checked without being submitted."""
+
+CHECKS_AT_ONCE = 2
+"""Files that are checked at once, each in a process of its own."""
+
 BAD_TOKENS_A_MINUTE = 5
 """Requests with a wrong token from one address a minute."""
 
@@ -38,7 +45,9 @@ class Site:
         plugins: whether submitted files may name what other installed packages have added.
         snapshots: what was read of the ledger.
         submissions: allowance of each user.
+        validations: allowance of each user.
         bad_tokens: allowance of each address.
+        checks: how many files may be checked at once.
         feeds: what watchers receive.
     """
 
@@ -48,8 +57,9 @@ class Site:
     plugins: bool = False
     snapshots: Snapshots = field(default_factory=partial(Snapshots, time.monotonic))
     submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
+    validations: RateLimit = field(default_factory=partial(RateLimit, VALIDATIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))
-
+    checks: BoundedSemaphore = field(default_factory=partial(BoundedSemaphore, CHECKS_AT_ONCE))
     feeds: Feeds = field(default_factory=Feeds)
 
     @contextmanager

@@ -2,98 +2,133 @@
 
 A search-space file holds no path, no address and no code. What remains is refused here unless the service
 allows it: names that other installed packages have added, whose code then runs as the service, and sizes that
-no sweep needs.
+no sweep needs. `orchestrator.web.checking` does that in a process with limits of time and memory.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.api.sweep import Sweep
-from orchestrator.config.networks import layers
-from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
+from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import BadInput
-from orchestrator.web.problems import NotAllowed
+from orchestrator.web import checking
+from orchestrator.web.problems import NotAllowed, TooMany
 from orchestrator.web.site import Site
-from trainables.layers import LAYERS
-from trainables.registry import Registry
-from trainables.tasks import TASKS
 
-MOST_TRIALS = 100_000
-"""Most trials of a sweep that is submitted over HTTP."""
+_MODULE = "orchestrator.web.checking"
+
+WAIT_SECONDS = 60.0
+"""Longest wait for a check to begin, and for its end on a busy machine."""
+
+_STOPPED = frozenset({-signal.SIGXCPU, -signal.SIGKILL})
 
 
-def sweep_of(
-    site: Site, name: str, text: str, *, profile: str | None, overrides: Sequence[str], new: bool
-) -> Sweep:
-    """Return the sweep of a search-space file that was sent.
+@dataclass(frozen=True)
+class Sent:
+    """A search-space file that was sent.
 
-    Args:
-        site: that received it.
-        name: name of the sweep, a slug.
+    Attributes:
+        name: of the sweep, a slug.
         text: of the file.
         profile: as in `Sweep.load`.
         overrides: as in `Sweep.load`.
         new: as in `Sweep.load`.
+    """
+
+    name: str
+    text: str
+    profile: str | None = "auto"
+    overrides: tuple[str, ...] = ()
+    new: bool = False
+
+
+def sweep_of(site: Site, sent: Sent) -> Sweep:
+    """Return the sweep of a file.
 
     Raises:
         BadInput: the file is wrong, or asks for too much.
         NotAllowed: the file names what another installed package has added.
     """
-    workspace = site.workspace
-    with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
-        file = Path(folder, f"{name}.yaml")
-        file.write_text(text, encoding="utf-8")
-        try:
-            sweep = Sweep.load(
-                file,
-                profile=profile,
-                overrides=overrides,
-                new=new,
-                root=workspace.paths.root,
-                data=workspace.data,
-            )
-        except BadInput as refusal:
-            where = refusal.where.replace(f"{folder}/", "")
-            raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
-    if sweep.specification.trainable is not None:
-        must = "must be left out of a file that is sent over HTTP: its code would run as the service"
-        remedy = "Run `sweep submit` on the machine of the service."
-        raise NotAllowed("trainable", must, sweep.specification.subject, remedy)
-    _check_size(sweep.specification)
-    if not site.plugins:
-        check_own(sweep.specification)
-    return sweep
+    answer = _checked(site, sent, sizes=None)
+    if "refusal" in answer:
+        parts = answer["refusal"].values()
+        raise BadInput(*parts) if answer["allowed"] else NotAllowed(*parts)
+    specification = from_document(answer["document"], sent.text)
+    return Sweep.of(specification, site.workspace, automatic=sent.profile == "auto", new=sent.new)
 
 
-def _check_size(specification: SweepConfig) -> None:
-    trials = most_trials(specification.document())
-    if trials > MOST_TRIALS:
-        must = f"must be at most {MOST_TRIALS:,} trials"
-        raise BadInput("budget.trials", must, f"{trials:,}", "Split the search into several sweeps.")
+def validated(site: Site, sent: Sent, *, sizes: bool) -> dict[str, Any]:
+    """Return what a file would run, or why it is refused.
+
+    Args:
+        site: that received the file.
+        sent: the file.
+        sizes: whether to count the sizes of its networks, which takes seconds.
+    """
+    try:
+        answer = _checked(site, sent, sizes=sizes)
+    except BadInput as refusal:
+        parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
+        return {"refusals": [parts], "plan": None}
+    return {"refusals": [answer["refusal"]] if "refusal" in answer else [], "plan": answer.get("plan")}
 
 
 def check_own(specification: SweepConfig) -> None:
-    """Check that every name of a specification is one of this package.
+    """Check that a sweep of the ledger runs no code but that of this package.
 
     Raises:
-        NotAllowed: another installed package has added one; its code would run as the service.
+        NotAllowed: it does; the code would run as the service.
     """
-    for where, registry, name in _names(specification):
-        package = registry.package(name)
-        if package is not None:
-            must = "must be a name of this package"
-            remedy = "Ask an admin to start `serve` with `--allow-plugins`."
-            raise NotAllowed(where, must, f"{name}, which {package} has added", remedy)
+    try:
+        checking.check_own(specification)
+    except checking.ForeignCode as error:
+        refusal = error.refusal
+        raise NotAllowed(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
 
 
-def _names(specification: SweepConfig) -> Iterator[tuple[str, Registry[Any], str]]:
-    yield "task", TASKS, specification.task
-    yield "sampler", SAMPLERS, specification.sampler.name
-    yield "scheduler", SCHEDULERS, specification.scheduler.name
-    for layer in layers(specification):
-        yield "model.layer", LAYERS, layer
+def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]:
+    """Return what the process of a check answers; `sizes` is None if no plan is asked for."""
+    if not site.checks.acquire(timeout=WAIT_SECONDS):
+        raise TooMany("checks", "must wait for those of others", "too many at once", "Wait a minute.")
+    given = {
+        **vars(sent),
+        "root": str(site.workspace.paths.root),
+        "data": str(site.workspace.data),
+        "plugins": site.plugins,
+        "sizes": sizes,
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _MODULE],
+            input=json.dumps(given),
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise _too_large(sent) from None
+    finally:
+        site.checks.release()
+    if done.returncode in _STOPPED or "MemoryError" in done.stderr:
+        raise _too_large(sent)
+    if done.returncode != 0:
+        raise RuntimeError(f"the check of {sent.name} has failed:\n{done.stderr}")
+    answer: Mapping[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _too_large(sent: Sent) -> BadInput:
+    memory = checking.MEMORY_BYTES / 1024**3
+    must = f"must be checked within {checking.CPU_SECONDS} s of a processor and {memory:g} GiB of memory"
+    return BadInput(f"{sent.name}.yaml", must, "more", "Search fewer values, or nest them less.")

@@ -32,8 +32,8 @@ async def watch_all(site: Here, user: SignedIn, last_id: LastEventId = None) -> 
     """
 
     def read() -> dict[str, Any]:
-        rows = reading.list_sweeps(site, offset=0, limit=LISTED)["sweeps"]
-        return {"queue": reading.list_queue(site)["queue"], **{row["id"]: row for row in rows}}
+        rows = reading.sweep_rows(site)[-LISTED:]
+        return {"queue": reading.queue_document(site)["queue"], **{row["id"]: row for row in rows}}
 
     return _stream(site, user, last_id, "all", read)
 
@@ -49,14 +49,13 @@ async def watch_sweep(
     """
 
     def read() -> dict[str, Any]:
-        shown = reading.show_sweep(site, sweep_id)
-        trials = reading.trials_of(site, sweep_id)
+        shown = reading.sweep_document(site, sweep_id)
         with site.ledger() as ledger:
             reported_at = ledger.last_report_at(sweep_id)
-        running = [documents.trial(trial) for trial in trials if trial.state == "RUNNING"]
+            running = ledger.trials_in_state(sweep_id, "RUNNING")
         return {
             "sweep": {name: value for name, value in shown.items() if name != "text"},
-            "running": running,
+            "running": [documents.trial(trial) for trial in running],
             "reported_at": reported_at,
         }
 

@@ -74,7 +74,7 @@ def test_sigterm_saves_and_leaves(commands: Commands) -> None:
     unfinished = [trial for trial in commands.ledger.trials(sweep.id) if trial.state == "PREEMPTED"]
     assert unfinished
     for trial in unfinished:
-        rows = commands.ledger.checkpoints(trial.key)
+        rows = commands.ledger.trial_checkpoints(trial.key)
         assert max(row.step for row in rows if row.kind == "last") == trial.step
     resumed = commands.start("resume", sweep.id[:12])
     wait_for(lambda: all(trial.attempts == 2 for trial in commands.ledger.trials(sweep.id)))
@@ -112,14 +112,14 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(commands: Commands) -> None
     (sweep,) = ledger.sweeps()
     wait_for(lambda: any(attempt.number == 2 for attempt in ledger.attempts(sweep.id)), seconds=60)
     (again,) = [attempt for attempt in ledger.attempts(sweep.id) if attempt.number == 2]
-    wait_for(lambda: again.id in {report.attempt_id for report in ledger.reports(again.trial_key)})
+    wait_for(lambda: again.id in {report.attempt_id for report in ledger.trial_reports(again.trial_key)})
     code, output = commands.run("stop", sweep.id)
     assert code == 0, output
     code, output = finish(driver, timeout=60)
     assert code == 4, output
     causes = [attempt.cause for attempt in ledger.attempts(sweep.id) if attempt.cause != "interrupted"]
     assert causes == ["worker lost"]
-    curve = [report.step for report in ledger.reports(again.trial_key)]
+    curve = [report.step for report in ledger.trial_reports(again.trial_key)]
     assert curve == list(range(10, 10 * len(curve) + 1, 10))
 
 

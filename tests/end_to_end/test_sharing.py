@@ -1,14 +1,16 @@
-"""Sweeps of two owners share one real Ray of two nodes; their trials wait and report, and train nothing."""
+"""Sweeps share one real Ray: two nodes whose trials only wait and report; two devices with real trials."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ from benchmarks.sharing.real import start as start_driver
 from orchestrator.ledger.claims import pools
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.sharing.rows import Rules
-from tests.end_to_end.commands import wait_for
+from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
+from tests.shared_ray import own_ray
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,6 +47,40 @@ from ray._raylet import GcsClient
 request = GcsClient(address=sys.argv[2]).internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, None)
 print(len(json.loads(request or "[]")))
 """
+
+DEVICES = """
+import json, sys
+from pathlib import Path
+from orchestrator.machines.hardware import detect
+from orchestrator.schedule import environment
+environment.prepare(Path())  # no cluster is named, and so no token is created
+import ray
+from orchestrator.schedule import cluster
+def owned(actor):
+    return ray.get_runtime_context().get_accelerator_ids()["GPU"]
+with cluster.connected(detect()):
+    for _ in sys.stdin:
+        actors = ray.util.list_named_actors(all_namespaces=True)
+        engines = [one for one in actors if "-engine-" in one["name"]]
+        calls = {
+            one["name"]: ray.get_actor(one["name"], one["namespace"]).__ray_call__.remote(owned)
+            for one in engines
+        }
+        ray.wait(list(calls.values()), num_returns=len(calls), timeout=2) if calls else None
+        answered = {}
+        for name, call in calls.items():
+            try:
+                answered[name] = ray.get(call, timeout=0)
+            except ray.exceptions.RayError:
+                pass  # it waits for a device, or has ended
+        print(json.dumps(answered), flush=True)
+"""
+
+NO_SHARE = "position 1 of 1 in the queue: the pool has no share for it yet"
+TWO_OF_FOUR = [*SMALL, "--quiet", "--profile", "laptop", "--new", "--here"]
+TWO_OF_FOUR += ["--set", "sampler={random: {seed: 1}}", "--set", "scheduler={none: {}}"]
+TWO_OF_FOUR += ["--set", "resources={gpu: 1/4, cpu: 0.1}", "--set", "budget.trials=2"]
+TWO_OF_FOUR += ["--set", "training.steps=100_000"]
 
 
 class Sharing:
@@ -140,3 +177,97 @@ def wanted(sharing: Sharing) -> int:
     views = pools(ledger, RULES)
     ledger.close()
     return sum(claim.want for view in views.values() for claim in view.claims.values())
+
+
+def test_a_device_belongs_to_one_sweep(commands: Commands, temporary: Path) -> None:
+    """Three sweeps have two trials of a quarter each: half of each device is free, yet the third waits."""
+    with own_ray(temporary) as ray:
+        two = {**ray, "SWEEP_HOST_DEVICES": "2"}
+        drivers: dict[str, subprocess.Popen[str]] = {}
+        for count in (1, 2):
+            drivers |= started(commands, drivers, two)
+            wait_for(lambda count=count: len(reporting(commands)) == count, seconds=400)
+        first, second = drivers
+        with observing(two) as devices:
+            before = devices()
+            assert {sweep: len(own) for sweep, own in before.items()} == {first: 1, second: 1}
+            assert before[first] != before[second]
+            drivers |= started(commands, drivers, two)
+            *_, third = drivers
+            wait_for(lambda: state(commands, third) == ("WAITING", NO_SHARE), seconds=400)
+            assert devices() == before, "half of each device is free, and belongs to its sweep"
+            stopped(commands, first, drivers, two)
+            wait_for(lambda: third in reporting(commands), seconds=400)
+            assert devices() == {second: before[second], third: before[first]}
+        for sweep in (second, third):
+            stopped(commands, sweep, drivers, two)
+
+
+def started(
+    commands: Commands, before: dict[str, subprocess.Popen[str]], variables: dict[str, str]
+) -> dict[str, subprocess.Popen[str]]:
+    """Start a driver; return it with the id of its sweep."""
+    driver = commands.start(*TWO_OF_FOUR, **variables)
+
+    def others() -> list[str]:
+        if not (commands.root / "sweeps.db").exists():
+            return []
+        return [sweep.id for sweep in commands.ledger.sweeps() if sweep.id not in before]
+
+    wait_for(lambda: bool(others()) or driver.poll() is not None)
+    assert driver.poll() is None, finish(driver)
+    return {others()[0]: driver}
+
+
+def state(commands: Commands, sweep_id: str) -> tuple[str, str | None]:
+    """Return the state of a sweep and its reason."""
+    [record] = [sweep for sweep in commands.ledger.sweeps() if sweep.id == sweep_id]
+    return record.state, record.reason
+
+
+def reporting(commands: Commands) -> set[str]:
+    """Return the sweeps of which every trial has reported."""
+    ledger = commands.ledger
+    sweeps = {
+        sweep.id: {report.trial_key for report in ledger.reports(sweep.id)} for sweep in ledger.sweeps()
+    }
+    ledger.close()
+    return {sweep for sweep, trials in sweeps.items() if len(trials) == 2}
+
+
+def stopped(
+    commands: Commands, sweep: str, drivers: dict[str, subprocess.Popen[str]], variables: dict[str, str]
+) -> None:
+    """Stop a sweep, and wait until its driver has left."""
+    code, output = commands.run("stop", sweep, **variables)
+    assert code == 0, output
+    code, output = finish(drivers[sweep])
+    assert code == 4, output
+
+
+@contextmanager
+def observing(variables: dict[str, str]) -> Iterator[Callable[[], dict[str, set[str]]]]:
+    """Join the Ray of some sweeps; yield a function that returns the devices of each sweep's engines."""
+    observer = subprocess.Popen(
+        [sys.executable, "-c", DEVICES],
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def devices() -> dict[str, set[str]]:
+        assert observer.stdin is not None
+        assert observer.stdout is not None
+        print(file=observer.stdin, flush=True)
+        found: dict[str, set[str]] = {}
+        for engine, own in json.loads(observer.stdout.readline()).items():
+            found.setdefault(engine.partition("-engine-")[0], set()).update(own)
+        return found
+
+    try:
+        yield devices
+        observer.communicate(timeout=60)
+    finally:
+        observer.kill()
+        observer.communicate()

@@ -88,7 +88,7 @@ def test_a_killed_engine_costs_each_of_its_trials_one_attempt(commands: Commands
     causes = [attempt.cause for attempt in ledger.attempts(sweep.id) if attempt.cause != "interrupted"]
     assert sorted(cause or "" for cause in causes) == [*["engine lost"] * 4, "worker lost"]
     for trial in ledger.trials(sweep.id):
-        curve = [report.step for report in ledger.reports(trial.key)]
+        curve = [report.step for report in ledger.trial_reports(trial.key)]
         assert curve == list(range(10, 10 * len(curve) + 1, 10))
 
 

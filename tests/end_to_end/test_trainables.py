@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -58,6 +59,34 @@ for step in range(trial.start + 1, trial.steps + 1):
     if not trial.report(step, {"val/loss": value}, checkpoint=trial.folder):
         break
 """
+TORCH = """
+import time
+import sweep_client, torch
+
+trial = sweep_client.trial(lr=0.1, pause=0.0)
+torch.manual_seed(trial.seed)
+inputs = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
+targets = inputs.sum(1, keepdim=True).sin()
+parts = torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+model = torch.nn.Sequential(*parts)
+optimizer = torch.optim.Adam(model.parameters(), trial.params["lr"])
+if trial.resume:
+    saved = torch.load(trial.resume / "state.pt")
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["random"])
+for epoch in range(trial.start, trial.steps):
+    for rows in torch.randperm(256).split(32):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs[rows]), targets[rows])
+        loss.backward()
+        optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({**state, "random": torch.get_rng_state()}, trial.folder / "state.pt")
+    time.sleep(trial.params["pause"])
+    if not trial.report(epoch + 1, {"val/loss": loss.item()}, checkpoint=trial.folder):
+        break
+"""
 REST = "budget: {trials: 3}\nsampler: {random: {seed: 1}}\n"
 FUNCTION_FILE = """
 trainable: {function: train.py:train}
@@ -77,6 +106,15 @@ search: {lr: {log_uniform: [1e-3, 0.5]}, pause: {choice: [PAUSE]}}
 training: {steps: 8, interval: 1}
 objective: {minimize: val/loss}
 """
+PYTHON_WITH_TORCH = os.environ.get("SWEEP_TEST_TORCH", "")
+"""A Python interpreter of an environment with PyTorch, which is no dependency of this project."""
+
+TORCH_FILE = f"""
+trainable: {{command: [{PYTHON_WITH_TORCH or "python"}, train.py]}}
+search: {{lr: {{log_uniform: [1e-3, 1e-2]}}, pause: {{choice: [PAUSE]}}}}
+training: {{steps: 8, interval: 1}}
+objective: {{minimize: val/loss}}
+"""
 PROGRAM_FILE = """
 trainable: {program: "model.py:OfNnx"}
 search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}
@@ -87,7 +125,17 @@ confirm: {seeds: 1}
 
 
 IN_C = pytest.param("in C", marks=pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"))
-FILES = {"function": FUNCTION_FILE, "command": COMMAND_FILE, "in C": C_FILE, "program": PROGRAM_FILE}
+IN_TORCH = pytest.param(
+    "in PyTorch", marks=pytest.mark.skipif(not PYTHON_WITH_TORCH, reason="needs SWEEP_TEST_TORCH")
+)
+SCRIPTS = {"function": FUNCTION, "in PyTorch": TORCH}
+FILES = {
+    "in PyTorch": TORCH_FILE,
+    "function": FUNCTION_FILE,
+    "command": COMMAND_FILE,
+    "in C": C_FILE,
+    "program": PROGRAM_FILE,
+}
 
 
 def written(folder: Path, kind: str, *, pause: float, scheduler: str = "none") -> str:
@@ -96,7 +144,7 @@ def written(folder: Path, kind: str, *, pause: float, scheduler: str = "none") -
     text = FILES[kind]
     # A program is slowed down by its length.
     text = text.replace("PAUSE", str(pause)).replace("STEPS", "4000" if pause else "400")
-    (folder / "train.py").write_text(FUNCTION if kind == "function" else SCRIPT)
+    (folder / "train.py").write_text(SCRIPTS.get(kind, SCRIPT))
     shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
     if kind == "in C":
         source = Path(__file__).with_name("walk.c")
@@ -118,6 +166,34 @@ def curves(ledger: Ledger) -> dict[tuple[int, int], dict[str, float]]:
         for report in ledger.reports(sweep.id)
         if report.trial_key == trial.key
     }
+
+
+def starts(commands: Commands) -> dict[str, int]:
+    """Return the step at which each attempt of the only sweep has started, as its worker has logged it."""
+    found: dict[str, int] = {}
+    (sweep,) = commands.ledger.sweeps()
+    for trial in commands.ledger.trials(sweep.id):
+        _, text = commands.run("logs", trial.key)
+        lines = re.findall(r"attempt (\d+): started at step (\d+) on", text)
+        found |= {f"{trial.key}.{number}": int(step) for number, step in lines}
+    return found
+
+
+def check_each_attempt_goes_on(commands: Commands) -> None:
+    """Check that no attempt has trained again what an earlier one had reported."""
+    (sweep,) = commands.ledger.sweeps()
+    reached: dict[str, int] = {}
+    for report in commands.ledger.reports(sweep.id):
+        reached[report.attempt_id] = max(report.step, reached.get(report.attempt_id, 0))
+    started, later = starts(commands), 0
+    for trial in commands.ledger.trials(sweep.id, "search"):
+        step = 0
+        for attempt in commands.ledger.trial_attempts(trial.key):
+            if attempt.id in started:  # a worker has begun it
+                assert started[attempt.id] == step, attempt
+                later += step > 0
+            step = reached.get(attempt.id, step)
+    assert later >= 2, "a killed worker and a killed driver must each have left something to go on with"
 
 
 def scripts(folder: Path) -> list[psutil.Process]:
@@ -174,9 +250,12 @@ def test_others_are_stopped_early_too(commands: Commands, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["function", "command", IN_C, "program"])
+@pytest.mark.parametrize("kind", ["function", "command", IN_C, IN_TORCH, "program"])
 def test_kills_change_no_number(commands: Commands, kind: str) -> None:
-    """A killed worker, then a killed driver: every report equals that of an undisturbed sweep."""
+    """A killed worker, then a killed driver: every report equals that of an undisturbed sweep.
+
+    Trials that had started again would have the same curves: that they went on is in their logs.
+    """
     own = commands.folder / "own"
     pause = 0.3
     calm = commands.folder / "calm"
@@ -184,15 +263,16 @@ def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     assert code == 0, printed
     expected = curves(Ledger.open(f"sqlite:///{calm}/sweeps.db"))
 
-    def reports() -> int:
+    def reporters() -> list[str]:
         known = (commands.root / "sweeps.db").exists() and commands.ledger.sweeps()
-        return len(commands.ledger.reports(known[0].id)) if known else 0
+        return [report.trial_key for report in commands.ledger.reports(known[0].id)] if known else []
 
     file = written(own, kind, pause=pause)
     driver = commands.start(file)
-    wait_for(lambda: reports() >= 3)
+    wait_for(lambda: len(set(reporters())) >= 2)  # both trials that run have something to lose
     commands.titled("ray::Worker")[0].kill()
-    wait_for(lambda: reports() >= 7)
+    before = len(reporters())
+    wait_for(lambda: len(reporters()) >= before + 3)
     os.kill(driver.pid, signal.SIGKILL)
     finish(driver)
     assert not commands.wait_until_gone(30)
@@ -201,5 +281,6 @@ def test_kills_change_no_number(commands: Commands, kind: str) -> None:
     assert code == 0, printed
     assert "Resuming" in printed
     assert curves(commands.ledger) == expected
+    check_each_attempt_goes_on(commands)
     code, printed = commands.run("check")
     assert code == 0, printed

@@ -38,7 +38,7 @@ def results(root: Path, sweep_id: str) -> list[Any]:
                         name: value for name, value in report.metrics.items() if not name.startswith(TIMES)
                     }
                     found.append((trial.number, report.step, kept))
-            for row in ledger.checkpoints(trial.key):
+            for row in ledger.trial_checkpoints(trial.key):
                 arrays, _ = checkpoint.load(Path(row.path), row.digest)
                 weights = {name: np.asarray(array).tobytes() for name, array in arrays.items()}
                 found.append((trial.number, row.kind, row.step, weights))

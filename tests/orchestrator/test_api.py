@@ -240,7 +240,7 @@ def test_a_sweep_without_a_complete_trial_has_no_best_one(tmp_path: Path) -> Non
     sweep = Sweep.find("retrieval", root=paths.root)
     assert sweep.best is not None
     ledger = Ledger.open(paths.ledger_url)
-    for row in ledger.checkpoints(sweep.best.key):
+    for row in ledger.trial_checkpoints(sweep.best.key):
         sweeps.writer_of(ledger).drop_checkpoint(row.trial_key, Path(row.path))
     assert sweep.best is None, "its weights are gone"
 

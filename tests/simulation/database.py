@@ -195,6 +195,7 @@ class _Connection(sqlite3.Connection):
         self._forget()
         if written:
             database.kernel.trace(f"committed {', '.join(written)}")
+            self.owner.commits += 1
             database.on_commit(self.owner, written)
             database.kernel.point()
             self._reach()

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 DRIVER_POINTS, WORKER_POINTS = 300, 40
 """Points up to which faults strike: about as many as a driver, or a worker, passes without one."""
 
+DRIVER_COMMITS = 30
+"""Commits after which a driver may be killed: about as many as it makes without a fault."""
+
+KILL_AFTER_COMMIT = "kill after commit"
+"""A kill of a driver between a commit and its next action, which few points are."""
+
 WORLD_SECONDS = 40
 """Time up to which faults of no single process strike: about as long as a sweep takes without one."""
 
@@ -24,7 +30,8 @@ class Severity:
         workers: most workers that are struck.
         dooms: most workers of a single trial that die, one after the other.
         pauses: of a process.
-        outages: of the store, the database or MLflow.
+        outages: of the store or MLflow.
+        silences: of the database.
         full: of a disk.
         delays: longest ones of a message.
     """
@@ -34,6 +41,7 @@ class Severity:
     dooms: int
     pauses: tuple[float, ...]
     outages: tuple[float, ...]
+    silences: tuple[float, ...]
     full: tuple[float, ...]
     delays: tuple[float, ...]
 
@@ -41,7 +49,7 @@ class Severity:
         """Return the faults that strike no single process: the share of seeds with one, and its `seconds`."""
         return {
             "store vanishes": (0.1, self.outages),
-            "database vanishes": (0.1, self.outages),
+            "database vanishes": (0.1, self.silences),
             "MLflow vanishes": (0.2, self.outages),
             "clock steps": (0.2, STEPS),
             "disk full": (0.1, self.full),
@@ -61,7 +69,7 @@ class Fault:
     Attributes:
         kind: of the fault.
         actor: name of the process, or "world".
-        point: number of the process's point; for the world, seconds since the start.
+        point: number of the process's point, or of its commit; for the world, seconds since the start.
         seconds: that the fault lasts; for a step of the clock, its size; for delayed messages, the longest
             delay.
     """
@@ -73,8 +81,9 @@ class Fault:
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.0f} s" if self.seconds else ""
+        unit = "commit" if self.kind == KILL_AFTER_COMMIT else "point"
         when = (
-            f"at {self.point:g} s" if self.actor == "world" else f"{self.actor} at its point {self.point:g}"
+            f"at {self.point:g} s" if self.actor == "world" else f"{self.actor} at its {unit} {self.point:g}"
         )
         return f"{self.kind}, {when}{lasting}"
 
@@ -92,9 +101,10 @@ def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fau
         return [Fault("doom", f"worker-{number + 1}", 0) for number in range(rng.randint(1, severity.dooms))]
     faults = []
     for number in range(1, rng.randint(0, severity.drivers) + 1):
-        kind = rng.choice(("kill", "kill", "pause", "signal"))
+        kind = rng.choice(("kill", KILL_AFTER_COMMIT, "pause", "signal"))
         seconds = rng.choice(severity.pauses) if kind == "pause" else 0.0
-        faults.append(Fault(kind, f"driver-{number}", rng.randrange(DRIVER_POINTS), seconds))
+        last = DRIVER_COMMITS if kind == KILL_AFTER_COMMIT else DRIVER_POINTS
+        faults.append(Fault(kind, f"driver-{number}", rng.randrange(last), seconds))
     for number in rng.sample(range(1, 9), rng.randint(0, severity.workers)):
         kind = rng.choice(("kill", "kill", "pause"))
         seconds = rng.choice(severity.pauses) if kind == "pause" else 0.0

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,13 +27,15 @@ class Watch:
     Args:
         kernel: of the simulation.
         machines: each with a folder of its own.
+        on_delete: called with each folder that a simulated process is about to delete.
     """
 
     _installed = False
     _current: Watch | None = None
 
-    def __init__(self, kernel: Kernel, machines: Sequence[Machine]) -> None:
+    def __init__(self, kernel: Kernel, machines: Sequence[Machine], on_delete: Callable[[str], None]) -> None:
         self._kernel, self._machines = kernel, {str(machine.root): machine for machine in machines}
+        self._on_delete = on_delete
         self._waiting = False
         self._owners: dict[int, Process] = {}
 
@@ -59,6 +61,8 @@ class Watch:
                     watch._change(str(path), creates=nameless or not os.path.exists(path))  # noqa: PTH110 - hot
             elif event in CHANGES:
                 watch._change(str(arguments[0]), creates=event == "os.mkdir")
+                if event == "shutil.rmtree" and watch._kernel.current is not None:
+                    watch._on_delete(str(arguments[0]))
             elif event == "fcntl.flock":
                 watch._lock(*arguments)
 

@@ -1,9 +1,9 @@
-"""The invariants of every run of a sweep, whatever happens to its processes."""
+"""The invariants of every run of a sweep in the end, whatever has happened to its processes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
-from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import (
     AttemptRecord,
@@ -23,145 +22,13 @@ from orchestrator.ledger.records import (
 from orchestrator.ledger.selection import best_trial
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
-from orchestrator.session.limits import ALLOWED_RETRIES
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
-from tests.simulation.cluster import Cluster
-from tests.simulation.database import Database
-from tests.simulation.kernel import Kernel, Process
 from tests.simulation.population import copies_of, states_of
 from tests.simulation.sweeps import Variant
-from tests.simulation.system import EPOCH
 from tests.simulation.tracking import Run
+from tests.simulation.violation import require
 from trainables.checkpoint import MANIFEST
-
-BUDGET_SLACK_SECONDS = 6.0
-"""Longest time after which a driver learns of the end of an attempt."""
-
-
-class Violation(Exception):
-    """Raised when an invariant does not hold.
-
-    Attributes:
-        invariant: its name.
-    """
-
-    def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
-
-
-def require(holds: bool, invariant: str, text: str) -> None:
-    """Raise Violation unless something holds."""
-    if not holds:
-        raise Violation(invariant, text)
-
-
-_FINISHED = (
-    "SELECT key, state, value, best_step, step, attempts, params FROM trial WHERE finished_at IS NOT NULL"
-)
-
-
-class Finished:
-    """Compares what is finished after each commit: it is neither lost nor changed nor run again.
-
-    A loss of power, or `recover`, may lose what was not flushed: nothing has acted on that.
-    """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._known: dict[str, tuple[object, ...]] = {}
-        self._flushed: dict[str, tuple[object, ...]] = {}
-
-    def flush(self) -> None:
-        """Note that every commit so far is durable."""
-        self._flushed = self._known
-
-    def lose(self) -> None:
-        """Compare what is left after rows may have been lost with what was flushed."""
-        rows = self._rows()
-        lost = sorted(key for key, row in self._flushed.items() if rows.get(key) != row)
-        require(not lost, "finished", f"{lost} were flushed and are lost")
-        self._known = rows
-
-    def _rows(self) -> dict[str, tuple[object, ...]]:
-        return {str(key): tuple(rest) for key, *rest in self._database.rows(_FINISHED)}
-
-    def check(self, process: Process, written: list[str]) -> None:
-        """Compare the finished trials with those of the commit before."""
-        if not any(label.endswith(" trial") for label in written):
-            return
-        rows = self._rows()
-        for key, row in self._known.items():
-            require(
-                rows.get(key) == row, "finished", f"{key} was {row}, {process.name} makes it {rows.get(key)}"
-            )
-        self._known = rows
-
-
-class Holders:
-    """Checks that only the process that took the lease last changes the rows of the sweep."""
-
-    def __init__(self, kernel: Kernel, database: Database) -> None:
-        self._kernel, self._database = kernel, database
-        self._number, self._holder = 0, ""
-        self._renewed_at = float("-inf")
-        self._process: Process | None = None
-
-    def lose(self) -> None:
-        """Forget the newest token: its row may be lost."""
-        self._number, self._process = -1, None
-
-    def check(self, process: Process, written: list[str]) -> None:
-        """Note who takes the lease, and compare who changes rows."""
-        if process.name == "person":  # who asks for a stop needs no lease
-            return
-        if any(label.endswith(" lease") for label in written):
-            ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
-            if number != self._number:
-                self._number, before = number, self._holder
-                silent = self._kernel.now - self._renewed_at
-                lives = self._process is not None and self._process.alive
-                require(
-                    not lives or silent >= LIFE_SECONDS,
-                    "lease",
-                    f"{process.name} takes it from {before}, which lives and renewed it {silent:.0f} s ago",
-                )
-                self._holder, self._process = process.name, process
-                self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
-            self._renewed_at = self._kernel.now
-            if expires_at <= EPOCH + self._kernel.now:  # it is given back, or the kernel guards it
-                self._process = None
-            return
-        require(
-            process.name == self._holder,
-            "token",
-            f"{process.name} changes rows ({', '.join(written)}) although {self._holder} holds the lease",
-        )
-
-
-class StopRequests:
-    """Checks that no driver that starts after a stop request launches anything, until a person resumes."""
-
-    def __init__(self, kernel: Kernel, database: Database) -> None:
-        self._kernel, self._database = kernel, database
-        self._asked_at: float | None = None
-
-    def lose(self) -> None:
-        """Forget a request whose row is lost."""
-        if not self._database.count("stop_request"):
-            self._asked_at = None
-
-    def check(self, process: Process, written: list[str]) -> None:
-        """Note stop requests and their end, and compare who launches attempts."""
-        if "insert stop_request" in written:
-            self._asked_at = self._kernel.now
-        elif "delete stop_request" in written:
-            self._asked_at = None
-        elif "insert attempt" in written:
-            asked_at = self._asked_at
-            obeys = asked_at is None or process.began <= asked_at
-            require(obeys, "stop", f"{process.name} launches an attempt, asked to stop at {asked_at} s")
 
 
 @dataclass(frozen=True)
@@ -306,30 +173,12 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
         runs_of_key = of_trial.pop(key, [])
         require(len(runs_of_key) == 1, "MLflow", f"{key} has {len(runs_of_key)} runs")
         (run,) = runs_of_key
-        got = sorted((name, value, step) for name, value, _, step in run.points)
+        got = sorted((name, value, step) for (name, step), (value, _) in run.points.items())
         require(
             got == sorted(points), "MLflow", f"{key} has the points {got}, reported were {sorted(points)}"
         )
         require(run.status == "FINISHED", "MLflow", f"{key} is {run.status} in MLflow")
     require(not of_trial, "MLflow", f"runs of nothing: {sorted(of_trial)}")
-
-
-def check_charges(outcome: Outcome, killed: Iterable[str]) -> None:
-    """Check that the attempts that are charged to their trials are those whose workers were killed."""
-    charged = {attempt.id for attempt in outcome.attempts if attempt.cause in ALLOWED_RETRIES}
-    innocent = sorted(charged - set(killed))
-    require(not innocent, "charges", f"charged although nothing was wrong with them: {innocent}")
-
-
-def check_budget(outcome: Outcome, cluster: Cluster) -> None:
-    """Check that the time that an attempt is charged is at most the time for which it held resources."""
-    for attempt in outcome.attempts:
-        taken, ended = attempt.taken_at, attempt.ended_at
-        charged = 0.0 if taken is None or ended is None else ended - taken
-        began = cluster.taken_at.get(attempt.id)
-        held = 0.0 if began is None else cluster.ended_at[attempt.id] - began
-        most = held + BUDGET_SLACK_SECONDS
-        require(charged <= most, "budget", f"{attempt.id} is charged {charged:.1f} s, it held {held:.1f} s")
 
 
 def check_copies(sweep: SweepConfig, outcome: Outcome) -> None:

@@ -48,6 +48,7 @@ class Process:
         began: when it was started.
         alive: whether it has not ended.
         points: number of points that it has passed.
+        commits: number of transactions that it has committed.
         paused_until: time at which a pause of the whole process ends.
         paused_at: end of its last pause.
         strike: called at each point with the process; applies the faults that are due.
@@ -61,6 +62,7 @@ class Process:
     began: float
     alive: bool = True
     points: int = 0
+    commits: int = 0
     paused_until: float = 0.0
     paused_at: float = float("-inf")
     strike: Callable[[Process], None] | None = None
@@ -99,7 +101,7 @@ class Kernel:
         now: seconds of simulated time.
         current: the task that runs.
         thread: identifier of the real thread that runs every task.
-        errors: processes that an exception ended, with the exception.
+        errors: processes that an exception ended, with the exception; violations of invariants among them.
     """
 
     def __init__(self, seed: str, trace: Callable[[float, str, str], None]) -> None:
@@ -147,6 +149,14 @@ class Kernel:
         entry = next(self._entries)
         self._timers[entry] = action
         heapq.heappush(self._heap, (self.now + seconds, entry, None))
+
+    def fail(self, error: Exception) -> None:
+        """Record an error of the running process, and let nothing run after it.
+
+        Raised, it would end in the handlers of the product, whose threads outlive every error.
+        """
+        self.errors.append((self.task.process, error))
+        self._limit = float("-inf")
 
     def close(self) -> None:
         """Kill every process, so that no thread is left."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.invariants import Violation
+from tests.simulation.violation import Violation
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,11 @@ COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
 
 
 def first_failing_seed(patch: Path, size: str, count: int) -> str:
-    """Return the line about the first failing seed of a patched copy, or an empty text if none fails."""
+    """Return the line about the first failing seed of a patched copy, or an empty text if none fails.
+
+    Raises:
+        RuntimeError: the simulation itself failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         copy.mkdir()
@@ -34,8 +38,12 @@ def first_failing_seed(patch: Path, size: str, count: int) -> str:
         subprocess.run(["git", "apply", str(patch)], cwd=copy, check=True)
         run = [sys.executable, "-m", "tests.simulation", "0", "--count", str(count), "--until-failure"]
         run += ["--size", size, "--processes", "1"]  # the processors are shared by the patches
-        printed = subprocess.run(run, cwd=copy, capture_output=True, text=True, check=False).stdout
-    failure = re.search(r"^seed \d+: (?!known).*$", printed, re.MULTILINE)
+        # Without PYTHONPATH, which would find the modules that are not patched.
+        bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        ended = subprocess.run(run, cwd=copy, env=bare, capture_output=True, text=True, check=False)
+    if not re.search(r"^\d+ seeds, \d+ failed", ended.stdout, re.MULTILINE):
+        raise RuntimeError(f"{patch.stem}: the simulation ended with {ended.returncode}:\n{ended.stderr}")
+    failure = re.search(r"^seed \d+: (?!known).*$", ended.stdout, re.MULTILINE)
     return failure.group() if failure else ""
 
 

@@ -40,14 +40,22 @@ class Disk:
         self._names: dict[int, frozenset[str]] = {}
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note every flush; what exists on entering is flushed."""
-        for folder, _, names in os.walk(self._root):
+    def watched(self, *, can_fail: bool) -> Iterator[None]:
+        """Note every flush; what exists on entering is flushed.
+
+        Args:
+            can_fail: whether `fail` may be called: then the content of what is flushed is noted, too.
+        """
+        for folder, _, names in os.walk(self._root) if can_fail else ():
             self._flushed_folder(Path(folder))
             for name in names:
                 self._flushed_file(Path(folder, name))
-        with patch.object(os, "fsync", self._flushed):
+        with patch.object(os, "fsync", self._flushed if can_fail else self._flushed_log):
             yield
+
+    def _flushed_log(self, descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(self._log):  # noqa: PTH115 - hot
+            self.on_flush()
 
     def _flushed(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").resolve()

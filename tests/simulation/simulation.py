@@ -7,10 +7,10 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,16 +19,21 @@ from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
-from tests.simulation.invariants import Finished, Holders, Outcome, StopRequests, Violation
+from tests.simulation.invariants import Outcome
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.sizes import SIZES
+from tests.simulation.steps import Charges, Finished, Flushed, Holders, StopRequests
 from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
+from tests.simulation.violation import Violation, require
 from tests.simulation.world import World
 
 SHARED_MEMORY = Path("/dev/shm")
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
 """Time between two drivers; it doubles after each one that has only waited for MLflow."""
+
+LATE = frozenset({"clock steps", "pause", "messages delayed"})
+"""Faults after which a driver measures another time than the one for which a worker held resources."""
 
 LIMIT_SECONDS = 3600.0
 """Simulated time within which every sweep must complete."""
@@ -114,10 +119,14 @@ def _collecting_afterwards() -> Iterator[None]:
 
 @cache
 def undisturbed(variant: Variant) -> Outcome:
-    """Return what a sweep comes to without faults."""
+    """Return what a sweep comes to without faults.
+
+    Raises:
+        Violation: an invariant does not hold without any fault.
+    """
     result = _Simulation(Result(0, "", variant, ())).run()
     if result.violation is not None:
-        raise AssertionError(f"without any fault:\n{result}")
+        raise Violation(result.violation.invariant, f"without any fault: {result.violation}\n{result}")
     assert result.outcome is not None
     return result.outcome
 
@@ -152,32 +161,51 @@ class _Simulation:
         world = self._world = World(
             kernel, self._sweep, variant, template(variant), self._result.faults, self._folder
         )
-        finished = Finished(world.database)
-        checks = (finished, Holders(kernel, world.database), StopRequests(kernel, world.database))
+        kinds = {fault.kind for fault in self._result.faults}
+        finished, flushed = Finished(world.database), Flushed(world.database)
+        checks = (
+            finished,
+            flushed,
+            Holders(kernel, world.database),
+            StopRequests(kernel, world.database),
+            Charges(kernel, world.database, world.cluster, world.strikes.excused, is_timed=not kinds & LATE),
+        )
 
         def check(process: Process, written: list[str]) -> None:
             for invariant in checks:
-                invariant.check(process, written)
+                self._try(invariant.check, process, written)
 
         def lose() -> None:
             for invariant in checks:
                 invariant.lose()
 
-        world.database.on_commit, world.disk.on_flush, world.on_loss = check, finished.flush, lose
+        def flush() -> None:
+            finished.flush()
+            flushed.flush()
+
+        world.database.on_commit, world.disk.on_flush, world.on_loss = check, flush, lose
+        world.mlflow.on_send = partial(self._try, flushed.deliver)
         kernel.start(kernel.process("supervisor"), self._supervise)
         try:
             with ExitStack() as stack:
-                stack.enter_context(Watch(kernel, world.machines))
+                stack.enter_context(Watch(kernel, world.machines, partial(self._try, flushed.delete)))
                 stack.enter_context(world.store)
                 stack.enter_context(evaluating(kernel, world.machines))
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
-                if {"power loss", "recover"} & {fault.kind for fault in self._result.faults}:
-                    stack.enter_context(world.disk.watched())
+                can_fail = bool({"power loss", "recover"} & kinds)
+                stack.enter_context(world.disk.watched(can_fail=can_fail))
                 kernel.run(LIMIT_SECONDS)
                 kernel.close()
             self._check()
         finally:
             world.database.close()
+
+    def _try(self, check: Callable[..., None], *step: object) -> None:
+        """End the run with what a check of a step finds; see `Kernel.fail`."""
+        try:
+            check(*step)
+        except Violation as violation:
+            self._kernel.fail(violation)
 
     def _supervise(self) -> None:
         """Start a driver, and another one after each end, until one completes the sweep.
@@ -225,7 +253,7 @@ class _Simulation:
         finally:
             ledger.close()
         self._result.outcome = outcome
-        invariants.require(
+        require(
             state is not None and state.state == "COMPLETE",
             "completes",
             f"{state and state.state} in the end",
@@ -235,9 +263,6 @@ class _Simulation:
         invariants.check_evaluations(self._sweep, outcome)
         invariants.check_work(self._sweep, outcome, self._world.strikes.count)
         invariants.check_mlflow(self._sweep, outcome, list(self._world.mlflow.runs.values()))
-        invariants.check_charges(outcome, self._world.strikes.excused)
-        if not {"clock steps", "pause", "messages delayed"} & {fault.kind for fault in self._result.faults}:
-            invariants.check_budget(outcome, self._world.cluster)
         expected = undisturbed(self._result.variant) if self._result.faults else outcome
         invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)
 

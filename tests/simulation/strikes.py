@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tests.simulation.cluster import Actor
-from tests.simulation.faults import Fault
-from tests.simulation.invariants import Violation
+from tests.simulation.faults import KILL_AFTER_COMMIT, Fault
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.violation import Violation
 
 LEAVE_SECONDS = 10.0
 """Longest time for which a driver may run after a signal."""
@@ -51,12 +51,16 @@ class Strikes:
             (fault for fault in self._faults if fault.actor == process.name),
             key=lambda fault: fault.point,
         )
+        at_points = [fault for fault in due if fault.kind != KILL_AFTER_COMMIT]
+        after_commits = [fault for fault in due if fault.kind == KILL_AFTER_COMMIT]
         if not due:
             return
 
         def strike(process: Process) -> None:
-            while due and process.points > due[0].point:
-                self._strike(due.pop(0), process, actor)
+            while at_points and process.points > at_points[0].point:
+                self._strike(at_points.pop(0), process, actor)
+            while after_commits and process.commits > after_commits[0].point:
+                self._strike(after_commits.pop(0), process, actor)
 
         process.strike = strike
 

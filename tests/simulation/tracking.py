@@ -19,6 +19,7 @@ from orchestrator.tracking.deliver import Deadline, serve
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine, SimulatedSystem
+from tests.simulation.violation import Violation
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Run:
         run_id: of the run.
         tags: by name.
         parameters: by name.
-        points: name, value, time and step of each point.
+        points: value and time of each point, by its name and step.
         status: of the run.
         deleted: whether it was deleted.
     """
@@ -37,7 +38,7 @@ class Run:
     run_id: str
     tags: dict[str, str]
     parameters: dict[str, str] = field(default_factory=dict)
-    points: set[tuple[str, float, int, int]] = field(default_factory=set)
+    points: dict[tuple[str, int], tuple[float, int]] = field(default_factory=dict)
     status: str = "RUNNING"
     deleted: bool = False
 
@@ -48,12 +49,14 @@ class Mlflow:
     Attributes:
         runs: by id.
         down: whether it does not answer.
+        on_send: called with the number of the newest event whenever a driver sends some.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.runs: dict[str, Run] = {}
         self.down = False
+        self.on_send: Callable[[int], None] = lambda seq: None
         self.locks: dict[str, Process] = {}
 
     def reach(self) -> None:
@@ -65,6 +68,14 @@ class Mlflow:
         self.kernel.point()
         if self.down:
             raise MlflowException("the server does not answer")
+
+    def receive(self, run: Run, point: Any) -> None:
+        """Keep a point; one that it has already, with another value or time, would be two in MLflow."""
+        new, place = (point.value, point.timestamp), (point.key, point.step)
+        if (known := run.points.setdefault(place, new)) != new:
+            of = run.tags.get("trial.key", run.run_id)
+            text = f"{of} gets {point.key} of step {point.step} as {new}, it has {known}"
+            self.kernel.fail(Violation("MLflow", text))
 
 
 class Client:
@@ -101,7 +112,8 @@ class Client:
 
     def log_batch(self, run_id: str, metrics: Any = (), params: Any = (), tags: Any = ()) -> None:
         run = self._run(run_id)
-        run.points |= {(point.key, point.value, point.timestamp, point.step) for point in metrics}
+        for point in metrics:
+            self._server.receive(run, point)
         run.parameters |= {param.key: param.value for param in params}
         run.tags |= {tag.key: tag.value for tag in tags}
         self._server.reach()
@@ -191,6 +203,8 @@ class Child:
         """Send a document, if there is one, and return the next answer."""
         self._kernel.point()
         if document is not None:
+            if "batch" in document:
+                self._server.on_send(document["batch"])
             self._questions.append(dict(document))
             self._kernel.send(self._asked)
         deadline = self._kernel.now + seconds

@@ -26,6 +26,7 @@ from tests.simulation.kernel import Kernel, Signal
 from tests.simulation.system import Machine
 from trainables.cost import Cost
 from trainables.engine import TrainReport
+from trainables.per_step import PerStep
 from trainables.trial import TrialSettings
 
 EVALUATE_SECONDS = 5.0
@@ -110,7 +111,8 @@ class CountingEngine:
         self._kernel.sleep(count * self._seconds * (0.5 + self._kernel.random.random()))
         self._state = self._state.trained(count)
         self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
-        return {slot: TrainReport(self._state.step, count, 1.0, 0.5, 1e-3, count, (), True, 0.0, 0.0, ())}
+        per_step = PerStep(*np.full((3, count), 0.5, np.float32))
+        return {slot: TrainReport(self._state.step, count, per_step, 1e-3, count, (), True, 0.0, 0.0, ())}
 
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}
@@ -139,7 +141,7 @@ def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
         def engine(self, settings: TrialSettings, data: str) -> CountingEngine:
             return CountingEngine(kernel, Work(), "", 0.0)
 
-    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float, program: str = "") -> dict[str, Any]:
         kernel.sleep(EVALUATE_SECONDS * kernel.random.random())
         own = next(root for root in roots if request.folder.startswith(root))
         folder = request.folder.replace(own, kernel.random.choice(roots))

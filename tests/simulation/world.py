@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import Busy, NoSpace, NoStore
+from orchestrator.errors import Busy, Refusal
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
@@ -217,7 +217,7 @@ class World:
         def ask() -> None:
             try:
                 ask_to_stop(self.ledger(), self._sweep.id)
-            except NoSpace as refusal:
+            except Refusal as refusal:
                 self._kernel.trace(f"refuses: {refusal}")
                 return
             for driver in self.drivers:
@@ -235,7 +235,7 @@ class World:
             try:
                 with Lease(ledger, self._sweep.id):
                     self.collect(ledger)
-            except (Busy, NoSpace, NoStore) as refusal:
+            except Refusal as refusal:
                 self._kernel.trace(f"refuses: {refusal}")
 
         self._start_person("collector", run)

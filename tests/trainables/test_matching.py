@@ -70,6 +70,7 @@ def test_the_formula_of_a_layer(name: str) -> None:
         {},
         {"depth": 3, "mixing": "half_glu1", "norm": "layer"},
         {"mixing": "half_glu2", "norm_position": "after"},
+        {"mixing": "none", "norm": "none"},
         {"mixing": "gelu", "encoder": "none", "short_conv": 4, "gate": "silu"},
     ],
     ids=lambda changes: changes.get("mixing", "full_glu"),

@@ -15,6 +15,7 @@ from tests.trainables.digits import OfLinen, Perceptron, digits
 from trainables.counter import folded, order_of_steps
 from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
+from trainables.importing import imported
 from trainables.program import Batch, ProgramData, loaded
 from trainables.trial import Clock, ProgramSettings
 
@@ -233,3 +234,12 @@ def test_a_file_beside_the_search_space_is_imported_with_its_neighbours(tmp_path
     trial = ProgramSettings("net.py:Net", str(tmp_path), {}, Clock(1, 1), 0, ())
     assert loaded(trial).module.width == 4  # type: ignore[attr-defined]
     assert loaded(trial).__class__ is loaded(trial).__class__
+
+
+def test_a_package_beside_the_search_space_is_imported(tmp_path: Path) -> None:
+    for folder, value in (("first", 1), ("second", 2)):
+        package = tmp_path / folder / "beside"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "model.py").write_text(f"value = {value}\n")
+        assert imported("beside.model:value", tmp_path / folder) == value

@@ -49,20 +49,26 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(tmp_path: Path) -> N
     )
 
 
-def test_a_report_after_an_attempt_that_stopped_covers_the_steps_since(tmp_path: Path) -> None:
-    """The first attempt stopped at step 27; the next one, with other slots, reported steps 28 to 40."""
-    first, recorded = Engine(TRIAL, toy_data()), continued([], 0, 20)
+@pytest.mark.parametrize("handed_on", [True, False])
+def test_a_report_after_an_attempt_that_stopped_is_repeated(tmp_path: Path, handed_on: bool) -> None:
+    """The first attempt stopped at step 27; the next one, with other slots, reported steps 21 to 40.
+
+    In an earlier version, it did not know of the steps before it, and reported steps 28 to 40.
+    """
+    first, recorded = Engine(TRIAL, toy_data()), continued([])
     first.admit(0, TRIAL)
     one = first.advance({0: 20})[0]
     curve = {20: one.curve(first.evaluate(0))}
     two = first.advance({0: 7})[0]
     recorded[-1] += [*one.stretches, *two.stretches]
-    recorded = continued(recorded, 27, 20)
+    recorded = continued(recorded, left_out=not handed_on)
     second = Engine(TRIAL, toy_data(), slots=2, stacked=True)
     second.restore(0, TRIAL, first.snapshot(0))
     for steps in (13, 20):
         report = second.advance({0: steps})[0]
         recorded[-1] += report.stretches
+        if handed_on and steps == 13:
+            report = report.after(two.per_step)
         curve[report.step] = report.curve(second.evaluate(0))
     assert course(recorded, tmp_path) == curve
 
@@ -70,9 +76,9 @@ def test_a_report_after_an_attempt_that_stopped_covers_the_steps_since(tmp_path:
 def test_stretches_of_one_program_are_one() -> None:
     calls = [Stretch(3, 4, 2), Stretch(5, 4, 2), Stretch(1, 4, 4)]
     assert merged(calls) == (Stretch(8, 4, 2), Stretch(1, 4, 4))
-    assert continued([[[8, 4, 2]]], 20, 10) == [[Stretch(8, 4, 2)]]
-    assert continued([[[8, 4, 2]]], 8, 10) == [[Stretch(8, 4, 2)], []]
-    assert continued([], 0, 10) == [[]]
+    assert continued([[[8, 4, 2]]]) == [[Stretch(8, 4, 2)]]
+    assert continued([[[8, 4, 2]]], left_out=True) == [[Stretch(8, 4, 2)], []]
+    assert continued([]) == [[]]
 
 
 @pytest.mark.parametrize("stretches", [[[Stretch(60, 1, 1)]], [[Stretch(7, 1, 1)], [Stretch(53, 2, 2)]]])

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from trainables.per_step import PerStep
 from trainables.stretches import Stretch, merged
 
 MOST_STEPS = 512
@@ -106,8 +107,7 @@ class TrainReport:
     Attributes:
         step: updates done in all.
         steps: updates done since it was asked.
-        loss: mean training loss over these steps; NaN if the slot froze.
-        metric: training accuracy or mean squared error over the same steps; NaN if the slot froze.
+        per_step: what `loss` and `metric` summarise: of these steps, and of earlier ones after `after`.
         learning_rate: of the last step, outside the recurrence.
         tokens: unpadded steps of sequences read.
         hidden_norms: mean Euclidean norm of x_t over the last batch and its unpadded steps, a layer each.
@@ -119,8 +119,7 @@ class TrainReport:
 
     step: int
     steps: int
-    loss: float
-    metric: float
+    per_step: PerStep
     learning_rate: float
     tokens: int
     hidden_norms: tuple[float, ...]
@@ -128,6 +127,27 @@ class TrainReport:
     train_seconds: float
     compile_seconds: float
     stretches: tuple[Stretch, ...]
+
+    # Sums are taken in float64 over single steps, so that they do not depend on how training was split.
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss; NaN if the slot froze."""
+        return float(np.mean(self.per_step.loss.astype(np.float64))) if self.finite else math.nan
+
+    @property
+    def metric(self) -> float:
+        """Training accuracy or mean squared error; NaN if the slot froze."""
+        metric, counted = (np.sum(column.astype(np.float64)) for column in self.per_step[1:])
+        return float(metric / counted) if self.finite else math.nan
+
+    def after(self, earlier: PerStep) -> TrainReport:
+        """Return the report with the loss and the metric of earlier steps as well, which were not reported.
+
+        Args:
+            earlier: of the steps between the last report and these, by attempts that had to stop.
+        """
+        return replace(self, per_step=self.per_step.after(earlier))
 
     def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the point of each curve that this stretch of training adds, by name.
@@ -154,30 +174,19 @@ def cut(log: Log) -> Log:
 
 
 def joined(calls: Sequence[tuple[Log, Stretch]], train_seconds: float, compile_seconds: float) -> TrainReport:
-    """Return the report of one slot's consecutive calls.
-
-    Sums are taken in float64 over single steps, so that a report does not depend on how a call was split.
-    """
+    """Return the report of one slot's consecutive calls."""
     logs = [log for log, _ in calls]
-    loss, metric, counted, tokens = (
-        np.concatenate([np.asarray(getattr(log, name), np.float64) for log in logs])
-        for name in ("loss", "metric", "counted", "tokens")
-    )
     last = logs[-1]
-    finite = bool(last.finite)
-    report = TrainReport(
+    per_step = PerStep(*(np.concatenate([getattr(log, name) for log in logs]) for name in PerStep._fields))
+    return TrainReport(
         step=int(last.step),
-        steps=len(loss),
-        loss=math.nan,
-        metric=math.nan,
+        steps=len(per_step.loss),
+        per_step=per_step,
         learning_rate=float(last.rate),
-        tokens=int(np.sum(tokens)),
+        tokens=sum(int(np.sum(log.tokens, dtype=np.int64)) for log in logs),
         hidden_norms=tuple(float(norm) for norm in last.norms),
-        finite=finite,
+        finite=bool(last.finite),
         train_seconds=train_seconds,
         compile_seconds=compile_seconds,
         stretches=merged(stretch for _, stretch in calls),
     )
-    if not finite:
-        return report
-    return replace(report, loss=float(np.mean(loss)), metric=float(np.sum(metric) / np.sum(counted)))

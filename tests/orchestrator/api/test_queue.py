@@ -38,8 +38,7 @@ def test_the_queue_names_shares_positions_and_reasons(root: Path) -> None:
         None,
     )
     assert (first.sweep, first.position, first.share, first.wanted) == ("later", 1, 1, 4)
-    why = "position 1 of 2 in the queue: its share of 1 trial is still held by 2 other sweeps"
-    assert first.why == why
+    assert first.why == "its share of 1 trial is still held by 2 other sweeps"
     assert second.position == 2
 
 

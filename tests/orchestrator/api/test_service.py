@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator import Exit, Sweep, queue, status, sweeps
 from orchestrator.api import service
+from orchestrator.api.places import UNSERVED
 from orchestrator.errors import BadInput
 from orchestrator.ledger import submissions
 from orchestrator.ledger.stop_requests import asked_to_stop
@@ -42,7 +43,7 @@ def test_a_submitted_sweep_is_shown_before_it_begins(sweep: Sweep) -> None:
         sweep.specification.budget.trials,
     )
     [entry] = queue(root=root)
-    assert (entry.sweep, entry.position, entry.why) == (sweep.id, 1, "QUEUED")
+    assert (entry.sweep, entry.position, entry.why) == (sweep.id, 1, UNSERVED)
     assert Sweep.find("retrieval", root=root).specification.document() == sweep.specification.document()
 
 

@@ -31,7 +31,7 @@ STATUS = DetailedStatus(
     ),
     failures={"non-finite: val/accuracy is nan": 1},
 )
-PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 3, 3, 6, None)
+PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 3, 3, 6, None, None)
 SWEEP = LiveSweep(
     STATUS,
     (
@@ -87,12 +87,12 @@ def test_running_trials_that_do_not_fit_are_counted() -> None:
 def test_a_sweep_that_waits_says_why() -> None:
     status = replace(STATUS, state="WAITING", reason="a disk is full", progress=Progress({}, 12), failures={})
     waiting = LiveSweep(
-        status, (), (), replace(PLACE, running=0, position=2, why="position 2 of 3: no share")
+        status, (), (), replace(PLACE, running=0, position=2, why="the pool has no share for it yet")
     )
     assert printed(waiting, 80) == [
         "retrieval-laptop-0123abcd · WAITING: a disk is full",
         "╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 0/12 trials",
-        "waits: position 2 of 3: no share",
+        "waits (number 2 in the queue): the pool has no share for it yet",
     ]
 
 

@@ -30,7 +30,8 @@ def test_the_verbs_reach_a_service_over_http(
         assert {entry["id"] for entry in json.loads(run("list", "--json"))} >= {sweep_id, QUEUED}
         assert "QUEUED" in run("status", sweep_id)
         assert "class idle" in run("move", sweep_id, "idle")
-        assert f"{sweep_id} (ada, idle)" in run("queue")
+        shown = run("queue").splitlines()
+        assert shown[shown.index(sweep_id) + 1].split() == ["2", "ada", "idle", "0", "0", "3", "unknown"]
         assert "best val/accuracy 0.646866" in run("status", sweeps.SWEEP_ID)
         assert run("stop", sweep_id) == f"{sweep_id}: is asked to save its trials and end.\n"
         run("release", sweep_id, code=2)

@@ -68,6 +68,19 @@ def test_a_whole_number_is_a_word_of_a_command(tmp_path: Path) -> None:
     assert settings.command == ("python", "x.py", "--epochs", "20")
 
 
+def test_a_placeholder_may_have_a_format(tmp_path: Path) -> None:
+    sweep = read(tmp_path, 'command: [a, "{learning_rate:.3e}", "{optimizer.kind:>8}", "{seed:d}"]')
+    assert sweep.trainable is not None
+
+
+def test_a_program_of_a_package_beside_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "nets" / "small").mkdir(parents=True)
+    (tmp_path / "nets" / "small" / "net.py").write_text(NET)
+    sweep = read(tmp_path, "program: nets.small.net:Net")
+    assert sweep.trainable is not None
+    assert sweep.trainable.free == ("learning_rate", "momentum")
+
+
 def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     """The class derives from a name that the file does not even import."""
     settings = read(tmp_path, PROGRAM).settings(
@@ -78,7 +91,9 @@ def test_a_program_is_read_without_importing_it(tmp_path: Path) -> None:
     assert settings.free == ("learning_rate", "momentum")
 
 
-@pytest.mark.parametrize("trainable", [FUNCTION, f"{FUNCTION}, mlflow: true", COMMAND, PROGRAM])
+@pytest.mark.parametrize(
+    "trainable", [FUNCTION, f"{FUNCTION}, mlflow: true, mutable: [momentum]", COMMAND, PROGRAM]
+)
 def test_a_record_is_read_back(tmp_path: Path, trainable: str) -> None:
     sweep = read(tmp_path, trainable)
     again = from_document(sweep.document())
@@ -99,6 +114,13 @@ def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
     assert identity(moved) == identity(document) != identity(other)
 
 
+def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    sweep = read(tmp_path, f"{FUNCTION}, folder: code")
+    assert sweep.trainable is not None
+    assert sweep.trainable.folder == str(tmp_path / "code")
+
+
 @pytest.mark.parametrize(
     ("trainable", "more", "where", "message"),
     [
@@ -111,7 +133,10 @@ def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
         ('command: [python, "{rate"]', "", "trainable.command", "matching braces"),
         ("command: [python, x.py, --rate, 1.0e-3]", "", "trainable.command", "in quotes"),
         ("command: [python, x.py, --fast, true]", "", "trainable.command", "in quotes"),
+        ("command: [a, 'db://ada:pass@host/x']", "", "trainable.command", "user or password"),
         ("command: [a, b], shell: true", "", "trainable.command", "one text"),
+        ('command: [a, "{momentum}"]', "", "trainable.command", "that every trial has"),
+        ('command: [a, "{learning_rate:d}"]', "", "trainable.command", "a format of its values"),
         ('program: "m.py:Nett"', "", "trainable.program", "Net"),
         ('program: "n.py:Net"', "", "trainable.program", "whose source can be read"),
         ("program: no_such_package.model:Net", "", "trainable.program", "whose source can be read"),
@@ -121,7 +146,15 @@ def test_the_folder_is_no_part_of_the_identity(tmp_path: Path) -> None:
         (FUNCTION, "resources: {gpu: 1, slots: 4}", "resources.slots", "a process of its own"),
         (PROGRAM, "resources: {memory: 4}", "resources.memory", "a function or a command"),
         (PROGRAM, "scheduler: {pbt: {mutations: [optimizer.kind]}}", "mutations", "learning_rate"),
-        (FUNCTION, "scheduler: {pbt: {mutations: [learning_rate]}}", "mutations", "throughout training"),
+        (FUNCTION, "scheduler: {pbt: {mutations: [learning_rate]}}", "mutations", "trainable.mutable"),
+        (f"{FUNCTION}, mutable: [rate]", "", "trainable.mutable", "learning_rate"),
+        (f"{PROGRAM}, mutable: [learning_rate]", "", "trainable.mutable", "a function or a command"),
+        (
+            f"{FUNCTION}, mutable: [learning_rate]",
+            "scheduler: {pbt: {mutations: [momentum]}}",
+            "mutations",
+            "learning_rate",
+        ),
         (FUNCTION, "confirms: {seeds: 3}", "confirms", "confirm"),
     ],
 )
@@ -140,6 +173,8 @@ def test_what_cannot_work_is_refused(
         ("objective: {minimize: val/loss}\n", "", "must name a metric"),
         ("interval: 10", "interval: 200", "at most training.steps"),
         ("interval: 10", "interval: 10, batch_size: 4", "batch_size"),
+        ("interval: 10", "interval: 10, reproducible: bits", "beside a program"),
+        ("  momentum:", "  OPTIMIZER_kind:", "must differ from optimizer.kind"),
         ("  momentum:", "  2nd momentum:", "must be a name"),
         ("budget: {trials: 4}", "", "budget"),
     ],
@@ -169,3 +204,8 @@ def test_a_network_has_no_limits(tmp_path: Path, name: str) -> None:
 def test_a_program_may_change_what_is_free_while_it_runs(tmp_path: Path) -> None:
     sweep = read(tmp_path, PROGRAM, "scheduler: {pbt: {mutations: [learning_rate]}}")
     assert sweep.scheduler.options["mutations"] == ["learning_rate"]
+
+
+def test_a_script_may_declare_what_may_change(tmp_path: Path) -> None:
+    mutable, pbt = f"{FUNCTION}, mutable: [learning_rate]", "scheduler: {pbt: {mutations: [learning_rate]}}"
+    assert read(tmp_path, mutable, pbt).scheduler.options["mutations"] == ["learning_rate"]

@@ -38,7 +38,7 @@ def test_a_trial_whose_checkpoint_is_damaged_is_left_out(
     second, best = launch(session), launch(session)
     train(session, second, value=0.5)
     train(session, best, value=0.9)
-    for row in sessions.ledger.checkpoints(best.trial_key):
+    for row in sessions.ledger.trial_checkpoints(best.trial_key):
         (Path(row.path) / "arrays.npz").write_bytes(b"damaged")
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
     with Lease(sessions.ledger, session.sweep.id) as lease, caplog.at_level("INFO", "orchestrator"):

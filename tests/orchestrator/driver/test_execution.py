@@ -93,7 +93,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
     key, lines = assignment.trial_key, Lines()
     url = sessions.paths.stored(sessions.ledger.id, sweep.id, key)
     assert url is not None
-    for row in sessions.ledger.checkpoints(key):
+    for row in sessions.ledger.trial_checkpoints(key):
         store.keep(Path(row.path), url)
     shutil.rmtree(sessions.paths.trial_checkpoints(sweep.id, key))
     run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
@@ -102,7 +102,7 @@ def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Search
         yield Searched(claim, lines, url, tmp_path / "store")
 
 
-def _evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+def _evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
     assert request.stored is not None
     if not store.answers(request.stored):
         raise NoStore(request.stored, "must answer", "no answer", "Wait.")
@@ -140,11 +140,11 @@ def test_an_outage_of_the_store_pauses_the_test_evaluation(searched: Searched) -
 def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[EvaluationRequest] = []
 
-    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
         tries.append(request)
         if len(tries) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return _evaluate(request, cpu, gpu)
+        return _evaluate(request, cpu, gpu, trainable)
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)
     execution.evaluate_test(searched.claim)
@@ -158,7 +158,7 @@ def test_a_full_disk_pauses_the_test_evaluation(searched: Searched, monkeypatch:
 def test_an_error_that_is_no_outage_ends_the_test_evaluation(
     searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def evaluate(request: EvaluationRequest, cpu: float, gpu: float) -> dict[str, Any]:
+    def evaluate(request: EvaluationRequest, cpu: float, gpu: float, trainable: object) -> dict[str, Any]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(execution.cluster, "evaluate", evaluate)

@@ -72,7 +72,7 @@ def test_test_is_evaluated_for_the_best_trial_that_still_has_its_checkpoint(sess
     """The report names the same trial: both choose one whose weights can be loaded."""
     session = searched(sessions, [0.5, 0.9, 0.7])
     best = sessions.ledger.trial(f"{session.sweep.id}-1")
-    for row in sessions.ledger.checkpoints(best.key):
+    for row in sessions.ledger.trial_checkpoints(best.key):
         session.writer.drop_checkpoint(best.key, Path(row.path))
     assert evaluated(sessions, session) == [2]
 
@@ -167,6 +167,40 @@ def test_a_concluded_sweep_goes_on_with_a_failed_trial(sessions: Sessions) -> No
         enter(replace(before, run=again), cast("TaskData", None))
         assert not is_finished(before)
     assert sessions.ledger.trial(f"{before.sweep.id}-0").state == "WAITING"
+
+
+class Lines(Observer):
+    """Keeps what a driver says."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessions: Sessions) -> None:
+    text = (
+        "trainable: {function: train.py:train}\nsearch: {rate: {uniform: [0, 1]}}\n"
+        "training: {steps: 2, interval: 1}\nobjective: {minimize: val/loss}\nbudget: {trials: 1}\n"
+    )
+    script, lines = sessions.folder / "train.py", Lines()
+    script.write_text("def train(trial): ...")
+    sweep = sessions.of(text)
+    run = Run(sessions.paths, sessions.folder, Hardware(cpus=1, gpus=0))
+    with Lease(sessions.ledger, sweep.id) as lease:
+        held = Claim(sweep, run, sessions.ledger, lease, lines, Departure())
+        for code in ("def train(trial): ...", "def train(trial): ...", "def train(trial): pass"):
+            script.write_text(code)
+            enter(held, None)
+    (line,) = lines.lines
+    assert line == (
+        f"The code in {sessions.folder} has changed since the sweep began: "
+        "its trials do not all run the same code."
+    )
+    record = sessions.ledger.sweep(sweep.id)
+    assert record is not None
+    assert len({entry["digest"] for entry in record.facts["code"]}) == len(record.facts["code"]) == 2
 
 
 def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(

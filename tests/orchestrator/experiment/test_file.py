@@ -179,3 +179,20 @@ def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
 def test_an_error_in_the_search_space_file_names_that_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"space.yaml:4: model.depth"):
         loaded(tmp_path, space=SPACE.replace("depth: 1", "depth: 0"))
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_arm", "expected"),
+    [("", "", False), ("hypothesis: true\n", "", True), ("hypothesis: true\n", "hypothesis: false, ", False)],
+)
+def test_a_file_says_which_bounds_nobody_has_published(
+    tmp_path: Path, of_file: str, of_arm: str, expected: bool
+) -> None:
+    text = of_file + EXPERIMENT.replace("  lru: {", "  lru: {" + of_arm)
+    experiment = loaded(tmp_path, text)
+    assert experiment.arms[0].hypothesis == expected
+    assert experiment.claims[0].hypothesis == bool(of_file)
+
+
+def test_what_is_not_shown_is_read(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "not_shown: Other sizes.\n" + EXPERIMENT).not_shown == "Other sizes."

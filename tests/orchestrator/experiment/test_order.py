@@ -29,6 +29,33 @@ def test_without_examples_it_is_welchs_test() -> None:
     )
 
 
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_seeds_that_would_be_enough_would_be_enough(paired: bool) -> None:
+    """Of many samples with the measured spread and that many seeds, eight of ten establish the difference."""
+    rng = np.random.default_rng(0)
+    first, second = sample("a", 1.0, 2.0, 3.0), sample("b", 1.5, 3.2, 3.1)
+    enough = ordering(first, second, maximize=True, paired=paired).enough
+    assert enough is not None
+    assert enough > 3
+    mean, spread = first.mean - second.mean, float(np.std(first.values - second.values, ddof=1))
+    wins = 0
+    for _ in range(200):
+        if paired:
+            other = rng.normal(0, 1, enough)
+            values = other + rng.normal(mean, spread, enough)
+        else:
+            other = rng.normal(0, np.std(second.values, ddof=1), enough)
+            values = rng.normal(mean, np.std(first.values, ddof=1), enough)
+        again = ordering(sample("a", *values), sample("b", *other), maximize=True, paired=paired)
+        wins += again.winner == "b"
+    assert wins / 200 == pytest.approx(0.8, abs=0.1)
+
+
+def test_no_seeds_are_recommended_for_a_difference_of_nothing() -> None:
+    equal = sample("a", 1.0, 2.0, 3.0)
+    assert ordering(equal, equal, maximize=True).enough is None
+
+
 def test_paired_seeds_are_compared_by_their_differences() -> None:
     """The system that a seed draws varies by far more than the arms differ."""
     first, second = sample("a", 1.0, 5.0, 9.0, 14.0), sample("b", 1.5, 5.6, 9.4, 14.7)

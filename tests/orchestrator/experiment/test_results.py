@@ -6,21 +6,25 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from orchestrator.errors import BadInput, Damaged
-from orchestrator.experiment import page, publication, results
+from orchestrator.experiment import page, picture, publication, results
 from orchestrator.experiment.collected import collected, covered, sample_of
+from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment
 from orchestrator.experiment.order import Ordering, ordering
-from orchestrator.experiment.results import ArmResult, Circumstances, Results, Seed
+from orchestrator.experiment.results import ArmResult, Circumstances, Origin, Results, Seed
 from orchestrator.experiment.verdict import Published
+from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from tests import sweeps
 from tests.orchestrator.report import confirmed
 
+MACHINE = "2 cores, no GPU"
 FIGURE = Published(value=0.6, tolerance=0.05, source="A paper, Table 1")
 
 
@@ -131,13 +135,13 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     text = page.markdown(BOTH)
     for line in (
-        "| rotrnn | rotrnn on listops | 0.61 ± 0.01 | 3 | 0.6 | reproduced: 0.61 (from 0.5852 to 0.6348 with"
-        " 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | 0.6 ± 0 | 3 | 0.6 | not comparable, because other data |",
-        "| R | 0.61 ± 0.01 / 0.6 | 0.51 ± 0.01 / 0.6 | 0.6 ± 0 / 0.6 |",
+        "| rotrnn | rotrnn on listops | 0.61 ± 0.02484 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
+        " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
+        "| s5 | s5 on listops | 0.6 ± 0 | 3 | 0.6 | 0.6 | – | 0.6 | not comparable, because other data |",
+        "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 ± 0 / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
-        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 |",
-        "| rotrnn | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
+        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – |",
+        "| rotrnn | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
         "- Spent: 9 trials, 3.0 min of wall time, 6.00 core hours.",
     ):
         assert line in text
@@ -168,10 +172,121 @@ def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> No
     )
     text = publication.index(tmp_path / "experiments")
     assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
-    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 3 | 9 | 6.00 | 0123456 |" in text
+    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 9 | 6.00 | 0123456 |" in text
+    assert "![Two layers](experiments/table-1.svg)" in text
     assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
     assert "| adding | 0.0107 | no memory is needed | a.yaml |" in text
     assert text.endswith("## Generators\n")
+
+
+def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
+    """A commit of a tree with changes is none that anybody could check out."""
+    origin = Origin("2026-11-20", "fedcba9876+changes")
+    arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
+    publication.publish(replace(BOTH, arms=arms), tmp_path)
+    assert "| 6.00 | fedcba9+changes, 0123456 |" in publication.index(tmp_path)
+    assert "| complete | 3 | 60 s | 2.00 | 2026-11-20 | fedcba9+changes |" in page.markdown(
+        replace(BOTH, arms=arms)
+    )
+
+
+def test_the_page_tells_what_ran_the_arms_from_what_wrote_the_page() -> None:
+    """A page may be written at a later commit, and of arms that other machines have run."""
+    here, there = Origin("2026-11-20", "aaaa", MACHINE), Origin("2026-11-21", "bbbb", "1 GPU")
+    written = "| page written | 2026-11-22 |"
+    of_one = page.markdown(replace(BOTH, arms=tuple(replace(arm, origin=here) for arm in BOTH.arms)))
+    assert "| arms began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_one
+    first, *others = BOTH.arms
+    arms = (replace(first, origin=there), *(replace(arm, origin=here) for arm in others))
+    of_two = page.markdown(replace(BOTH, arms=arms))
+    assert "| rotrnn began | 2026-11-21 at commit bbbb on 1 GPU |" in of_two
+    assert "| lru, s5 began | 2026-11-20 at commit aaaa on 2 cores, no GPU |" in of_two
+    assert written in of_one
+    assert written in of_two
+
+
+def test_what_is_not_shown_is_printed(tmp_path: Path) -> None:
+    told = replace(BOTH, not_shown="Other <sizes>.")
+    publication.publish(told, tmp_path)
+    assert "- Not shown: Other \\<sizes>." in page.markdown(told)
+    assert "Not shown: Other &lt;sizes&gt;." in page.page(told)
+    assert "\nNot shown: Other \\<sizes>.\n" in publication.index(tmp_path)
+
+
+def test_pages_of_published_results_are_written_anew(tmp_path: Path) -> None:
+    data, text = publication.publish(BOTH, tmp_path)
+    text.write_text("an older page")
+    picture_file = data.with_suffix(".svg")
+    picture_file.unlink()
+    publication.refresh(tmp_path)
+    assert text.read_text() == page.markdown(BOTH)
+    assert picture_file.read_text() == picture.svg(BOTH)
+
+
+BOUND = Published(at_least=0.55)
+
+HYPOTHESES = results_of(
+    replace(arm("rotrnn", 0.60, 0.61, 0.62, published=BOUND), hypothesis=True, size="1 block"),
+    replace(arm("lru", 0.50, 0.51, 0.52, published=BOUND), hypothesis=True, size="1 block"),
+    replace(arm("s5", 0.4, 0.6, 0.8, published=BOUND), hypothesis=True, size="1 block"),
+    claims=(Claim("rotrnn", "lru", True), Claim("lru", "rotrnn", True), Claim("s5", "lru", True)),
+    profile="laptop",
+)
+
+
+def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
+    outcomes = [verdict.outcome for verdict in (*HYPOTHESES.verdicts.values(), *HYPOTHESES.orders)]
+    assert outcomes == ["confirmed", "refuted", "not established"] * 2
+    text = page.markdown(HYPOTHESES)
+    assert "not comparable" not in text
+    assert (
+        "- Hypotheses, which nobody has published: 2 confirmed, 2 refuted, 2 not established. Tested at the"
+        " size of the profile laptop." in text
+    )
+    assert "- Networks and training: 1 block." in text
+    assert "seeds of each would be enough, at the size of the profile laptop" in text
+
+
+def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
+    arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
+    text = page.markdown(replace(HYPOTHESES, arms=arms))
+    assert "| R | 0.61 ± 0.02484 | 0.51 ± 0.02484 | 0.6 ± 0.4968 |" in text
+    assert "As the paper prints it" not in text + page.markdown(HYPOTHESES)
+    assert "Measured, then stated." in page.markdown(HYPOTHESES)
+
+
+def test_a_control_within_noise_is_marked() -> None:
+    doubted = replace(BOTH.arms[0], chance=0.6, doubts=("chance", "none"))
+    text = page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:])))
+    assert "| 0.61 ± 0.02484 (within noise of chance, none) | 3 | 0.61 | 0.62 | 0.6 |" in text
+
+
+def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
+    longer = replace(BOTH.arms[0], lengths={"x1": (0.9, 0.9), "x2": (0.8, 0.8), "x10": (0.5,)})
+    some = replace(BOTH, arms=(longer, *BOTH.arms[1:]))
+    for text in (page.markdown(some), publication.index(publication.publish(some, tmp_path)[0].parent)):
+        assert "| arm | x1 | x2 | x10 |" in text
+        assert "| rotrnn | 0.9 ± 0 | 0.8 ± 0 | 0.5 |" in text
+    assert "By length" not in page.markdown(BOTH)
+
+
+def test_the_picture_is_well_formed_and_has_every_seed() -> None:
+    some = replace(BOTH, arms=(replace(BOTH.arms[0], chance=0.1), *BOTH.arms[1:], arm("empty")))
+    root = ElementTree.fromstring(picture.svg(some))
+    circles = root.findall("{http://www.w3.org/2000/svg}circle")
+    assert len(circles) == 9
+    places = [float(circle.attrib["cx"]) for circle in circles]
+    assert places[:3] == sorted(places[:3])
+    assert all(picture.LEFT < place < picture.WIDTH - picture.RIGHT for place in places)
+    assert "A paper" not in picture.svg(some)
+    assert picture.svg(results_of(arm("empty"))) == ""
+
+
+def test_values_of_many_sizes_have_a_logarithmic_axis() -> None:
+    small = results_of(arm("a", 1e-5, 1e-3, 1e-1, published=None))
+    root = ElementTree.fromstring(picture.svg(small))
+    places = [float(circle.attrib["cx"]) for circle in root.findall("{http://www.w3.org/2000/svg}circle")]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2)
 
 
 def test_a_list_of_a_missing_folder_is_refused(tmp_path: Path) -> None:
@@ -182,29 +297,97 @@ def test_a_list_of_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_an_arm_is_collected_from_the_rows_of_its_sweep() -> None:
     """The chosen trial has the test value; its trials, data and time are counted from the rows."""
     history = sweeps.history()
-    result = collected(experiment(), experiment().arms[0], history)
+    result = collected(experiment(), experiment().arms[0], history, MACHINE)
     chosen = max((trial for trial in history.trials if trial.state == "COMPLETE"), key=lambda t: t.value or 0)
     assert [(seed.trial, seed.seed) for seed in result.seeds] == [(chosen.key, chosen.seed)]
     assert result.values == [history.evaluations[chosen.key][-1].metrics["test/accuracy"]]
     assert len(result.seeds[0].steps) == len(result.seeds[0].curve) > 1
     assert (result.trials, result.data_digest) == (len(history.trials), history.sweep.data_digest)
     assert 0 < result.wall_seconds <= result.core_seconds
+    assert result.origin is not None
+    assert result.origin.machine == MACHINE
 
 
 def test_confirmations_are_the_seeds_of_a_search() -> None:
     """The best of several trials was chosen with its seed, so it is none of them; scores are compared."""
     wanted = experiment()
     history = confirmed.history([0.6, 0.7, 0.8])
-    result = collected(wanted, wanted.arms[0], history)
+    result = collected(wanted, wanted.arms[0], history, MACHINE)
     assert result.values == pytest.approx([0.6, 0.7, 0.8])
     sample = sample_of(wanted, result, history)
     assert sample.scores is not None
     assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
 
 
+def of_lengths(shares: list[float], facts: dict[str, object] | None = None) -> History:
+    """Return a sweep whose confirmations were also tested on sequences of twice and four times the length."""
+    history = confirmed.history(shares)
+    evaluations = {
+        key: [
+            replace(row, metrics={**row.metrics, "test/accuracy_x2": 0.4, "test/accuracy_x4": 0.3})
+            for row in rows
+        ]
+        for key, rows in history.evaluations.items()
+    }
+    sweep = replace(history.sweep, facts={**history.sweep.facts, **(facts or {})})
+    return replace(history, evaluations=evaluations, sweep=sweep)
+
+
+def test_longer_sequences_have_values_and_curves() -> None:
+    """Curves are those of validation, which has no longer sequences."""
+    wanted, history = experiment("test/accuracy_x4"), of_lengths([0.6, 0.7])
+    reports = {trial.key: history.reports[sweeps.trial(7).key] for trial in history.trials}
+    result = collected(wanted, wanted.arms[0], replace(history, reports=reports), MACHINE)
+    assert result.values == [0.3, 0.3]
+    assert result.lengths == {
+        "x1": (pytest.approx(0.6), pytest.approx(0.7)),
+        "x2": (0.4, 0.4),
+        "x4": (0.3, 0.3),
+    }
+    assert all(len(seed.curve) > 1 for seed in result.seeds)
+    assert collected(wanted, wanted.arms[0], confirmed.history([0.6]), MACHINE).lengths == {}
+
+
+def test_a_result_within_noise_of_a_control_has_doubts() -> None:
+    wanted = experiment()
+    facts = {"chance": {"test": 0.42}}
+    near, far = of_lengths([0.4, 0.43, 0.41], facts), of_lengths([0.8, 0.81, 0.79], facts)
+    none = of_lengths([0.4, 0.42, 0.41], facts)
+    document = none.sweep.document
+    model = {**document["model"], "layer": "none"}
+    none = replace(none, sweep=replace(none.sweep, document={**document, "model": model}))
+    histories = {"near": near, "far": far, "none": none}
+    arms = [
+        replace(collected(wanted, replace(wanted.arms[0], name=name), history, MACHINE))
+        for name, history in histories.items()
+    ]
+    samples = {result.name: sample_of(wanted, result, histories[result.name]) for result in arms}
+    doubted = with_doubts(arms, samples, histories, maximize=True)
+    assert {result.name: result.doubts for result in doubted} == {
+        "near": ("chance", "none"),
+        "far": (),
+        "none": ("chance",),
+    }
+    assert arms[0].chance == 0.42
+    assert collected(experiment("val/loss"), wanted.arms[0], near, MACHINE).chance is None
+
+
+def test_an_arm_has_the_commit_that_ran_it() -> None:
+    history = sweeps.history()
+    result = collected(experiment(), experiment().arms[0], history, MACHINE)
+    assert result.origin is not None
+    assert result.origin.commit == history.sweep.facts["git_commit"]
+
+
+def test_a_hypothesis_has_no_obstacle() -> None:
+    wanted = experiment(profile="laptop")
+    supposed = replace(wanted.arms[0], hypothesis=True, departure="a subset")
+    assert collected(wanted, supposed, sweeps.history(), MACHINE).obstacle == ""
+
+
 def test_a_reported_metric_is_reduced() -> None:
     norms = experiment("hidden_norm/layer_*", "drift")
-    result = collected(norms, norms.arms[0], sweeps.history())
+    result = collected(norms, norms.arms[0], sweeps.history(), MACHINE)
     assert len(result.values) == 1
     assert 0 < result.values[0] < 1
 
@@ -227,7 +410,8 @@ def test_what_cannot_be_compared_is_named(
         history, sweep=replace(history.sweep, facts={**history.sweep.facts, "note": "", **facts})
     )
     wanted = experiment(profile=changed)
-    assert collected(wanted, replace(wanted.arms[0], departure=departure), history).obstacle == reason
+    departing = replace(wanted.arms[0], departure=departure)
+    assert collected(wanted, departing, history, MACHINE).obstacle == reason
 
 
 def test_wall_time_counts_overlapping_attempts_once() -> None:

@@ -12,7 +12,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadInput, Exit
 from orchestrator.experiment.dry_run import dry_run
-from orchestrator.experiment.file import Experiment, function_of, load
+from orchestrator.experiment.file import Experiment, function_of, load, selected
 from orchestrator.experiment.run import results, run
 from tests.orchestrator.experiment.test_file import EXPERIMENT, loaded
 
@@ -48,6 +48,22 @@ def test_every_arm_is_started_in_order(tmp_path: Path) -> None:
     assert [name.rpartition("-")[0] for name in started] == ["table-1-lru", "table-1-s5"]
 
 
+def test_arms_can_be_selected(tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def start(sweep: Sweep) -> int:
+        started.append(sweep.id)
+        return Exit.COMPLETE
+
+    experiment = loaded(tmp_path)
+    workspace = Workspace.at(tmp_path / "mlruns", tmp_path / "data")
+    assert run(selected(experiment, ["s5"]), workspace, start, print) == Exit.COMPLETE
+    assert [name.rpartition("-")[0] for name in started] == ["table-1-s5"]
+    assert [arm.name for arm in results(experiment, workspace).arms] == ["lru", "s5"]
+    with pytest.raises(BadInput, match="--arms: must name arms of table-1, got `s4`"):
+        selected(experiment, ["s5", "s4"])
+
+
 def test_an_interruption_ends_the_experiment(tmp_path: Path) -> None:
     started: list[str] = []
 
@@ -73,7 +89,9 @@ def test_an_arm_without_its_data_is_skipped_and_says_so(tmp_path: Path) -> None:
     assert present.verdicts["s5"].phrase == "not comparable, because 0 of 3 seeds have a value"
 
 
-def test_a_function_is_called_once_for_each_arm_and_seed(tmp_path: Path) -> None:
+def test_a_function_is_called_once_for_each_arm_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = measuring(tmp_path)
     workspace = Workspace.at(tmp_path / "mlruns")
     notes = tmp_path / "notes.txt"
@@ -84,6 +102,8 @@ def test_a_function_is_called_once_for_each_arm_and_seed(tmp_path: Path) -> None
     assert [arm.values for arm in present.arms] == [[2.0, 2.1], [4.0, 4.1]]
     assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
     assert present.orders[0].outcome == "reproduced"
+    monkeypatch.setattr("orchestrator.provenance.git_commit", lambda: "a later commit")
+    assert results(experiment, workspace).arms[0].origin == present.arms[0].origin is not None
 
 
 def test_a_function_is_called_again_with_other_arguments(tmp_path: Path) -> None:

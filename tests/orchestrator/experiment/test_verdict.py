@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.experiment.verdict import Published, interval, judged, ordered
+from orchestrator.experiment.verdict import (
+    Answer,
+    Found,
+    Published,
+    answered,
+    answered_order,
+    interval,
+    judged,
+    ordered,
+)
 
 FIGURE = Published(value=0.9, error=0.01, tolerance=0.02)
 
@@ -36,7 +45,7 @@ def test_a_bound_is_met_on_its_side_alone() -> None:
 def test_what_does_not_compare_is_said_before_any_value_is_read() -> None:
     verdict = judged([0.9] * 3, FIGURE, seeds=3, obstacle="a subset of CIFAR-10")
     assert verdict.phrase == "not comparable, because a subset of CIFAR-10"
-    assert outcome(0.9, 0.9, 0.9, published=None) == "not comparable"
+    assert judged([0.9] * 3, None, seeds=3, obstacle="").phrase == "the paper prints no figure for it"
 
 
 def test_missing_seeds_leave_a_figure_undecided() -> None:
@@ -65,9 +74,53 @@ def test_the_interval_is_that_of_students_t() -> None:
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
-    assert ordered("rotrnn", "lru", winner, "p = 0.3").phrase == expected
+    assert ordered("rotrnn", "lru", Found(winner, "p = 0.3")).phrase == expected
 
 
 def test_an_order_at_a_smaller_size_says_so() -> None:
-    verdict = ordered("rotrnn", "lru", "rotrnn", "", size="at the size of the profile laptop")
+    verdict = ordered("rotrnn", "lru", Found("rotrnn", ""), size="at the size of the profile laptop")
     assert verdict.phrase == "reproduced: rotrnn is better at the size of the profile laptop"
+
+
+SIZE = "at the size of the profile laptop"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((0.98, 0.99, 1.0), "confirmed"),
+        ((0.5, 0.51, 0.52), "refuted"),
+        ((0.99, 0.98, 0.5), "not established"),
+        ((0.9, 0.99, 0.98), "not established"),
+        ((0.99,), "not established"),
+        ((0.99, 0.98), "not established"),
+    ],
+)
+def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...], expected: Answer) -> None:
+    """A mean above the bound confirms nothing while its interval contains the bound, or seeds are missing."""
+    bound = Published(at_least=0.9)
+    verdict = answered(values, bound, seeds=1 if len(values) == 1 else 3, size=SIZE, lack="")
+    assert verdict.outcome == expected
+    assert "not comparable" not in verdict.phrase
+    if len(values) == 3:
+        assert verdict.phrase.endswith(SIZE)
+
+
+def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
+    bound = Published(at_most=0.9)
+    verdict = answered([], bound, seeds=3, size=SIZE, lack="the data of text are missing")
+    assert verdict.phrase == "not established: the data of text are missing"
+    assert answered([0.1], None, seeds=1, size=SIZE, lack="").outcome is None
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Found("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
+        (Found("lru", ""), f"refuted: lru is better {SIZE}"),
+        (Found(None, "p = 0.3", 9), f"not established: p = 0.3; 9 seeds of each would be enough, {SIZE}"),
+    ],
+)
+def test_a_supposed_order_is_tested_at_its_size(found: Found, expected: str) -> None:
+    assert answered_order("rotrnn", "lru", found, size=SIZE, lack="").phrase == expected
+    assert answered_order("rotrnn", "lru", found, size=SIZE, lack="no seeds").outcome == "not established"

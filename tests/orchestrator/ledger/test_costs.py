@@ -151,6 +151,26 @@ def test_a_restart_reads_one_report_of_each_lost_attempt(ledger: Ledger) -> None
     )
 
 
+def test_the_time_of_the_newest_report_is_found_without_reading_the_reports(ledger: Ledger) -> None:
+    """SQLite's instructions are counted: they are the same for 5 and for 200 reports of each trial."""
+    write, counts = writer(ledger), []
+    for number in range(3):
+        write.add_trial(trial_record(number, total_steps=1000))
+    instructions = deque[None]()
+    listener.listen(
+        ledger._engine,
+        "checkout",
+        lambda connection, *_: connection.set_progress_handler(lambda: instructions.append(None), 1),
+    )
+    for steps in (range(5), range(5, 200)):
+        for number in range(3):
+            add_reports(write, trial_record(number).key, steps)
+        instructions.clear()
+        assert ledger.last_report_at(SWEEP_ID) == steps[-1]
+        counts.append(len(instructions))
+    assert counts[0] == counts[1] > 0
+
+
 def test_500_delivered_points_are_removed_by_few_statements(ledger: Ledger) -> None:
     write = writer(ledger)
     write.add_trial(trial_record(), [event(trial_record().key, n) for n in range(500)])

@@ -57,19 +57,33 @@ def test_records_are_read_as_they_were_written(url: str) -> None:
         trial_record(0), state="COMPLETE", value=1.0, best_step=30, step=30, attempts=1, finished_at=now
     )
     assert again.trials(SWEEP_ID) == [done, trial_record(1)]
-    assert again.attempts(key) == [AttemptRecord(f"{key}.1", key, 1, "ENDED", None, "node-1", now, now)]
+    assert again.trial_attempts(key) == [AttemptRecord(f"{key}.1", key, 1, "ENDED", None, "node-1", now, now)]
     metrics = {"val/accuracy": 10 / 30, "train/loss": 0.1}
-    assert again.reports(key)[0] == ReportRecord(key, 10, f"{key}.1", metrics, now)
-    assert again.reports(SWEEP_ID) == again.reports(key)
-    assert [(row.kind, row.step) for row in again.checkpoints(key)] == [
+    assert again.trial_reports(key)[0] == ReportRecord(key, 10, f"{key}.1", metrics, now)
+    assert again.reports(SWEEP_ID) == again.trial_reports(key)
+    assert [(row.kind, row.step) for row in again.trial_checkpoints(key)] == [
         ("best", 30),
         ("last", 30),
         ("best", 20),
         ("last", 20),
     ]
-    assert again.checkpoints(key)[0] == saved(key, 30, "best")
+    assert again.trial_checkpoints(key)[0] == saved(key, 30, "best")
     assert again.evaluations(SWEEP_ID) == [evaluation]
     again.close()
+
+
+def test_a_sweep_may_have_the_name_of_a_trial_of_another(ledger: Ledger) -> None:
+    """The second sweep of a file is `x-2`, and so is trial 2 of the first one."""
+    ledger.create_sweep(sweep_record())
+    key = complete(ledger, 2)
+    ledger.create_sweep(replace(sweep_record(), id=key))
+    assert ledger.trials(key) == []
+    assert (ledger.attempts(key), ledger.reports(key), ledger.checkpoints(key)) == ([], [], [])
+    assert ledger.curves(key, ["val/accuracy"]) == []
+    assert [attempt.number for attempt in ledger.trial_attempts(key)] == [1]
+    assert {report.step for report in ledger.trial_reports(key)} == {10, 20, 30}
+    assert ledger.trial_reports(key) == ledger.reports(SWEEP_ID)
+    assert ledger.trial_checkpoints(key) == ledger.checkpoints(SWEEP_ID) != []
 
 
 def test_adding_is_idempotent(ledger: Ledger) -> None:
@@ -100,7 +114,7 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     clock.now += 30_000
     assert writer(ledger).lose_attempts() == 2
     assert writer(ledger).lose_attempts() == 0
-    ends = [ledger.attempts(key)[0] for key in (reported, silent, done)]
+    ends = [ledger.trial_attempts(key)[0] for key in (reported, silent, done)]
     assert [(attempt.state, attempt.ended_at) for attempt in ends] == [
         ("LOST", 130),
         ("LOST", 120),
@@ -128,7 +142,7 @@ def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
     ledger, attempt = begun
     writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
     writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
-    assert [report.metrics for report in ledger.reports(KEY)] == [{"val/accuracy": 0.5}]
+    assert [report.metrics for report in ledger.trial_reports(KEY)] == [{"val/accuracy": 0.5}]
     assert ledger.backlog(SWEEP_ID) == 1
     assert ledger.trial(KEY).step == 10
 
@@ -139,7 +153,7 @@ def test_a_repeated_interval_replaces_its_checkpoint(begun: tuple[Ledger, Attemp
     writer(ledger).record_report(attempt.id, 10, {}, [saved(KEY, 10)])
     fresh = replace(saved(KEY, 10), digest="cd" * 32)
     assert writer(ledger).record_report(attempt.id, 10, {}, [fresh]) == ()
-    assert ledger.checkpoints(KEY) == [fresh]
+    assert ledger.trial_checkpoints(KEY) == [fresh]
 
 
 def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
@@ -147,8 +161,8 @@ def test_a_checkpoint_between_two_reports_is_kept(begun: tuple[Ledger, AttemptRe
     ledger, attempt = begun
     writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.5}, [saved(KEY, 10)])
     writer(ledger).record_report(attempt.id, 13, {}, [saved(KEY, 13)])
-    assert [report.step for report in ledger.reports(KEY)] == [10]
-    assert [row.step for row in ledger.checkpoints(KEY)] == [13, 10]
+    assert [report.step for report in ledger.trial_reports(KEY)] == [10]
+    assert [row.step for row in ledger.trial_checkpoints(KEY)] == [13, 10]
     assert ledger.trial(KEY).step == 13
 
 
@@ -156,16 +170,16 @@ def test_reports_of_an_earlier_attempt_are_ignored(begun: tuple[Ledger, AttemptR
     """Once a trial was started again, its earlier attempt can neither report nor end it."""
     ledger, first = begun
     second = writer(ledger).start_attempt(KEY)
-    assert (second.number, ledger.attempts(KEY)[0].state) == (2, "LOST")
+    assert (second.number, ledger.trial_attempts(KEY)[0].state) == (2, "LOST")
     assert (
         writer(ledger).record_report(first.id, 10, {"val/accuracy": 1.0}, [saved(KEY, 10)], [event(KEY, 1)])
         == ()
     )
     assert not writer(ledger).end_attempt(first.id, "ENDED", None, "COMPLETE", 1.0, 10, [event(KEY, 2)])
     assert ledger.trial(KEY).state == "RUNNING"
-    assert (ledger.reports(KEY), ledger.checkpoints(KEY), ledger.backlog(SWEEP_ID)) == ([], [], 0)
+    assert (ledger.trial_reports(KEY), ledger.trial_checkpoints(KEY), ledger.backlog(SWEEP_ID)) == ([], [], 0)
     writer(ledger).record_report(second.id, 10, {"val/accuracy": 0.25})
-    assert ledger.reports(KEY)[0].attempt_id == second.id
+    assert ledger.trial_reports(KEY)[0].attempt_id == second.id
 
 
 def test_reports_after_the_end_are_ignored(begun: tuple[Ledger, AttemptRecord]) -> None:
@@ -173,7 +187,7 @@ def test_reports_after_the_end_are_ignored(begun: tuple[Ledger, AttemptRecord]) 
     ledger, attempt = begun
     writer(ledger).end_attempt(attempt.id, "LOST", "node died")
     assert writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 1.0}) == ()
-    assert ledger.reports(KEY) == []
+    assert ledger.trial_reports(KEY) == []
 
 
 def test_two_generations_of_checkpoints_are_kept(begun: tuple[Ledger, AttemptRecord]) -> None:
@@ -188,7 +202,7 @@ def test_two_generations_of_checkpoints_are_kept(begun: tuple[Ledger, AttemptRec
     ]
     path = {step: Path(saved(KEY, step).path) for step in (10, 20, 30, 40, 50)}
     assert folders == [(), (), (), (path[20],), (path[10], path[30])]
-    assert {(row.kind, row.step) for row in ledger.checkpoints(KEY)} == {
+    assert {(row.kind, row.step) for row in ledger.trial_checkpoints(KEY)} == {
         ("last", 50),
         ("last", 40),
         ("best", 50),
@@ -204,9 +218,9 @@ def test_a_pinned_checkpoint_is_never_superseded(begun: tuple[Ledger, AttemptRec
         assert Path(saved(KEY, 10).path) not in writer(ledger).record_report(
             attempt.id, step, {}, [saved(KEY, step)]
         )
-    assert [row.step for row in ledger.checkpoints(KEY) if row.kind == "pinned"] == [10]
+    assert [row.step for row in ledger.trial_checkpoints(KEY) if row.kind == "pinned"] == [10]
     writer(ledger).drop_checkpoint(KEY, Path(saved(KEY, 10).path))
-    assert [row.step for row in ledger.checkpoints(KEY)] == [40, 30]
+    assert [row.step for row in ledger.trial_checkpoints(KEY)] == [40, 30]
 
 
 def test_a_damaged_checkpoint_is_dropped(begun: tuple[Ledger, AttemptRecord]) -> None:
@@ -215,7 +229,7 @@ def test_a_damaged_checkpoint_is_dropped(begun: tuple[Ledger, AttemptRecord]) ->
     for step in (10, 20):
         writer(ledger).record_report(attempt.id, step, {}, [saved(KEY, step), saved(KEY, step, "best")])
     writer(ledger).drop_checkpoint(KEY, Path(saved(KEY, 20).path))
-    assert [(row.kind, row.step) for row in ledger.checkpoints(KEY)] == [("best", 10), ("last", 10)]
+    assert [(row.kind, row.step) for row in ledger.trial_checkpoints(KEY)] == [("best", 10), ("last", 10)]
 
 
 def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecord]) -> None:
@@ -225,7 +239,7 @@ def test_an_attempt_and_its_trial_end_together(begun: tuple[Ledger, AttemptRecor
         writer(ledger).end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 10, [event(KEY, 9)])
     trial = ledger.trial(KEY)
     assert (trial.state, trial.value, trial.best_step) == ("PRUNED", 0.5, 10)
-    assert trial.finished_at == ledger.attempts(KEY)[0].ended_at is not None
+    assert trial.finished_at == ledger.trial_attempts(KEY)[0].ended_at is not None
     assert ledger.backlog(SWEEP_ID) == 1
     with pytest.raises(ValueError, match="is PRUNED"):
         writer(ledger).start_attempt(KEY)

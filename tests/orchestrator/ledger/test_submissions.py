@@ -10,7 +10,7 @@ from orchestrator.errors import BadInput, Busy
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
+from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop, reason_of
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from tests.orchestrator.ledger.examples import writer
 
@@ -100,6 +100,26 @@ def test_a_decision_on_an_outdated_view_changes_nothing(ledger: Ledger) -> None:
     assert seen is not None
     submissions.begin(ledger, "a-1", 1, DRIVER)
     assert not own.change(seen, starts=2)
+
+
+def test_the_service_asks_for_the_place_of_a_driver_until_the_sweep_is_queued_again(ledger: Ledger) -> None:
+    own, seen = service(ledger), submit(ledger)
+    for _ in range(2):
+        own.ask_for_room("a-1")
+        assert asked_to_stop(ledger, "a-1") == ROOM
+    assert own.change(seen, state="QUEUED")
+    assert asked_to_stop(ledger, "a-1") is None
+
+
+def test_a_person_who_stops_a_sweep_is_not_overruled_by_the_service(ledger: Ledger) -> None:
+    own, seen = service(ledger), submit(ledger)
+    own.ask_for_room("a-1")
+    ask_to_stop(ledger, "a-1")
+    own.ask_for_room("a-1")
+    assert own.change(seen, state="QUEUED")
+    asker = asked_to_stop(ledger, "a-1")
+    assert asker not in {None, ROOM}
+    assert reason_of(str(asker)) == f"stopped by `stop` on {asker}"
 
 
 def test_a_service_without_its_lease_writes_nothing(ledger: Ledger) -> None:

@@ -106,6 +106,22 @@ seen["handlers"].append(handler() == own)
 print(json.dumps(seen))
 """
 
+JOB = """
+import sys, tempfile
+from orchestrator.machines.hardware import Hardware
+from orchestrator.schedule import environment
+environment.prepare(sys.argv[1])
+from ray import tune
+from orchestrator.schedule import cluster
+own = sys.argv[2]
+with cluster.connected(Hardware(cpus=2, gpus=0)), tempfile.TemporaryDirectory() as folder:
+    tune.register_trainable("one-name", lambda config: {"job": own})
+    print("registered", flush=True)
+    sys.stdin.readline()
+    [result] = tune.Tuner("one-name", run_config=tune.RunConfig(storage_path=folder, verbose=0)).fit()
+    print(result.metrics["job"], flush=True)
+    sys.stdin.read()
+"""
 
 EXPECTED = {
     # While a driver is connected to Ray, and afterwards: a signal during the conclusion must not end it.
@@ -139,6 +155,35 @@ def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == EXPECTED
+
+
+@pytest.mark.slow
+def test_two_jobs_register_one_name(temporary: Path) -> None:
+    """Two sweeps on one Ray use one name for their workers; each gets its own, the first one too."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with own_ray(temporary) as variables:
+        jobs = [
+            subprocess.Popen(
+                [sys.executable, "-c", JOB, str(temporary / "token"), own],
+                env={**environment, **variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for own in ("first", "second")
+        ]
+        for job in jobs:
+            assert job.stdout is not None
+            assert job.stdout.readline() == "registered\n"
+        for job, own in zip(jobs, ("first", "second"), strict=True):
+            assert job.stdin is not None
+            assert job.stdout is not None
+            print(file=job.stdin, flush=True)
+            printed = iter(job.stdout.readline, "")
+            assert own in (line.strip() for line in printed)
+        for job in jobs:
+            job.communicate(timeout=60)
 
 
 @cache

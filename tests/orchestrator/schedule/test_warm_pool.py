@@ -104,13 +104,14 @@ def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Pa
 
 
 def test_a_worker_is_only_found_by_the_same_code_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    def key(variables: dict[str, str | None]) -> str:
-        return warm_pool._key(variables, "compilations")
+    def key(variables: dict[str, str | None], program: str = "") -> str:
+        return warm_pool._key(variables, "compilations", program)
 
     plain = key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"})
     assert plain == key({"SWEEP_OWNER": "bob", "XLA_FLAGS": "a"})
     assert plain != key({"XLA_FLAGS": "b", "SWEEP_OWNER": "ada"})
     assert plain != key({"XLA_FLAGS": None, "SWEEP_OWNER": "ada"})
+    assert plain != key({"XLA_FLAGS": "a", "SWEEP_OWNER": "ada"}, program="changed since")
     set_by_an_import = {"XLA_FLAGS": "a", "SWEEP_OWNER": "ada", "KMP_INIT_AT_FORK": "FALSE"}
     assert plain == key(set_by_an_import)
     monkeypatch.setattr(environment, "GIVEN", {"KMP_INIT_AT_FORK"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.scripts import attempt as attempts
+from orchestrator.scripts import keeper
 from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
@@ -187,6 +189,13 @@ def test_a_report_without_the_objective_is_refused(runs: Runs) -> None:
     assert "must hold val/accuracy, which the search-space file names, got val/loss" in str(outcome.message)
 
 
+def test_times_that_the_service_measures_may_be_constrained_and_optimised(runs: Runs) -> None:
+    observed = ("val/loss", "seconds/train", "seconds/evaluate")
+    outcomes = runs.all(replace(runs.function(FUNCTION), observed=observed))
+    assert [outcome.failure for outcome in outcomes] == [None, None, None]
+    assert all(outcome.metrics["seconds/train"] > 0 for outcome in outcomes)
+
+
 def test_the_traceback_is_in_the_log(runs: Runs) -> None:
     runs.all(runs.function("def train(trial):\n    boundary = 1 / 0"))
     assert "boundary = 1 / 0" in runs.log
@@ -239,6 +248,43 @@ def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: py
     assert given["secrets"] == []
     assert given["out"].endswith("/scratch/{x}")
     assert not place.folder.exists()
+
+
+def test_secrets_that_a_script_prints_or_raises_are_written_nowhere(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", "canary-of-the-worker")
+    text = """
+    def train(trial):
+        print("read canary-of-the-worker from a file")
+        trial.report(1, {"val/loss": 1.0}, checkpoint=trial.folder)
+        raise RuntimeError("no answer of db://ada:canary-of-the-address@host/x with canary-of-the-worker")
+    """
+    last = runs.all(runs.function(text))[-1]
+    assert "no answer of db://host/x with ***" in str(last.message)
+    assert "no answer of db://host/x with ***" in runs.log
+    # The module itself names them, and so does what Python has compiled of it.
+    written = [
+        path for path in runs.folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
+    assert [path for path in written if b"canary" in path.read_bytes()] == []
+    assert {path.suffix for path in written} >= {".log"}
+    assert "canary" not in str(last.to_result())
+
+
+def test_a_metric_may_have_the_name_of_a_key_of_the_result(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for step in range(trial.steps):
+            trial.report(step + 1, {"val/loss": 1.0, "step": 0.0, "done": 1.0, "queued": 1.0})
+    """
+    outcomes = runs.all(runs.function(text, steps=2))
+    results = [outcome.to_result() for outcome in outcomes]
+    assert [(one["step"], one["done"], one["queued"]) for one in results] == [
+        (1, False, False),
+        (2, True, False),
+    ]
+    assert outcomes[-1].metrics["step"] == 0
 
 
 def test_a_script_can_log_in_where_the_run_of_its_trial_is(
@@ -357,19 +403,178 @@ def test_nothing_outlives_an_attempt(runs: Runs, monkeypatch: pytest.MonkeyPatch
     assert ended(runs)
 
 
+@pytest.fixture(params=["control group", "monitor"])
+def bounded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the keeper use control groups, which need rights, or do without."""
+    if request.param == "monitor":
+        monkeypatch.setattr(processes, "CONTROL_GROUPS", False)
+    elif not can_create_groups():
+        pytest.skip("needs the permission to create control groups")
+    return str(request.param)
+
+
+def can_create_groups() -> bool:
+    groups = keeper.created_groups(os.getpid(), 1 << 30)
+    able = any(group.bounds_memory for group in groups)
+    for group in groups:
+        group.remove()
+    return able
+
+
+def test_a_command_in_a_control_group_leaves_none_behind(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not can_create_groups():
+        pytest.skip("needs the permission to create control groups")
+    monkeypatch.setattr(processes, "GRACE", 0.2)
+    assert runs.own.advance(runs.command(DEAF.replace("WORK", "time.sleep(1)"))).step == 1
+    daemon = Path("/proc", (runs.folder / "daemon.pid").read_text())
+    (name,) = set(re.findall(rf"{keeper.GROUP}\d+$", (daemon / "cgroup").read_text(), re.MULTILINE))
+    groups = [group / name for group in keeper.own_groups()]
+    assert any(group.is_dir() for group in groups)
+    runs.own.release()
+    assert not any(group.is_dir() for group in groups)
+
+
+def test_a_limit_of_memory_ends_everything(runs: Runs, bounded_by: str) -> None:
+    work = "hoard.append(bytearray(20 << 20)); time.sleep(0.01)"
+    last = runs.all(runs.command(DEAF.replace("WORK", work), memory=300 << 20))[-1]
+    assert last.failure == "out of memory"
+    assert "resources.memory" in str(last.message)
+    assert ended(runs)
+
+
 @pytest.mark.parametrize(
-    ("limit", "work", "message"),
+    ("limit", "work", "cause", "message"),
     [
-        ({"memory": 300 << 20}, "hoard.append(bytearray(20 << 20)); time.sleep(0.01)", "resources.memory"),
-        ({"minutes": 1 / 60}, "time.sleep(0.1)", "resources.minutes"),
+        ({"minutes": 1 / 60}, "time.sleep(0.1)", "time limit", "resources.minutes"),
+        (
+            {"disk": 30 << 20},
+            "hoard.append(open(f\"{os.environ['SWEEP_FOLDER']}/{len(hoard)}\", 'wb').write(bytes(1 << 20)))",
+            "disk limit",
+            "resources.disk",
+        ),
     ],
 )
-def test_a_limit_ends_everything(runs: Runs, limit: dict[str, Any], work: str, message: str) -> None:
-    assigned = runs.command(DEAF.replace("WORK", work), **limit)
-    outcomes = runs.all(assigned)
-    assert outcomes[-1].failure == "error"
-    assert message in str(outcomes[-1].message)
+def test_a_limit_ends_everything(
+    runs: Runs, limit: dict[str, Any], work: str, cause: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "DISK_SECONDS", 0.2)
+    last = runs.all(runs.command(DEAF.replace("WORK", work), **limit))[-1]
+    assert last.failure == cause
+    assert message in str(last.message)
     assert ended(runs)
+
+
+def test_memory_that_forks_share_is_counted_once(runs: Runs, bounded_by: str) -> None:
+    text = """
+    import os, time
+    shared = bytearray(os.urandom(1 << 20)) * 200
+    children = [os.fork() for _ in range(3)]
+    if 0 not in children:
+        time.sleep(1.5)
+        open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 6, "metrics": {"val/loss": 1}}\\n')
+    else:
+        time.sleep(600)
+    """
+    (outcome,) = runs.all(runs.command(text, memory=500 << 20))
+    assert (outcome.failure, outcome.step) == (None, 6), outcome.message
+
+
+@pytest.mark.parametrize(
+    "text", ["x = bytearray(8 << 30)", "raise MemoryError", "raise OSError(12, 'Cannot allocate memory')"]
+)
+def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> None:
+    """Such as one far above the limit, in one step."""
+    last = runs.all(runs.command(text, memory=300 << 20))[-1]
+    assert last.failure == "out of memory", last.message
+
+
+def test_what_threads_only_reserve_is_no_memory(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each processor of a large machine has a thread, whose stack and buffers are hardly touched."""
+    monkeypatch.setattr(processes, "CONTROL_GROUPS", False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    text = """
+    import mmap, os
+    reserved = [mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(64)]
+    open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 6, "metrics": {"val/loss": 1}}\\n')
+    """
+    (outcome,) = runs.all(runs.command(text, memory=300 << 20))
+    assert (outcome.failure, outcome.step) == (None, 6), outcome.message
+
+
+def test_a_checkpoint_above_the_limit_is_not_read(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        for name in ("model", "moments"):
+            with open(trial.folder / name, "wb") as file:
+                file.truncate(40 << 20)      # a hole, which takes no space on the disk
+        trial.report(1, {"val/loss": 1}, checkpoint=trial.folder)
+    """
+    outcomes = runs.all(runs.function(text, disk=64 << 20))
+    assert outcomes[-1].failure == "disk limit"
+    assert "resources.disk" in str(outcomes[-1].message)
+
+
+def test_a_file_above_the_limit_cannot_be_written(runs: Runs) -> None:
+    text = """
+    def train(trial):
+        with open(trial.folder / "model", "wb") as file:
+            file.truncate(1 << 40)
+    """
+    outcomes = runs.all(runs.function(text, disk=64 << 20))
+    assert outcomes[-1].failure == "disk limit"
+
+
+def test_temporary_files_are_among_those_that_are_counted_and_removed(runs: Runs) -> None:
+    text = """
+    import os, tempfile
+    _, name = tempfile.mkstemp()
+    print("wrote", name)
+    open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 6, "metrics": {"val/loss": 1}}\\n')
+    """
+    runs.all(runs.command(text))
+    name = Path(runs.log.rpartition("wrote ")[2].split()[0])
+    assert name.parent.parent.name.startswith("sweep-trial-")
+    assert not name.exists()
+
+
+BOMB = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(os.environ["SWEEP_REPORTS"], "a") as file:
+    file.write('{"step": 1, "metrics": {"val/loss": 1}}\\n')
+pids = open("pids", "a")
+while os.path.getsize("pids") < MOST * 8:       # each process goes on forking, and leaves its parent
+    if os.fork() == 0:
+        os.setsid()
+        pids.write(f"{os.getpid():7d}\\n")
+        pids.flush()
+        if os.fork():
+            os._exit(0)
+    time.sleep(0.002)
+time.sleep(600)
+"""
+
+
+def test_a_fork_bomb_is_killed_completely(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, bounded_by: str
+) -> None:
+    """It forks while it is killed."""
+    monkeypatch.setattr(processes, "GRACE", 0.2)
+    assigned = runs.command(BOMB.replace("MOST", "400"))
+    assert runs.own.advance(assigned).step == 1
+    until(lambda: (runs.folder / "pids").stat().st_size > 8 * 60)
+    runs.own.release()
+    left = [one.pid for one in psutil.process_iter() if _works_in(one, runs.folder)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def _works_in(one: psutil.Process, folder: Path) -> bool:
+    try:
+        return one.cwd() == str(folder)
+    except psutil.Error:
+        return False
 
 
 WORKER = """

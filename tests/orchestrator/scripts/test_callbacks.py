@@ -79,10 +79,62 @@ def of_keras(package: ModuleType) -> dict[str, Any]:
     return {"built": built, "training": {"x": inputs, "y": classes}, "validation": (others, their_classes)}
 
 
+def of_lightning(package: ModuleType) -> dict[str, Any]:
+    torch = importlib.import_module("torch")
+    inputs, classes, others, their_classes = digits()
+
+    class Module(package.pytorch.LightningModule):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Linear(64, 10)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
+
+        def validation_step(self, batch: Any, index: int) -> None:
+            self.log("val/loss", torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1]))
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), 1e-3)
+
+    def loader(*arrays: Any) -> Any:
+        tensors = [torch.as_tensor(array) for array in arrays]
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*tensors), batch_size=100)
+
+    training, validation = loader(inputs, classes), loader(others, their_classes)
+    return {"module": Module(), "training": training, "validation": validation}
+
+
+def of_transformers(package: ModuleType) -> dict[str, Any]:
+    torch = importlib.import_module("torch")
+    pytest.importorskip("accelerate", reason="needs accelerate")
+    inputs, classes, others, their_classes = digits()
+
+    class Model(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Linear(64, 10)
+
+        def forward(self, inputs: Any, labels: Any) -> Any:
+            answers = self.layer(inputs)
+            return {"loss": torch.nn.functional.cross_entropy(answers, labels), "logits": answers}
+
+    def rows(arrays: Any, answers: Any) -> list[dict[str, Any]]:
+        return [
+            {"inputs": array, "labels": int(answer)} for array, answer in zip(arrays, answers, strict=True)
+        ]
+
+    return {"model": Model(), "training": rows(inputs, classes), "validation": rows(others, their_classes)}
+
+
 PACKAGES: dict[str, tuple[Callable[[ModuleType], dict[str, Any]], str]] = {
     "xgboost": (of_xgboost, "val/loss"),
     "lightgbm": (of_lightgbm, "val/binary_logloss"),
     "keras": (of_keras, "val_loss"),
+    "lightning": (of_lightning, "val/loss"),
+    "transformers": (of_transformers, "eval_loss"),
 }
 
 

@@ -1,7 +1,7 @@
 """A service in a process of its own, whose drivers need no Ray and whose waits are short.
 
 With `die` as its second argument it kills itself when it is to start a driver; with `hasty` it soon gives up
-a driver that does not begin; with `stop-drivers` its drivers end with it.
+a driver that does not begin; with `stop-drivers` its drivers end with it; with `one` it runs one at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.errors import Refusal, exit_of
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service import service, supervision
+from orchestrator.service.starting import DRIVERS_AT_ONCE
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.service import driver
 
@@ -38,7 +39,13 @@ def main(root: Path, mode: str, database: str | None) -> int:
         sys.stdout.flush()
 
     try:
-        return service.serve(paths, say, start=start, stop_drivers=mode == "stop-drivers")
+        return service.serve(
+            paths,
+            say,
+            drivers_at_once=1 if mode == "one" else DRIVERS_AT_ONCE,
+            stop_drivers=mode == "stop-drivers",
+            start=start,
+        )
     except Refusal as refusal:
         say(str(refusal))
         return exit_of(refusal)

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.submissions import Submission
-from orchestrator.service.supervision import Situation
+from orchestrator.service.situation import Situation
 from tests import sweeps
 
 DRIVER = Holder(pid=7, host="machine", place="boot", start=1, since=0.0)

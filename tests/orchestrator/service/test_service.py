@@ -17,6 +17,7 @@ from sqlalchemy import update
 
 from orchestrator.errors import Exit
 from orchestrator.ledger import submissions
+from orchestrator.ledger.claims import set_priority
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import ask_to_stop
@@ -208,6 +209,26 @@ def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deploy
     assert deployment.submission().code == Exit.RESUMABLE
     deployment.submit()
     wait_for(lambda: len(deployment.started()) == 2 and deployment.is_driven())
+
+
+@only_sqlite
+def test_an_idle_driver_makes_room_for_a_normal_sweep_and_goes_on_after_it(deployment: Deployment) -> None:
+    """The service runs one driver at once; neither sweep is charged with a crash or a try."""
+    set_priority(deployment.ledger, "idle-1", "idle")
+    deployment.serve("one")
+    deployment.submit("idle-1")
+    wait_for(lambda: deployment.is_driven("idle-1"))
+    deployment.submit("normal-1")
+    wait_for(lambda: deployment.is_driven("normal-1"))
+    waiting = deployment.submission("idle-1")
+    assert (waiting.state, waiting.cause) == ("QUEUED", "its driver made room for other sweeps")
+    assert (waiting.tries, waiting.crashes) == (0, 0)
+    assert not deployment.is_driven("idle-1")
+    deployment.finish()
+    wait_for(lambda: deployment.submission("normal-1").state == "ENDED")
+    wait_for(lambda: deployment.submission("idle-1").state == "ENDED")
+    assert deployment.submission("idle-1").code == Exit.COMPLETE
+    assert len(deployment.started("idle-1")) == 2
 
 
 @either

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import Exit
 from orchestrator.ledger.submissions import Submission
+from orchestrator.service.situation import Situation
+from orchestrator.service.starting import STARTING_AT_ONCE
 from orchestrator.service.supervision import (
     BEGIN_SECONDS,
     LONGEST_BACKOFF_SECONDS,
     MOST_CRASHES,
     PAUSE_SECONDS,
-    STARTING_AT_ONCE,
-    Situation,
     backoff,
     next_actions,
     transition_of,

@@ -93,8 +93,8 @@ class FixedShare:
 class Sessions:
     """Opens sessions on one ledger, as successive drivers do."""
 
-    def __init__(self, folder: Path) -> None:
-        self.paths = Paths(folder / "mlruns")
+    def __init__(self, folder: Path, database: str | None = None) -> None:
+        self.paths = Paths(folder / "mlruns", database=database)
         self.paths.create()
         self.ledger = Ledger.open(self.paths.ledger_url)
         self.folder, self.clock, self.resources = folder, Clock(), FixedResources()

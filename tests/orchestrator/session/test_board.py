@@ -23,7 +23,7 @@ def board(records: list[TrialRecord], *, maximize: bool = True) -> TrialBoard:
 def test_unfinished_trials_of_an_earlier_driver_are_due() -> None:
     records = trials(("COMPLETE", 0.5), ("RUNNING", None), ("PREEMPTED", None), ("FAILED", None))
     resumed = board(records)
-    assert list(resumed.states.values()) == ["COMPLETE", "WAITING", "WAITING", "FAILED"]
+    assert resumed.counts == {"COMPLETE": 1, "WAITING": 2, "FAILED": 1}
     assert resumed.retries.in_order() == [records[1].key, records[2].key]
     assert (resumed.settled, resumed.unfinished) == (2, 2)
 
@@ -70,7 +70,7 @@ def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
     assert live.best == (records[2].key, 0.9)
     ended: list[TrialState] = ["COMPLETE", "PRUNED", "FAILED"]
     for trial, state in zip(records, ended, strict=True):
-        live.states[trial.key] = state
+        live.enter(trial.key, state)
     in_ledger = [
         replace(trial, state=state, value=None if state == "FAILED" else value)
         for trial, state, value in zip(records, ended, (0.5, 0.8, 0.9), strict=True)
@@ -80,11 +80,22 @@ def test_a_trial_that_fails_or_is_pruned_is_no_longer_the_best() -> None:
     assert live.best == (best.key, best.value) == (records[0].key, 0.5)
 
 
+def test_the_states_are_counted_as_they_change() -> None:
+    records = trials(("RUNNING", None), ("COMPLETE", 0.5), ("FAILED", None))
+    live = board(records)
+    live.retry(records[0].key, "PREEMPTED", 0.0)
+    live.enter(records[0].key, "RUNNING")
+    live.enter("s-9", "WAITING")
+    states = live.progress(0.0, 4, "RUNNING", None).states
+    assert states == {"RUNNING": 1, "COMPLETE": 1, "FAILED": 1, "WAITING": 1}
+    assert (live.settled, live.unfinished) == (2, 2)
+
+
 def test_the_time_left_is_estimated_from_the_trials_that_this_driver_settled() -> None:
     records = trials(("COMPLETE", 0.5), ("RUNNING", None))
     live = board(records)
     assert live.progress(30.0, 5, "RUNNING", None).seconds_left is None
-    live.states[records[1].key] = "PRUNED"
+    live.enter(records[1].key, "PRUNED")
     assert live.progress(30.0, 5, "RUNNING", None).seconds_left == 90.0
 
 

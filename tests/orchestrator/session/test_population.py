@@ -105,7 +105,7 @@ def test_an_exploit_is_a_recorded_segment_from_a_pinned_checkpoint(sessions: Ses
     (segment,) = trial.system_attrs["segments"]
     assert (segment["donor"], segment["step"]) == (good.trial_key, 10)
     assert segment["params"] == trial.params
-    assert sessions.ledger.attempts(bad.trial_key)[0].cause == f"goes on from {good.trial_key}"
+    assert sessions.ledger.trial_attempts(bad.trial_key)[0].cause == f"goes on from {good.trial_key}"
     session.reported(again.attempt_id, outcome(again, 20, 0.95))
     session.reported(again.attempt_id, outcome(again, 30, 0.96))
     assert Path(again.resume.path).exists(), "the copied checkpoint is pinned"

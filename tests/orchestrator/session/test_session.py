@@ -67,7 +67,7 @@ def test_superseded_checkpoints_are_deleted_and_the_best_is_kept(sessions: Sessi
     for step, value in ((10, 0.9), (20, 0.5), (30, 0.6)):
         session.reported(assignment.attempt_id, outcome(assignment, step, value))
     session.check_limits()
-    kept = {Path(row.path).name for row in sessions.ledger.checkpoints(assignment.trial_key)}
+    kept = {Path(row.path).name for row in sessions.ledger.trial_checkpoints(assignment.trial_key)}
     on_disk = {folder.name for folder in Path(assignment.checkpoints).iterdir()}
     assert on_disk == kept
     assert {step_of(name) for name in on_disk} >= {10, 30}
@@ -293,7 +293,7 @@ def test_a_hung_attempt_is_noticed_once(sessions: Sessions) -> None:
     session.condemn(assignment.attempt_id, "hung")
     assert session.silent(60) == []
     session.failed(assignment.attempt_id, "worker lost")
-    assert sessions.ledger.attempts(assignment.trial_key)[0].cause == "hung"
+    assert sessions.ledger.trial_attempts(assignment.trial_key)[0].cause == "hung"
 
 
 def test_an_attempt_is_not_condemned_for_time_in_which_the_driver_did_not_listen(sessions: Sessions) -> None:
@@ -340,7 +340,7 @@ def test_an_attempt_that_does_not_answer_a_stop_request_is_killed_and_not_charge
     session.condemn(silent.attempt_id, "hung")
     session.failed(silent.attempt_id, "worker lost")
     assert session.finished
-    (attempt,) = sessions.ledger.attempts(silent.trial_key)
+    (attempt,) = sessions.ledger.trial_attempts(silent.trial_key)
     assert (attempt.state, attempt.cause) == ("LOST", "interrupted")
 
 
@@ -361,7 +361,7 @@ def test_a_sign_of_life_is_not_a_report(sessions: Sessions) -> None:
     session.reported(assignment.attempt_id, Outcome(0, done=False, metrics={}, queued=True))
     sessions.clock.now += 500
     assert session.silent(600.0) == []
-    assert sessions.ledger.reports(assignment.trial_key) == []
+    assert sessions.ledger.trial_reports(assignment.trial_key) == []
     train(session, assignment)
     assert sessions.ledger.trial(assignment.trial_key).state == "COMPLETE"
 
@@ -380,7 +380,7 @@ def test_no_more_attempts_are_launched_than_the_share_allows(sessions: Sessions)
 
 
 def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sessions: Sessions) -> None:
-    sessions.share = FixedShare(0, waiting="position 2 of 3 in the queue")
+    sessions.share = FixedShare(0, waiting="the pool has no share for it yet")
     session = sessions.open(sessions.sweep(2))
     assert session.next_assignment() is None
     for _ in range(20):
@@ -389,7 +389,7 @@ def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sess
     assert session.stopped is None
     record = sessions.ledger.sweep(session.sweep.id)
     assert record is not None
-    assert (record.state, record.reason) == ("WAITING", "position 2 of 3 in the queue")
+    assert (record.state, record.reason) == ("WAITING", "the pool has no share for it yet")
     assert (session.progress().state, session.progress().reason) == (record.state, record.reason)
     sessions.share.attempts, sessions.share.waiting = 1, None
     assert session.next_assignment() is not None
@@ -399,7 +399,7 @@ def test_a_sweep_without_a_share_waits_with_the_reason_and_does_not_give_up(sess
 
 def test_the_time_in_the_queue_is_no_time_without_a_node(sessions: Sessions) -> None:
     """The wait for a node begins when the share does."""
-    sessions.share = FixedShare(0, waiting="position 1 of 1 in the queue")
+    sessions.share = FixedShare(0, waiting="its share is still held")
     session = sessions.open(sessions.sweep(2), capacity=0)
     session.check_limits()
     sessions.clock.now += 10 * NODE_WAIT
@@ -422,7 +422,7 @@ def test_a_trial_that_is_shed_is_not_charged_and_is_the_next_to_be_launched(sess
     session.reported(first.attempt_id, outcome(first, 20, 0.5))
     assert session.sheds(first.attempt_id)
     session.completed(first.attempt_id)
-    [attempt] = sessions.ledger.attempts(first.trial_key)
+    [attempt] = sessions.ledger.trial_attempts(first.trial_key)
     assert (attempt.state, attempt.cause) == ("LOST", "shared")
     assert sessions.ledger.trial(first.trial_key).state == "PREEMPTED"
     assert session.next_assignment() is None, "another sweep has the place"
@@ -430,7 +430,9 @@ def test_a_trial_that_is_shed_is_not_charged_and_is_the_next_to_be_launched(sess
     again = launch(session)
     assert again.trial_key == first.trial_key
     assert step_resumed(again) == 20
-    assert wait_before_retry("error", sessions.ledger.attempts(first.trial_key)) == 2.0, "no failure counts"
+    assert wait_before_retry("error", sessions.ledger.trial_attempts(first.trial_key)) == 2.0, (
+        "no failure counts"
+    )
 
 
 def test_a_trial_that_finishes_while_it_is_to_be_shed_is_complete(sessions: Sessions) -> None:

@@ -38,7 +38,7 @@ def trained(folder: Path, shed_at: int | None) -> dict[str, np.ndarray]:
     assert len(attempts) == (1 if shed_at is None else 2)
     trial = sessions.ledger.trial(attempts[0].trial_key)
     assert (trial.state, trial.step) == ("COMPLETE", 30)
-    row = next(row for row in sessions.ledger.checkpoints(trial.key) if row.kind == "last")
+    row = next(row for row in sessions.ledger.trial_checkpoints(trial.key) if row.kind == "last")
     arrays, _ = checkpoint.load(Path(row.path), row.digest)
     return arrays
 

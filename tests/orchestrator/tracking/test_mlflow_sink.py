@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -340,3 +342,41 @@ def test_an_unfinished_trial_is_killed_until_it_is_resumed(
     assert len(left) == len(trials)
     deliver(destination, events.trials_resumed(trials, 6), sink)
     assert {run.info.status for run in runs_of(destination).values()} == {"RUNNING"}
+
+
+class Counting:
+    """A client of MLflow that counts its requests by name."""
+
+    def __init__(self, uri: str) -> None:
+        self._client = MlflowClient(uri)
+        self.requests: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        request = getattr(self._client, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.requests[name] += 1
+            return request(*arguments, **options)
+
+        return counted
+
+
+@pytest.mark.parametrize("reports", [1, 25])
+def test_a_batch_takes_one_request_for_each_run_however_many_reports_it_holds(
+    destination: Destination, reports: int
+) -> None:
+    """A report of one run a batch costs a request, 25 cost 0.04 each."""
+    client = Counting(destination.uri)
+    sink = MlflowSink(destination, client=client)  # type: ignore[arg-type]
+    first, second, *_ = sweeps.trials()
+    began = [events.trial_started(trial, sweeps.SPECIFICATION) for trial in (first, second)]
+    deliver(destination, [events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION), *began], sink)
+    client.requests.clear()
+    values = {f"layer_{number}/norm": 1.0 for number in range(9)}
+    points = [
+        events.metrics(trial.key, step, values, 1_790_000_000_000 + step)
+        for step in range(reports)
+        for trial in (first, second)
+    ]
+    assert sink.apply(points) == []
+    assert client.requests == {"log_batch": 2}

@@ -6,14 +6,15 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
-from orchestrator.training.attempt import OwnEngine, failure_outcome
+from orchestrator.training.attempt import Attempt, OwnEngine, failure_outcome
+from orchestrator.training.engine_cache import cache_of_process
 from orchestrator.training.evaluation import evaluate
 from tests.attempts import assignment
 from trainables import checkpoint
@@ -90,6 +91,40 @@ def test_the_first_report_of_a_trial_has_the_sizes_of_its_network(engine: OwnEng
     engine.release()
     resumed = advance(engine, assign("a", 2, resume=saved(first)))
     assert not any(name.startswith(SIZE) for name in resumed.metrics)
+
+
+def test_a_report_covers_its_whole_interval_if_attempts_had_to_stop_in_it(tmp_path: Path) -> None:
+    """Two attempts stop inside the second interval; what the third reports has the bits of one in a piece."""
+    engine = cache_of_process().engine(assignment(tmp_path, 0).settings, str(tmp_path / "data"))
+
+    def attempt(number: int, stops: Sequence[int], resume: SavedCheckpoint | None = None) -> list[Outcome]:
+        folder = str(tmp_path / ("whole" if number == 9 else "stopped"))
+        running = Attempt(
+            engine, 0, assignment(tmp_path, 0, attempt=number, checkpoints=folder, resume=resume)
+        )
+        outcomes = [running.outcome(engine.advance({0: steps})[0]) for steps in stops]
+        running.release()
+        return outcomes
+
+    whole = attempt(9, [10, 10, 10])
+    first = attempt(1, [10, 4])
+    second = attempt(2, [3], resume=saved(first[-1]))
+    third = attempt(3, [3, 10], resume=saved(second[-1]))
+    assert [outcome.interrupted for outcome in (*first, *second, *third)] == [False, True, True, False, False]
+    reported = [outcome for outcome in (*first, *second, *third) if outcome.metrics]
+    assert [curve(outcome) for outcome in reported] == [curve(outcome) for outcome in whole]
+    assert [saved(outcome).digest for outcome in whole] == [saved(outcome).digest for outcome in reported], (
+        "a checkpoint at a report holds nothing of how it was reached"
+    )
+
+
+def curve(outcome: Outcome) -> dict[str, float]:
+    """Return what does not depend on the clock."""
+    return {
+        name: value
+        for name, value in outcome.metrics.items()
+        if not name.startswith(("seconds/", "tokens_per_second"))
+    }
 
 
 def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -> None:

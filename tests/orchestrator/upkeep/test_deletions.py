@@ -16,7 +16,7 @@ from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import deletions
 from orchestrator.upkeep.deletions import delete_batch, deleting
-from orchestrator.upkeep.orphans import YOUNG_SECONDS, collect, stored_garbage
+from orchestrator.upkeep.orphans import YOUNG_SECONDS, collect, garbage_of, stored_garbage
 from tests.orchestrator.ledger.examples import SWEEP_ID, saved, sweep_record, trial_record, writer
 
 STORE = "s3://bucket"
@@ -141,3 +141,19 @@ def test_orphans_in_the_store_are_collected_once_they_are_old(sqlite_url: str, t
     assert stored_garbage(ledger, SWEEP_ID, paths) == []
     assert store.stored(f"file://{tmp_path}/store/{ledger.id}/none") == []
     ledger.close()
+
+
+def test_garbage_is_listed_after_a_flush_of_what_made_it_garbage(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a ledger that loses its last commits with its power refers to what `gc` has deleted."""
+    flushed: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a descriptor
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    garbage_of(lease.writer.ledger, SWEEP_ID, Paths(tmp_path))
+    assert str(tmp_path / "sweeps.db-wal") in flushed

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import Submission
-from orchestrator.web.site import SUBMISSIONS_A_MINUTE
+from orchestrator.web.limits import RateLimit
+from orchestrator.web.server import Listening, answering
+from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
 from tests.orchestrator.web.server import FILE, QUEUED, Answer, Client
 
 
@@ -77,8 +81,21 @@ def test_what_a_submission_may_not_ask_for(client: Client, body: dict[str, objec
 
 
 def test_submissions_are_limited(client: Client) -> None:
-    codes = [submit(client, text="task: nothing\n").status for _ in range(SUBMISSIONS_A_MINUTE + 1)]
-    assert codes == [422] * SUBMISSIONS_A_MINUTE + [429]
+    """Submissions and retries share one allowance, which fills up with the clock of the site and no other."""
+    now = [0.0]
+    site = Site(client.workspace, submissions=RateLimit(SUBMISSIONS_A_MINUTE, lambda: now[0]))
+    with answering(site, Listening(0)) as address:
+        limited = replace(client, address=address)
+
+        def retry() -> int:
+            return limited.send("POST", f"/api/v1/sweeps/{QUEUED}/retry", "ada").status
+
+        assert submit(limited, text="task: nothing\n").status == 422
+        assert [retry() for _ in range(SUBMISSIONS_A_MINUTE)] == [409] * (SUBMISSIONS_A_MINUTE - 1) + [429]
+        assert submit(limited, text="task: nothing\n").status == 429
+        assert submit(limited, "bob", text="task: nothing\n").status == 422, "everybody has their own"
+        now[0] += 60.0 / SUBMISSIONS_A_MINUTE
+        assert [retry(), retry()] == [409, 429]
 
 
 def test_a_waiting_sweep_is_stopped(client: Client) -> None:

@@ -10,7 +10,10 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from orchestrator.api import users
+from orchestrator.errors import NoDatabase
 from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
@@ -84,12 +87,51 @@ def test_a_watcher_that_comes_back_receives_what_it_missed() -> None:
 
 def test_silence_is_filled_and_a_revoked_watcher_is_dropped() -> None:
     async def run() -> None:
-        admitted = [True, False]
+        admitted = [True, True, False]
         feed = Feed(Source(a=1).read, ping_seconds=0.01)
         received = [message async for message in feed.watch(None, lambda: admitted.pop(0))]
         assert [message for message in received if b"resync" not in message][-1:] == [PING]
 
     asyncio.run(run())
+
+
+def test_a_revoked_watcher_receives_no_further_change() -> None:
+    """A busy feed is never silent, so that asking at a silence alone would leave the stream open for ever."""
+
+    async def run() -> None:
+        source, is_active = Source(a=0), True
+        feed = Feed(source.read, poll_seconds=0.001)
+        async with aclosing(feed.watch(None, lambda: is_active)) as events:
+            await anext(events)
+            is_active = False
+            source.entries["a"] = 1
+            assert await anext(events, None) is None
+
+    asyncio.run(run())
+
+
+def test_a_reading_that_fails_does_not_end_the_feed(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        source = Source(a=0)
+        failures: list[Exception] = [
+            ZeroDivisionError("a defect"),
+            NoDatabase("ledger", "must answer", "no", ""),
+        ]
+
+        def read() -> dict[str, object]:
+            if source.entries["a"] == 1 and failures:
+                raise failures.pop(0)
+            return source.read()
+
+        feed = Feed(read, poll_seconds=0.001)
+        async with aclosing(feed.watch(None)) as events:
+            await anext(events)
+            source.entries["a"] = 1
+            assert b'data: {"a":1}' in await asyncio.wait_for(anext(events), 5.0)
+        assert not failures
+
+    asyncio.run(run())
+    assert "a defect" in caplog.text, "the log of the service has its traceback"
 
 
 def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:

@@ -75,6 +75,17 @@ def test_behind_a_proxy_it_may_listen_elsewhere() -> None:
     assert "sweeps.example" in listening.hosts
 
 
+def test_behind_a_proxy_a_request_that_came_without_tls_is_refused(tmp_path: Path) -> None:
+    """The proxy says how a request came; a request that reaches the port by itself says nothing."""
+    with serving(Workspace.at(tmp_path), Listening(0, behind_proxy=True)) as address:
+        client = Client(address.replace("https", "http"), Workspace.at(tmp_path), {})
+        for headers in ({}, {"X-Forwarded-Proto": "http"}):
+            answer = client.send("GET", "/api/v1/me", headers=headers)
+            assert (answer.status, answer.document["where"]) == (403, "scheme")
+            assert client.send("GET", "/api/v1/healthz", headers=headers).status == 200
+        assert client.send("GET", "/api/v1/me", headers={"X-Forwarded-Proto": "https"}).status == 401
+
+
 def test_a_port_that_is_taken_is_refused(reader: Client) -> None:
     port = int(reader.address.rpartition(":")[2])
     with pytest.raises(BadInput, match="must be a free port"), serving(reader.workspace, Listening(port)):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+
+from orchestrator.api.places import UNSERVED
+from orchestrator.api.queue import queue
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.web.documents import thinned
 from tests import sweeps
@@ -88,6 +92,116 @@ def test_artifacts_are_the_files_of_the_report(reader: Client) -> None:
         assert reader.send("GET", f"/api/v1{SWEEP}/artifacts/{name}", "vera").status == 404
 
 
-def test_the_queue_says_who_waits(reader: Client) -> None:
+def test_the_queue_is_that_of_the_python_api(reader: Client) -> None:
     [entry] = reader.get("/queue")["queue"]
-    assert (entry["sweep"], entry["owner"], entry["why"]) == (QUEUED, "ada", "QUEUED")
+    assert (entry["sweep"], entry["owner"], entry["why"]) == (QUEUED, "ada", UNSERVED)
+    assert [entry] == [place.document() for place in queue(root=reader.workspace.paths.root)]
+
+
+def test_a_trial_has_its_attempts_checkpoints_and_links(reader: Client) -> None:
+    shown = reader.get(f"{SWEEP}/trials/3")
+    [attempt] = shown["attempts"]
+    assert (attempt["state"], attempt["cause"]) == ("FAILED", "non-finite: val/accuracy is nan")
+    assert shown["trial"]["key"] == f"{sweeps.SWEEP_ID}-3"
+    assert shown["mlflow"] == {"experiment": "retrieval", "run_id": None, "url": None}
+    best = reader.get(f"{SWEEP}/trials/7")
+    assert [saved["kind"] for saved in best["checkpoints"]] == ["best"]
+    assert [row["split"] for row in best["evaluations"]] == ["test"]
+    assert (best["reports"], best["last_report"]["step"]) == (5, sweeps.STEPS)
+    for path in (f"{SWEEP}/trials/8", f"{SWEEP}/trials/0?role=confirmation"):
+        answer = reader.send("GET", f"/api/v1{path}", "vera")
+        assert (answer.status, answer.document["must"]) == (404, "must be the key of a trial")
+
+
+def test_the_list_has_the_best_value_of_each_sweep_and_is_filtered_and_sorted(reader: Client) -> None:
+    rows = {row["id"]: row for row in reader.get("/sweeps?sort=id&descending=false")["sweeps"]}
+    assert list(rows) == sorted(rows)
+    best = max(trial.value or 0.0 for trial in sweeps.trials() if trial.state == "COMPLETE")
+    row = rows[sweeps.SWEEP_ID]
+    assert (row["metric"], row["best_value"], row["best_trial"]) == (
+        "val/accuracy",
+        best,
+        f"{sweeps.SWEEP_ID}-7",
+    )
+    assert rows[QUEUED]["best_value"] is None
+    assert [row["id"] for row in reader.get("/sweeps?state=QUEUED")["sweeps"]] == [QUEUED]
+    assert reader.get("/sweeps?owner=bob")["total"] == 0
+    assert [row["id"] for row in reader.get("/sweeps?name=retr&sort=best_value")["sweeps"]] == [
+        sweeps.SWEEP_ID
+    ]
+
+
+def test_pages_follow_their_cursors(reader: Client) -> None:
+    seen, after = [], ""
+    while after is not None:
+        page = reader.get(f"{SWEEP}/trials?sort=value&descending=true&limit=3{after and f'&after={after}'}")
+        seen += [trial["number"] for trial in page["trials"]]
+        after = page["next"]
+    whole = reader.get(f"{SWEEP}/trials?sort=value&descending=true")["trials"]
+    assert seen == [trial["number"] for trial in whole]
+    first = reader.get("/sweeps?limit=1")
+    assert reader.get(f"/sweeps?limit=1&after={first['next']}")["sweeps"][0]["id"] != first["sweeps"][0]["id"]
+    for wrong in ("x", "bnVsbA", first["next"]):
+        assert reader.send("GET", f"/api/v1{SWEEP}/trials?after={wrong}", "vera").status == 422
+
+
+def test_reports_are_read_in_the_order_of_their_times(reader: Client) -> None:
+    expected = sorted(
+        (report.at, report.trial_key, report.step)
+        for trial in sweeps.trials()
+        for report in sweeps.reports(trial)
+    )
+    seen, page = [], reader.get(f"{SWEEP}/reports?limit=7")
+    while page["reports"]:
+        seen += [(row["at"], row["trial"], row["step"]) for row in page["reports"]]
+        page = reader.get(f"{SWEEP}/reports?limit=7&after={page['next']}")
+    assert seen == expected
+    assert reader.send("GET", f"/api/v1{SWEEP}/reports?after=WzEsMiwzXQ", "vera").status == 422
+
+
+def test_curves_have_a_band_of_the_rest_and_a_choice_of_metrics(reader: Client) -> None:
+    answer = reader.get(f"{SWEEP}/curves?trials=2")
+    rest = [trial for trial in sweeps.trials() if trial.number not in (6, 7)]
+    at_first = sorted(sweeps.accuracy(trial.number, sweeps.INTERVAL) for trial in rest)
+    assert answer["band"]["trials"] == len(rest)
+    assert answer["band"]["points"][0] == [
+        sweeps.INTERVAL,
+        at_first[0],
+        (at_first[2] + at_first[3]) / 2,
+        at_first[-1],
+    ]
+    assert {"val/accuracy", "train/loss", "hidden_norm/layer_0"} <= set(answer["metrics"])
+    other = reader.get(f"{SWEEP}/curves?metric=train/loss")
+    assert (other["metric"], other["band"]) == ("train/loss", {"trials": 0, "points": []})
+
+
+def test_a_sweep_says_what_it_has_spent_and_what_has_happened(reader: Client) -> None:
+    live = reader.get(f"{SWEEP}/live")
+    assert live["budget"]["trials"] == 8
+    assert live["budget"]["hours"] is None
+    assert live["events"][0]["what"].startswith("attempt ")
+    assert {event["detail"] for event in live["events"]} >= {"non-finite: val/accuracy is nan"}
+    times = [event["at"] for event in live["events"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_what_has_not_changed_is_not_sent_again(reader: Client) -> None:
+    first = reader.send("GET", f"/api/v1{SWEEP}/trials", "vera")
+    again = reader.send(
+        "GET", f"/api/v1{SWEEP}/trials", "vera", headers={"If-None-Match": first.headers["etag"]}
+    )
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    other = reader.send(
+        "GET", f"/api/v1{SWEEP}/trials?limit=1", "vera", headers={"If-None-Match": first.headers["etag"]}
+    )
+    assert other.status == 200
+    assert other.headers["etag"] != first.headers["etag"]
+    assert "etag" not in reader.send("GET", "/api/v1/nothing", "vera").headers
+
+
+def test_large_answers_are_compressed_if_the_client_can_read_that(reader: Client) -> None:
+    plain = reader.send("GET", f"/api/v1{SWEEP}/trials", "vera")
+    packed = reader.send("GET", f"/api/v1{SWEEP}/trials", "vera", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.body) < len(plain.body) / 3
+    assert gzip.decompress(packed.body) == plain.body

@@ -1,0 +1,89 @@
+"""Results of a ledger together with results that were published from another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from orchestrator.experiment.file import Claim
+from orchestrator.experiment.order import Ordering, ordering
+from orchestrator.experiment.results import ArmResult, Origin, Results
+from orchestrator.report.noise import Sample
+
+
+def merged(present: Results, earlier: Results) -> Results:
+    """Return present results in which published arms stand for those that have fewer values here.
+
+    A published arm is kept if its specification is that of the present file. It keeps its origin, so that
+    the page names the commit that ran it. What the file says of an arm, such as its bound, is the file's.
+
+    Args:
+        present: of the ledger at hand.
+        earlier: as they were published.
+    """
+    if _compared(present) != _compared(earlier):
+        return present
+    published = {arm.name: arm for arm in earlier.arms}
+    arms = tuple(_chosen(arm, published.get(arm.name), earlier) for arm in present.arms)
+    kept = {arm.name for arm, own in zip(arms, present.arms, strict=True) if arm is not own}
+    whole = replace(present, arms=arms)
+    orderings = tuple(
+        _ordering(whole, claim, earlier) if {claim.better, claim.than} & kept else own
+        for claim, own in zip(present.claims, present.orderings, strict=True)
+    )
+    return replace(whole, orderings=orderings)
+
+
+def _compared(results: Results) -> tuple[str, str, bool]:
+    return results.metric, results.reduction, results.maximize
+
+
+def _chosen(own: ArmResult, published: ArmResult | None, earlier: Results) -> ArmResult:
+    """Return an arm of the ledger, or the published one if it has more values and the same specification."""
+    if published is None or len(published.seeds) <= len(own.seeds) or _identity(published) != _identity(own):
+        return own
+    circumstances = earlier.circumstances
+    origin = Origin(circumstances.date, circumstances.commit, circumstances.machine)
+    return replace(
+        published,
+        published=own.published,
+        cell=own.cell,
+        hypothesis=own.hypothesis,
+        size=own.size,
+        obstacle="" if own.hypothesis else own.obstacle or published.obstacle,
+        lack="",
+        origin=published.origin or origin,
+    )
+
+
+def _identity(arm: ArmResult) -> str:
+    """Return the digest of a sweep's specification, or the call of a measured function."""
+    return arm.digest or arm.about
+
+
+def _ordering(present: Results, claim: Claim, earlier: Results) -> Ordering | None:
+    """Compare the arms of a claim, at least one of which is published.
+
+    The scores of test examples are not published. If both arms and the number of claims are those of the
+    earlier results, their comparison stands; otherwise the arms are compared over seeds alone.
+    """
+    both = [arm for arm in present.arms if arm.name in {claim.better, claim.than}]
+    if any(not arm.values for arm in both):
+        return None
+    if len(present.claims) == len(earlier.claims) and _same(both, {arm.name: arm for arm in earlier.arms}):
+        for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
+            if (stated.better, stated.than) == (claim.better, claim.than):
+                return measured
+    samples = {arm.name: Sample(arm.name, np.array(arm.values), None, "", share=False) for arm in both}
+    return ordering(
+        samples[claim.better],
+        samples[claim.than],
+        maximize=present.maximize,
+        comparisons=len(present.claims),
+    )
+
+
+def _same(arms: list[ArmResult], published: Mapping[str, ArmResult]) -> bool:
+    return all(arm.name in published and arm.values == published[arm.name].values for arm in arms)

@@ -1,0 +1,123 @@
+"""A picture of an experiment as SVG: every seed of every arm, beside what is published and chance.
+
+Written by hand, because Plotly draws SVG in a browser only; a text of some kilobytes that diffs well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from orchestrator.experiment.results import ArmResult, Results
+from orchestrator.experiment.verdict import interval
+
+WIDTH, LEFT, RIGHT = 720, 210, 20
+"""Of the picture, of the names of the arms, and of the margin, in pixels."""
+
+ROW, TOP, BOTTOM = 18, 26, 40
+"""Height of an arm, and of the margins, in pixels."""
+
+LOGARITHMIC = 100.0
+"""An axis whose largest value is this many times the smallest is logarithmic."""
+
+_TICKS = 5
+_INK, _FAINT, _SEED, _STATED, _CHANCE = "#1f2328", "#d0d7de", "#0969da", "#c6efce", "#cf222e"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The horizontal axis: from `low` to `high`, both inside it."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    def at(self, value: float) -> float:
+        """Return the place of a value in pixels; values outside lie on the ends."""
+        low, high, value = self.low, self.high, min(max(value, self.low), self.high)
+        if self.logarithmic:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / (high - low)
+
+    def ticks(self) -> list[float]:
+        """Return the values that are written below the axis."""
+        space = np.geomspace if self.logarithmic else np.linspace
+        return [float(value) for value in space(self.low, self.high, _TICKS)]
+
+
+def svg(results: Results) -> str:
+    """Return the picture; an arm without a value has an empty row. '' if no arm has one."""
+    values = [value for arm in results.arms for value in arm.values if math.isfinite(value)]
+    if not values:
+        return ""
+    axis = _axis(values, results.arms)
+    height = TOP + ROW * len(results.arms) + BOTTOM
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+        f' height="{height}" font-family="sans-serif" font-size="11" fill="{_INK}">',
+        f"<title>{escape(results.title)}</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f'<text x="{LEFT}" y="14">{escape(_legend(results))}</text>',
+        *_scale(axis, height, results),
+    ]
+    for index, arm in enumerate(results.arms):
+        lines += _row(arm, TOP + ROW * index, axis)
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _legend(results: Results) -> str:
+    named = "hypothesis" if any(arm.hypothesis for arm in results.arms) else "published"
+    chance = "; red: chance" if any(arm.chance is not None for arm in results.arms) else ""
+    return f"blue: seeds; line: mean and 95 % confidence; green: {named}{chance}"
+
+
+def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> Axis:
+    marks = [arm.chance for arm in arms if arm.chance is not None]
+    for arm in arms:
+        if arm.published is not None:
+            marks += [end for end in arm.published.range if math.isfinite(end)]
+    low, high = min([*values, *marks]), max([*values, *marks])
+    logarithmic = low > 0 and high / low > LOGARITHMIC
+    if logarithmic:
+        return Axis(low / 1.5, high * 1.5, True)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return Axis(low - margin, high + margin, False)
+
+
+def _scale(axis: Axis, height: int, results: Results) -> Iterator[str]:
+    floor = height - BOTTOM
+    for tick in axis.ticks():
+        x = axis.at(tick)
+        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{floor}" stroke="{_FAINT}"/>'
+        yield f'<text x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{tick:.3g}</text>'
+    of = "" if results.reduction == "value" else f" ({results.reduction})"
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    yield f'<text x="{middle:.1f}" y="{floor + 30}" text-anchor="middle">{escape(results.metric + of)}</text>'
+
+
+def _row(arm: ArmResult, top: int, axis: Axis) -> Iterator[str]:
+    middle, name = top + ROW / 2, arm.name if len(arm.name) <= 34 else f"{arm.name[:33]}…"
+    if arm.published is not None:
+        low, high = (axis.at(end) for end in arm.published.range)
+        width = max(high - low, 2.0)
+        yield f'<rect x="{low:.1f}" y="{top + 2}" width="{width:.1f}" height="{ROW - 4}" fill="{_STATED}"/>'
+    yield f'<text x="{LEFT - 8}" y="{middle + 4:.1f}" text-anchor="end">{escape(name)}</text>'
+    if arm.chance is not None:
+        x = axis.at(arm.chance)
+        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + 2}" y2="{top + ROW - 2}" stroke="{_CHANCE}"/>'
+    values = [value for value in arm.values if math.isfinite(value)]
+    for value in values:
+        yield f'<circle cx="{axis.at(value):.1f}" cy="{middle}" r="3" fill="{_SEED}" fill-opacity="0.5"/>'
+    if values:
+        mean, ends = float(np.mean(values)), interval(values)
+        low, high = (axis.at(end) for end in ends or (mean, mean))
+        yield f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="{_INK}"/>'
+        x = axis.at(mean)
+        yield (
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 5}" y2="{middle + 5}" stroke="{_INK}"'
+            ' stroke-width="2"/>'
+        )

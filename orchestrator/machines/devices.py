@@ -1,0 +1,302 @@
+"""NVIDIA's GPUs of this machine, which belong to one Ray at a time, whoever has started it.
+
+A folder that all users share has a file for each GPU. The head of a Ray holds a lock on the files of its
+GPUs: it inherits the open files, so that the kernel releases them when the head has ended, however it ended.
+Programs that know nothing of these locks are found by asking the driver of the GPUs which processes use them.
+The user's own programs are not refused: they are this user's choice, and locks keep the user's Rays apart.
+
+Nothing in the folder is trusted: other users may have made it. A link is not followed, and what a file says
+only names a process in a message. AMD's GPUs and stand-ins are not locked. Imports neither Ray nor JAX.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from orchestrator.errors import NoCluster
+from orchestrator.machines.hardware import Hardware, host_devices
+
+LOCKS = "SWEEP_DEVICE_LOCKS"
+"""Environment variable: folder of the locks, the same for all users of the machine."""
+
+LOCKS_FOLDER = "/tmp/sweep-devices"  # not `TMPDIR`, which differs between users
+LONGEST_COMMAND = 80
+"""Characters of a command line in a message."""
+
+_ENDING_SECONDS = 1.0
+"""Time for the driver of the GPUs to forget a process that has ended."""
+
+_PROGRAM = "nvidia-smi"
+_REMEDY = "Wait for it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU.
+
+    Attributes:
+        index: as `nvidia-smi` counts.
+        uuid: such as `GPU-5fe0...`; of an instance of a partitioned GPU, `MIG-...`.
+    """
+
+    index: str
+    uuid: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    """GPUs that a Ray may use.
+
+    Attributes:
+        uuids: of the GPUs.
+        files: descriptors of the open files whose locks are held, one for each GPU.
+        folder: descriptor of the folder of the locks, which is locked too: `systemd-tmpfiles` deletes old
+            files of a folder that nobody has locked, and a lock on a deleted file keeps nobody out.
+    """
+
+    uuids: tuple[str, ...] = ()
+    files: tuple[int, ...] = ()
+    folder: int | None = None
+
+    @classmethod
+    def parsed(cls, text: str) -> Grant:
+        """Return the grant that `text` describes."""
+        facts = json.loads(text)
+        return cls(tuple(facts["uuids"]), tuple(facts["files"]), facts["folder"])
+
+    @property
+    def text(self) -> str:
+        """Return a description for a child that inherits the open files."""
+        return json.dumps(asdict(self))
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Return the descriptors that a process must inherit to hold the locks."""
+        return self.files if self.folder is None else (*self.files, self.folder)
+
+    def name(self, pid: int) -> None:
+        """Let the files name the process that holds the GPUs, for the messages of others."""
+        for descriptor in self.files:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{pid}\n".encode(), 0)
+
+
+def has_locks(hardware: Hardware) -> bool:
+    """Return True if the GPUs of this machine are NVIDIA's, which have locks.
+
+    Args:
+        hardware: what this process may use.
+
+    Raises:
+        NoCluster: they are, and nothing tells which processes use them.
+    """
+    if not hardware.gpus or host_devices():
+        return False
+    if shutil.which(_PROGRAM):
+        return True
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        remedy = "Install it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+        raise NoCluster("this machine", f"must have `{_PROGRAM}`, to see who uses its GPUs", "none", remedy)
+    return False
+
+
+@contextmanager
+def granted(hardware: Hardware) -> Iterator[Grant]:
+    """Lock the free GPUs that this process may see, within a `with` block; a child may keep the locks.
+
+    Args:
+        hardware: what this process may use.
+
+    Raises:
+        NoCluster: every GPU is used by another user or locked by another Ray, or the folder is not safe.
+    """
+    if not has_locks(hardware):
+        yield Grant()
+        return
+    with ExitStack() as stack:
+        folder = stack.enter_context(_opened_folder())
+        held, refused = {}, []
+        users = _foreign_users()
+        for gpu in visible(_present(), os.environ.get("CUDA_VISIBLE_DEVICES")):
+            descriptor = stack.enter_context(_opened_lock(folder, gpu))
+            user = users.get(gpu.uuid) or _locked_by(descriptor)
+            if user is None:
+                held[gpu.uuid] = descriptor
+            else:
+                refused.append(f"GPU {gpu.index} ({gpu.uuid}) is used by {user}")
+        if not held:
+            got = "; ".join(refused) or "none"
+            raise NoCluster("the GPUs of this machine", "one must be free", got, _REMEDY)
+        grant = Grant(tuple(held), tuple(held.values()), folder)
+        grant.name(os.getpid())
+        yield grant
+
+
+def has_more(held: Sequence[str], hardware: Hardware) -> bool:
+    """Return True if a Ray that is started now would have a GPU that is not among `held`."""
+    if not held or len(held) >= hardware.gpus:
+        return False
+    with suppress(NoCluster), granted(hardware):
+        return True  # the GPUs of `held` are locked by their head
+    return False
+
+
+def visible(present: Sequence[Gpu], names: str | None) -> list[Gpu]:
+    """Return the GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, without repetition.
+
+    Args:
+        present: GPUs of this machine.
+        names: value of the variable: indices as `nvidia-smi` counts, beginnings of UUIDs, or instances of a
+            partitioned GPU; None if it is not set.
+    """
+    if names is None:
+        return list(present)
+    chosen = []
+    for name in (part.strip() for part in names.split(",")):
+        if name.startswith("MIG-"):
+            chosen.append(Gpu("MIG", name))
+        elif found := [gpu for gpu in present if name == gpu.index or (name and gpu.uuid.startswith(name))]:
+            chosen.append(found[0])
+        else:
+            break  # CUDA ignores what follows a name that it does not know
+    return list(dict.fromkeys(chosen))
+
+
+# ------------------------------------------------------------------ who uses a GPU
+
+
+def _present() -> list[Gpu]:
+    return [Gpu(*line) for line in _answers("--query-gpu=index,uuid") if len(line) == 2]
+
+
+def _foreign_users() -> dict[str, str]:
+    """Return, by GPU, who else than this user computes on it."""
+    uses = _uses()
+    if any(not psutil.pid_exists(pid) for _, pid in uses):
+        time.sleep(_ENDING_SECONDS)
+        uses = _uses()
+    return {uuid: _description(pid) for uuid, pid in uses if _uid(pid) != os.geteuid()}
+
+
+def _uses() -> list[tuple[str, int]]:
+    lines = _answers("--query-compute-apps=gpu_uuid,pid,used_memory")
+    # What a driver cannot tell it writes as `[N/A]`.
+    return [(line[0], int(line[1])) for line in lines if len(line) == 3 and line[1].isdecimal()]
+
+
+def _answers(query: str) -> list[list[str]]:
+    """Return the lines that the driver of the GPUs answers, split into their columns.
+
+    Raises:
+        NoCluster: it does not answer.
+    """
+    command = [_PROGRAM, query, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        got = " ".join(str(error).split())
+        raise NoCluster("the GPUs of this machine", f"`{_PROGRAM}` must answer", got, _REMEDY) from error
+    return [[column.strip() for column in line.split(",")] for line in done.stdout.splitlines()]
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return psutil.Process(pid).uids().effective
+    except psutil.Error:
+        return None  # of another container, or hidden: not of this user, as far as can be seen
+
+
+def _description(pid: int) -> str:
+    """Return user, id and command of a process on one line, as far as this user may see them."""
+    try:
+        process = psutil.Process(pid)
+        command = " ".join(" ".join(process.cmdline() or [process.name()]).split())[:LONGEST_COMMAND]
+        shown = "".join(letter if letter.isprintable() else "?" for letter in command)
+        return f"{process.username()}: process {pid} ({shown})"
+    except psutil.Error:
+        return f"another user: process {pid}"
+
+
+# ------------------------------------------------------------------ the locks
+
+
+@contextmanager
+def _opened_folder() -> Iterator[int]:
+    """Yield the descriptor of the folder of the locks, which is created if it is missing."""
+    path = os.environ.get(LOCKS) or LOCKS_FOLDER
+    with suppress(FileExistsError), _open_to_all():
+        os.mkdir(path, 0o1777)  # noqa: PTH102 - in one step, so that nobody meets it with another mode
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unsafe(path, error.strerror or "no folder") from error
+    with _closing(folder):
+        mode = stat.S_IMODE(os.fstat(folder).st_mode)
+        if mode & 0o1777 != 0o1777:
+            raise _unsafe(path, f"mode {mode:o}")
+        with suppress(BlockingIOError):  # another user, who has locked it, must not keep this process waiting
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield folder
+
+
+@contextmanager
+def _opened_lock(folder: int, gpu: Gpu) -> Iterator[int]:
+    """Yield the descriptor of a GPU's file."""
+    name = "".join(letter for letter in gpu.uuid if letter.isalnum() or letter == "-")
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    # A file of another user is opened without O_CREAT: in such a folder Linux refuses it (protected_regular).
+    with suppress(FileExistsError), _open_to_all():
+        os.close(os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder))
+    try:
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        raise _unsafe(name, error.strerror or "no file") from error
+    with _closing(descriptor):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _unsafe(name, "no regular file")
+        yield descriptor
+
+
+def _locked_by(descriptor: int) -> str | None:
+    """Lock a GPU's file; return who has it if that fails, or None."""
+    try:
+        # Not filelock: the head must inherit the lock, and filelock keeps its descriptor to itself.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 20, 0).strip()
+        return _description(int(text)) if text.isdigit() else "another Ray"
+    return None
+
+
+@contextmanager
+def _open_to_all() -> Iterator[None]:
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unsafe(path: str, got: str) -> NoCluster:
+    must = "must be a folder of mode 1777 that holds plain files"
+    return NoCluster(f"the locks of the GPUs, {path}", must, got, f"Remove it, or set {LOCKS} for all users.")

@@ -1,0 +1,74 @@
+"""A submission and what the service observes of its sweep at a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
+from orchestrator.ledger.stop_requests import ROOM
+from orchestrator.ledger.submissions import Submission
+from orchestrator.sharing.rows import PriorityClass
+
+Process = Literal["none", "alive", "dead", "elsewhere"]
+"""The process of the newest driver: it has not begun, it runs, it has ended, or it was started on another
+machine, before the last boot of this machine, or in another container, where its end cannot be observed."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A submission, and what the service observes of its sweep.
+
+    Attributes:
+        submission: that has not ended.
+        sweep: the row of its sweep, or None if no driver has written it yet.
+        is_driven: whether a living process holds the lease of the sweep.
+        process: of the newest driver that the service has started.
+        stopped_by: name of the machine that asked the sweep to stop, `ROOM` if the service did, or None.
+        reported_at: time of the newest report, seconds since the epoch; 0 without reports.
+        priority_class: of the sweep.
+        share: trials that the pool of the service's drivers has for the sweep at once, or would have once its
+            driver runs; None if that is not known.
+        held: trials that run or are about to.
+    """
+
+    submission: Submission
+    sweep: SweepRecord | None = None
+    is_driven: bool = False
+    process: Process = "none"
+    stopped_by: str | None = None
+    reported_at: float = 0.0
+    priority_class: PriorityClass = "normal"
+    share: int | None = None
+    held: int = 0
+
+    @property
+    def has_reported(self) -> bool:
+        """Return True if the newest driver has committed a report."""
+        return self.submission.started_at is not None and self.reported_at >= self.submission.started_at
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True if a driver has concluded the sweep."""
+        return self.sweep is not None and self.sweep.state in FINISHED_SWEEP
+
+    @property
+    def is_starting(self) -> bool:
+        """Return True if the newest driver was started and has not taken the lease yet."""
+        may_run = self.process in {"none", "alive"}
+        return (
+            self.submission.state == "STARTED"
+            and not self.is_driven
+            and may_run
+            and self.submission.code is None
+        )
+
+    @property
+    def makes_room(self) -> bool:
+        """Return True if the service has asked the driver to leave its place to another one."""
+        return self.stopped_by == ROOM
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return True if a person has asked the sweep to stop."""
+        return self.stopped_by is not None and not self.makes_room

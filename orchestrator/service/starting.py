@@ -1,0 +1,121 @@
+"""Which drivers start, in which order, and which leave their places to others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
+
+from orchestrator.ledger.submissions import Submission
+from orchestrator.service.situation import Situation
+from orchestrator.sharing.rows import CLASSES, PriorityClass
+
+STARTING_AT_ONCE = 2
+"""Most drivers that may be starting at once: the start of a driver takes seconds of a processor."""
+
+DRIVERS_AT_ONCE = 8
+"""Most drivers at once by default; one takes about half a gigabyte of memory."""
+
+URGENT_DRIVERS = 2
+"""How many drivers of class `urgent` may run beyond that, so that none waits for sweeps of other classes."""
+
+WITHOUT_SHARE_SECONDS = 600.0
+"""After so long without a share and a report, a driver leaves; it starts again once it has a share."""
+
+
+def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
+    """Return the submissions whose drivers start now, in this order.
+
+    Args:
+        situations: of every submission that has not ended.
+        now: seconds since the epoch.
+        drivers_at_once: most drivers that may run at once; class `urgent` has `URGENT_DRIVERS` more.
+    """
+    active = _active(situations)
+    most = STARTING_AT_ONCE - sum(entry.is_starting for entry in active)
+    starts: list[Submission] = []
+    for entry in in_turn((entry for entry in situations if may_start(entry, now)), active):
+        places = drivers_at_once + (URGENT_DRIVERS if entry.priority_class == "urgent" else 0)
+        if len(starts) < most and len(active) + len(starts) < places:
+            starts.append(entry.submission)
+    return starts
+
+
+def may_start(situation: Situation, now: float) -> bool:
+    """Return True if the driver of a submission could be started: it is due, and has a share of the pool."""
+    submission = situation.submission
+    is_free = not situation.is_driven and not situation.is_stopped
+    return submission.state == "QUEUED" and is_free and now >= submission.next_try and situation.share != 0
+
+
+def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:
+    """Return situations in the order in which their drivers start; the order of the arguments has no effect.
+
+    Class `urgent` comes before `normal`, and `normal` before `idle`. Within a class the owner with the fewest
+    drivers is next, and of that owner the oldest submission.
+
+    Args:
+        ready: submissions whose drivers do not run.
+        running: submissions whose drivers run.
+    """
+    drivers = Counter(entry.submission.owner for entry in running)
+    of_class: dict[PriorityClass, list[Situation]] = {name: [] for name in CLASSES}
+    for entry in ready:
+        of_class[entry.priority_class].append(entry)
+    return [entry for name in CLASSES for entry in _fairly(of_class[name], drivers)]
+
+
+def leaving(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[str]:
+    """Return the sweeps whose drivers are asked to leave their places.
+
+    A driver leaves if its sweep has had no share and no report for `WITHOUT_SHARE_SECONDS`. Of class `idle`
+    the newest ones leave, too, while submissions of other classes find no place.
+
+    Args:
+        situations: of every submission that has not ended.
+        now: seconds since the epoch.
+        drivers_at_once: most drivers that may run at once.
+    """
+    active = _active(situations)
+    steady = [entry for entry in active if entry.is_driven and entry.submission.state == "STARTED"]
+    staying = [entry for entry in steady if entry.stopped_by is None]
+    useless = [entry for entry in staying if _is_useless(entry, now)]
+    waiting = [entry for entry in situations if may_start(entry, now) and entry.priority_class != "idle"]
+    left = len(active) - (len(steady) - len(staying)) - len(useless)
+    too_many = left + len(waiting) - drivers_at_once
+    idle = [entry for entry in staying if entry.priority_class == "idle" and entry not in useless]
+    idle.sort(key=lambda entry: (-(entry.submission.started_at or 0.0), entry.submission.sweep_id))
+    return [entry.submission.sweep_id for entry in (*useless, *idle[: max(0, too_many)])]
+
+
+def _active(situations: Iterable[Situation]) -> list[Situation]:
+    return [entry for entry in situations if entry.is_driven or entry.is_starting]
+
+
+def _is_useless(situation: Situation, now: float) -> bool:
+    since = max(situation.submission.started_at or 0.0, situation.reported_at)
+    return situation.share == 0 and not situation.held and now - since >= WITHOUT_SHARE_SECONDS
+
+
+def _fairly(entries: Sequence[Situation], drivers: Counter[str]) -> list[Situation]:
+    """Return entries of one class in turn, and count their drivers."""
+    queues: dict[str, list[Situation]] = {}
+    newest_first = sorted(entries, key=lambda entry: _age(entry), reverse=True)
+    for entry in newest_first:
+        queues.setdefault(entry.submission.owner, []).append(entry)
+    heap = [(drivers[owner], *_age(queue[-1]), owner) for owner, queue in queues.items()]
+    heapify(heap)
+    ordered = []
+    while heap:
+        owner = heap[0][-1]
+        ordered.append(queues[owner].pop())
+        drivers[owner] += 1
+        if queues[owner]:
+            heapreplace(heap, (drivers[owner], *_age(queues[owner][-1]), owner))
+        else:
+            heappop(heap)
+    return ordered
+
+
+def _age(situation: Situation) -> tuple[float, str]:
+    return situation.submission.at, situation.submission.sweep_id

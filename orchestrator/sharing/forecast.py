@@ -1,0 +1,100 @@
+"""When sweeps that wait are expected to run their first trial: the queue, played forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.sharing.prospects import prospects
+from orchestrator.sharing.rows import PoolClaim
+from orchestrator.sharing.view import View
+
+MOST_ENDS = 64
+"""How many ends of sweeps are played at most; what has not started by then is not known."""
+
+
+def expected_starts(
+    view: View, left: Mapping[str, float], waiting: Sequence[PoolClaim] = (), places: int | None = None
+) -> dict[str, float]:
+    """Return in how many seconds each waiting sweep is expected to run its first trial.
+
+    A running sweep ends after the time that is left to it, and whoever then has a share starts. How long a
+    sweep that starts will take is not known, so its resources stay in use, as do those of a running sweep
+    without an estimate.
+
+    Args:
+        view: of the pool.
+        left: seconds until the end of running sweeps, by sweep, as far as they can be estimated.
+        waiting: claims of sweeps without a driver, in the order in which their drivers start.
+        places: most drivers at once; None if drivers are not what is missing.
+
+    Returns:
+        By sweep; one that nothing is known about is not in it.
+    """
+    queue = _Queue(view, dict(view.claims), list(waiting), places)
+    queue.start(0.0)
+    ends = sorted((seconds, sweep) for sweep, seconds in left.items() if sweep in view.claims)
+    for seconds, sweep in ends[:MOST_ENDS]:
+        if not queue.is_waiting:
+            break
+        queue.live.pop(sweep, None)
+        queue.start(max(0.0, seconds))
+    return queue.starts
+
+
+@dataclass
+class _Queue:
+    """A pool and its queue at one moment of what is expected.
+
+    Attributes:
+        view: of the pool now.
+        live: claims of the sweeps with a driver.
+        waiting: claims of those without, the next one first.
+        places: most drivers at once, or None.
+        starts: seconds until each start that is known.
+    """
+
+    view: View
+    live: dict[str, PoolClaim]
+    waiting: list[PoolClaim]
+    places: int | None
+    starts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.waiting) or any(self._waits(claim) for claim in self.live.values())
+
+    def start(self, now: float) -> None:
+        """Start the drivers that have a place and a share, and then every sweep that has a share."""
+        without_claims = [claim for claim in self.waiting if claim.sweep not in self.live]
+        shares = prospects(self.view.among(self.live), without_claims)
+        for claim in without_claims:
+            if shares[claim.sweep] and self._has_place(claim):
+                self.waiting.remove(claim)
+                self.live[claim.sweep] = claim
+        for claim in self.live.values():
+            if self._waits(claim) and shares.get(claim.sweep):
+                self.starts[claim.sweep] = now + (self._until_room(claim) if now == 0.0 else 0.0)
+
+    def _waits(self, claim: PoolClaim) -> bool:
+        use = self.view.uses.get(claim.sweep)
+        return claim.want > 0 and claim.sweep not in self.starts and (use is None or not use.trials)
+
+    def _has_place(self, claim: PoolClaim) -> bool:
+        """Return True if a driver has a place, if need be that of the newest driver of class `idle`."""
+        if self.places is None or len(self.live) < self.places:
+            return True
+        idle = [other for other in self.live.values() if other.priority_class == "idle"]
+        if claim.priority_class == "idle" or not idle:
+            return False
+        del self.live[max(idle, key=lambda other: (other.created, other.sweep)).sweep]
+        return True
+
+    def _until_room(self, claim: PoolClaim) -> float:
+        """Return the seconds until other sweeps have given up enough for one trial, at the latest."""
+        rules, free = self.view.rules, self.view.free
+        if free[0] >= claim.cpu and free[1] >= claim.device:
+            return 0.0
+        use = self.view.uses.get(claim.sweep)
+        short = 0.0 if use is None or use.short_since is None else self.view.now - use.short_since
+        return max(0.0, rules.shed_after + rules.min_run - short)

@@ -1,0 +1,193 @@
+"""Check one search-space file that a stranger has sent, in a process with limits of time and memory.
+
+    in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
+          "plugins": ..., "sizes": ...}
+    out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}
+
+A file of a few bytes can ask for a grid of 10^12 trials or nest mappings without end; what its check costs is
+not known before. The process reads the ledger and writes nothing. It imports no web framework, which would
+take longer than the check.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from orchestrator.api.sweep import Sweep
+from orchestrator.config.networks import layers
+from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
+from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.errors import BadInput, Refusal
+from trainables.layers import LAYERS
+from trainables.registry import Registry
+from trainables.tasks import TASKS
+
+MOST_TRIALS = 100_000
+"""Most trials of a sweep that is submitted over HTTP."""
+
+CPU_SECONDS = 20
+"""Processor time of a check, the imports included."""
+
+MEMORY_BYTES = 2 * 1024**3
+"""Memory of a check that is written to; what is only mapped does not count."""
+
+
+class ForeignCode(Exception):
+    """Raised for a file that makes the service run code that is not of this package.
+
+    Args:
+        refusal: for the sender of the file.
+    """
+
+    def __init__(self, refusal: BadInput) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+def check_own(specification: SweepConfig) -> None:
+    """Check that a specification runs no code but that of this package.
+
+    Raises:
+        ForeignCode: it has a trainable, or a name that another installed package has added.
+    """
+    check_network(specification)
+    for where, registry, name in _names(specification):
+        package = registry.package(name)
+        if package is not None:
+            must = "must be a name of this package"
+            remedy = "Ask an admin to start `serve` with `--allow-plugins`."
+            raise ForeignCode(BadInput(where, must, f"{name}, which {package} has added", remedy))
+
+
+def check_network(specification: SweepConfig) -> None:
+    """Check that a specification has no trainable.
+
+    Raises:
+        ForeignCode: it has one.
+    """
+    if specification.trainable is not None:
+        must = "must be left out of a file that is sent over HTTP: its code would run as the service"
+        remedy = "Run `sweep submit` on the machine of the service."
+        raise ForeignCode(BadInput("trainable", must, specification.subject, remedy))
+
+
+def check_size(specification: SweepConfig) -> None:
+    """Check that a search has at most `MOST_TRIALS` trials, and a grid as many values of each hyperparameter.
+
+    The driver of a grid holds every value in memory, however few of the combinations the budget allows.
+
+    Raises:
+        BadInput: it has more.
+    """
+    trials = most_trials(specification.document())
+    if trials > MOST_TRIALS:
+        must = f"must be at most {MOST_TRIALS:,} trials"
+        raise BadInput("budget.trials", must, f"{trials:,}", "Split the search into several sweeps.")
+    if not SAMPLERS.settings(specification.sampler.name).finite:
+        return
+    for name, distribution in specification.search.items():
+        values = distribution.count() or 0
+        if values > MOST_TRIALS:
+            must = f"must have at most {MOST_TRIALS:,} values in a grid"
+            raise BadInput(f"search.{name}", must, f"{values:,}", "Narrow the range, or add a `step`.")
+
+
+def check(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a file, and what it would run; raise a `Refusal` if it may not.
+
+    Raises:
+        ForeignCode: it would run other code than that of this package.
+    """
+    sweep = _loaded(given)
+    specification = sweep.specification
+    check_network(specification)
+    check_size(specification)
+    if not given["plugins"]:
+        check_own(specification)
+    plan = planned(sweep, sizes=given["sizes"]) if given["sizes"] is not None else None
+    return {"document": specification.document(), "plan": plan}
+
+
+def planned(sweep: Sweep, *, sizes: bool) -> dict[str, Any]:
+    """Return what a sweep would run on this machine.
+
+    Args:
+        sweep: to be run.
+        sizes: whether to count the sizes of all networks that the search can draw, which takes seconds.
+    """
+    specification, plan = sweep.specification, sweep.plan()
+    networks = sweep.networks() if sizes else None
+    return {
+        "id": sweep.id,
+        "task": specification.task,
+        "metric": specification.metric,
+        "direction": specification.direction,
+        "trials": most_trials(specification.document()),
+        "steps": specification.training.steps,
+        "at_once": plan.at_once,
+        "data": plan.source.phrase if plan.source else None,
+        "match": plan.matched,
+        "seconds": plan.estimate.seconds if plan.estimate else None,
+        "networks": networks
+        and [{"model": asdict(network.model), **network.cost.document()} for network in networks],
+    }
+
+
+def main() -> None:
+    """Check what standard input describes, and print the answer."""
+    _limit()
+    try:
+        answer = check(json.load(sys.stdin))
+    except ForeignCode as error:
+        answer = _refused(error.refusal, allowed=False)
+    except Refusal as refusal:
+        answer = _refused(refusal, allowed=True)
+    json.dump(answer, sys.stdout)
+
+
+def _refused(refusal: Refusal, *, allowed: bool) -> dict[str, Any]:
+    parts = {name: getattr(refusal, name) for name in ("where", "must", "got", "remedy")}
+    return {"refusal": parts, "allowed": allowed}
+
+
+def _limit() -> None:
+    for kind, most in ((resource.RLIMIT_CPU, CPU_SECONDS), (resource.RLIMIT_DATA, MEMORY_BYTES)):
+        resource.setrlimit(kind, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _loaded(given: Mapping[str, Any]) -> Sweep:
+    with tempfile.TemporaryDirectory(prefix="sweep-") as folder:
+        file = Path(folder, f"{given['name']}.yaml")
+        file.write_text(given["text"], encoding="utf-8")
+        try:
+            return Sweep.load(
+                file,
+                profile=given["profile"],
+                overrides=given["overrides"],
+                new=given["new"],
+                root=given["root"],
+                data=given["data"],
+            )
+        except BadInput as refusal:
+            where = refusal.where.replace(f"{folder}/", "")
+            raise BadInput(where, refusal.must, refusal.got, refusal.remedy) from None
+
+
+def _names(specification: SweepConfig) -> Iterator[tuple[str, Registry[Any], str]]:
+    yield "task", TASKS, specification.task
+    yield "sampler", SAMPLERS, specification.sampler.name
+    yield "scheduler", SCHEDULERS, specification.scheduler.name
+    for layer in layers(specification):
+        yield "model.layer", LAYERS, layer
+
+
+if __name__ == "__main__":
+    main()

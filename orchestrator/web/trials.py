@@ -1,0 +1,128 @@
+"""The routes that read trials: tables, single trials, reports and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from orchestrator.api.trial import Trial
+from orchestrator.errors import BadInput
+from orchestrator.ledger.keys import trial_key
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import ReportRecord, Role, TrialRecord
+from orchestrator.web import documents, models
+from orchestrator.web.paging import cursor, read_cursor
+from orchestrator.web.problems import NotFound
+from orchestrator.web.reading import After, Document, SweepId, mlflow_run
+from orchestrator.web.site import Here, Site
+
+ROUTER = APIRouter()
+
+Number = Annotated[int, Path(ge=0, description="Number of a trial within its role.")]
+TrialRole = Annotated[Role, Query(description="Whether the number is that of a confirmation.")]
+TrialSort = Literal["number", "state", "value", "step", "attempts", "created_at", "finished_at"]
+
+
+@ROUTER.get("/sweeps/{sweep_id}/trials", response_model=models.TrialList)
+def list_trials(
+    site: Here,
+    sweep_id: SweepId,
+    sort: TrialSort = "number",
+    descending: bool = False,
+    after: After = None,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Document:
+    """Return one page of the trials of a sweep."""
+
+    def read() -> Sequence[TrialRecord]:
+        with site.ledger() as ledger:
+            return ledger.trials(sweep_id)
+
+    trials = site.snapshots.get(("trials", sweep_id), read)
+    return documents.trial_page(trials, sort, descending=descending, offset=offset, limit=limit, after=after)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/trials/{number}", response_model=models.TrialDocument)
+def show_trial(site: Here, sweep_id: SweepId, number: Number, role: TrialRole = "search") -> Document:
+    """Return everything that the ledger knows of a trial: attempts, causes, checkpoints, evaluations."""
+    key = trial_key(sweep_id, number, role)
+
+    def read() -> Document:
+        try:
+            found = Trial.find(key, root=site.workspace.paths.root, data=site.workspace.data)
+        except BadInput as refusal:
+            raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
+        with site.ledger() as ledger:
+            evaluations = [row for row in ledger.evaluations(sweep_id) if row.trial_key == key]
+        return {
+            **documents.whole_trial(found.history(), evaluations),
+            "has_log": site.workspace.paths.log(sweep_id, key).exists(),
+            "mlflow": mlflow_run(site, sweep_id, key),
+        }
+
+    return site.snapshots.get(("trial", key), read)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/reports", response_model=models.Reports)
+def list_reports(
+    site: Here,
+    sweep_id: SweepId,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Document:
+    """Return reports in the order of their times; `next` is the `after` of those that follow, also later."""
+    last = None
+    if after is not None:
+        at, key, step = read_cursor(after, 3)
+        if not (isinstance(at, float) and isinstance(key, str) and isinstance(step, int)):
+            raise BadInput(
+                "after", "must be the `next` of an earlier page", repr(after), "Leave it out to begin."
+            )
+        last = ReportRecord(key, step, "", {}, at)
+    with site.ledger() as ledger:
+        rows = ledger.reports_after(sweep_id, last, limit)
+    following = cursor(float(rows[-1].at), rows[-1].trial_key, rows[-1].step) if rows else after
+    return {"reports": [documents.report(row) for row in rows], "next": following}
+
+
+@ROUTER.get("/sweeps/{sweep_id}/curves", response_model=models.Curves)
+def show_curves(
+    site: Here,
+    sweep_id: SweepId,
+    metric: Annotated[str | None, Query(description="What the sweep optimises, if left out.")] = None,
+    trials: Annotated[int, Query(ge=1, le=50)] = 20,
+    points: Annotated[int, Query(ge=2, le=1000)] = 500,
+) -> Document:
+    """Return the learning curves of the running and of the best trials, and the band of all others."""
+
+    def read() -> Document:
+        with site.ledger() as ledger:
+            record = ledger.sweep(sweep_id)
+            if record is None:
+                band = {"trials": 0, "points": []}
+                return {"metric": metric, "metrics": [], "total": 0, "curves": [], "band": band}
+            chosen = metric or str(record.facts["metric"])
+            shown = documents.curves(
+                ledger.curves(sweep_id, [chosen]),
+                ledger.trials(sweep_id),
+                chosen,
+                maximize=record.facts["direction"] == "maximize",
+                most_trials=trials,
+                most_points=points,
+            )
+            return {**shown, "metrics": _metrics(ledger, site, sweep_id)}
+
+    return site.snapshots.get(("curves", sweep_id, metric, trials, points), read)
+
+
+def _metrics(ledger: Ledger, site: Site, sweep_id: str) -> list[str]:
+    """Return the names of the metrics in the first reports of a sweep."""
+
+    def read() -> list[str]:
+        first = ledger.reports_after(sweep_id, None, 10)
+        return sorted({name for row in first for name in row.metrics if "/" in name})
+
+    return site.snapshots.get(("metrics", sweep_id), read)

@@ -1,0 +1,159 @@
+"""The places of sweeps in the queue: those with a driver and those without, in one order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.api.places import UNSERVED, QueuedSweep, places
+from orchestrator.ledger import submissions
+from orchestrator.ledger.claims import Amounts, Claims, set_owner, set_priority
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.submissions import Order
+from orchestrator.ledger.tables import SUBMISSION
+from orchestrator.service.service import lease_name
+from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode
+from tests import sweeps as examples
+
+NODES = [PoolNode("node", 4 * UNIT)]
+
+
+class Queue:
+    """A ledger with sweeps that run and sweeps that wait.
+
+    Args:
+        ledger: of the sweeps.
+        stack: ends the drivers.
+    """
+
+    def __init__(self, ledger: Ledger, stack: contextlib.ExitStack) -> None:
+        self.ledger, self._stack = ledger, stack
+
+    def serve(self) -> None:
+        """Take the lease of the service."""
+        self._stack.enter_context(Lease(self.ledger, lease_name(self.ledger)))
+
+    def submit(self, sweep: str, owner: str, **resources: Any) -> None:
+        """Add a submission of eight trials."""
+        document = {"budget": {"trials": 8}, "resources": {"cpu": 1.0, "gpu": 0.0, **resources}}
+        order = Order(owner, document, "", {}, sweep, "c0ffee")
+        submissions.submit(self.ledger, order, lambda used: sweep)
+
+    def drive(self, sweep: str, owner: str, trials: int, want: int = 8, created: float = 0.0) -> None:
+        """Start a driver that claims its share and runs so many trials."""
+        lease = self._stack.enter_context(Lease(self.ledger, sweep))
+        claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
+        Claims(self.ledger, lease.token, "pool", claim).renew(NODES, Amounts(want, trials, 0, 0))
+
+    def set_state(self, sweep: str, **columns: Any) -> None:
+        """Change the row of a submission as the service does."""
+        with self.ledger.writer() as connection, connection.begin():
+            statement = SUBMISSION.update().where(SUBMISSION.c.sweep_id == sweep)
+            connection.execute(statement.values(**columns))
+
+    def entries(self) -> dict[str, QueuedSweep]:
+        return {entry.sweep: entry for entry in places(self.ledger)}
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    paths = examples.filled(tmp_path / "mlruns")
+    with contextlib.ExitStack() as stack:
+        ledger = Ledger.open(paths.ledger_url)
+        stack.callback(ledger.close)
+        yield Queue(ledger, stack)
+
+
+def test_sweeps_with_and_without_drivers_are_numbered_in_one_order(queue: Queue) -> None:
+    """Running ones have no number; then by class; in a class drivers come first; parked ones are last."""
+    queue.serve()
+    for sweep, owner in (
+        ("runs", "ada"),
+        ("short", "bob"),
+        ("later", "cyd"),
+        ("first", "dan"),
+        ("bad", "eve"),
+    ):
+        queue.submit(sweep, owner)
+    set_priority(queue.ledger, "first", "urgent")
+    queue.set_state("bad", state="PARKED", crashes=5, cause="it broke")
+    queue.drive("runs", "ada", 4)
+    queue.drive("short", "bob", 0, created=1.0)
+    entries = queue.entries()
+    assert {name: entry.position for name, entry in entries.items()} == {
+        "runs": None,
+        "first": 1,
+        "short": 2,
+        "later": 3,
+        "bad": None,
+    }
+    assert list(entries) == ["runs", "first", "short", "later", "bad"]
+    assert (entries["runs"].running, entries["runs"].share) == (4, 2)
+    assert entries["short"].why == "its share of 2 trials is still held by another sweep"
+    assert entries["bad"].why == "PARKED: crashed 5 times without a report, the last time: it broke"
+
+
+def test_without_a_service_nothing_is_promised(queue: Queue) -> None:
+    queue.submit("new", "ada")
+    entry = queue.entries()["new"]
+    assert (entry.why, entry.expected_start, entry.position) == (UNSERVED, None, 1)
+    queue.serve()
+    entry = queue.entries()["new"]
+    assert entry.why == "QUEUED"
+    assert entry.expected_start == pytest.approx(queue.ledger.now(), abs=15.0)
+
+
+def test_a_sweep_without_a_driver_shows_the_share_that_it_would_have(queue: Queue) -> None:
+    queue.serve()
+    queue.submit("runs", "ada")
+    queue.drive("runs", "ada", 4)
+    for number in range(5):
+        queue.submit(f"s{number}", f"owner{number}")
+    entries = queue.entries()
+    assert [entries[f"s{number}"].share for number in range(5)] == [1, 1, 1, 0, 0]
+    assert entries["s0"].why == "QUEUED"
+    assert entries["s4"].why == "QUEUED: the pool has no share for it yet"
+    longest = queue.ledger.now() + RULES.shed_after + RULES.min_run
+    assert entries["s0"].expected_start == pytest.approx(longest, abs=15.0)
+    assert entries["s4"].expected_start is None, "nothing is known of the end of the running sweep"
+
+
+def test_the_end_of_a_running_sweep_is_estimated_from_its_finished_trials(queue: Queue) -> None:
+    """The example has finished seven trials of eight; the one that waits has a share of 0 until the end."""
+    queue.serve()
+    queue.submit(examples.SWEEP_ID, "ada")
+    queue.submit("next", "ada")
+    queue.drive(examples.SWEEP_ID, "ada", 1, want=8)
+    with queue.ledger.writer() as connection, connection.begin():
+        statement = "UPDATE trial SET state = 'RUNNING', finished_at = NULL WHERE number = 7"
+        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("UPDATE pool SET nodes = '[[\"node\", 10000, 0]]'")
+        now = queue.ledger.now()
+        connection.exec_driver_sql(
+            f"UPDATE trial SET finished_at = {now} - 60.0 * (6 - number) WHERE number < 7 AND role = 'search'"
+        )
+    entry = queue.entries()["next"]
+    assert entry.share == 0
+    assert entry.expected_start == pytest.approx(now + 60.0, abs=15.0)
+
+
+def test_a_quota_that_is_used_up_is_named(queue: Queue) -> None:
+    queue.serve()
+    queue.submit("runs", "ada")
+    queue.drive("runs", "ada", 2)
+    set_owner(queue.ledger, "bob", most_share=0)
+    queue.submit("new", "bob")
+    assert queue.entries()["new"].why == "QUEUED: its owner's quota is used up"
+
+
+def test_the_document_of_a_place_can_be_read_again_also_of_another_version(queue: Queue) -> None:
+    queue.submit("new", "ada")
+    entry = queue.entries()["new"]
+    assert QueuedSweep.of(entry.document()) == entry
+    older = {name: value for name, value in entry.document().items() if name != "expected_start"}
+    assert QueuedSweep.of({**older, "more": 1}) == entry

@@ -1,0 +1,90 @@
+"""Published arms stand for those that the ledger at hand does not have, and say where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.experiment import publication, results
+from orchestrator.experiment.file import Claim
+from orchestrator.experiment.merging import merged
+from orchestrator.experiment.results import ArmResult, Circumstances, Origin
+from tests.orchestrator.experiment.test_results import arm, results_of
+
+CLAIM = (Claim("rotrnn", "lru"),)
+
+HERE = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru"), claims=CLAIM)
+
+ELSEWHERE = replace(
+    results_of(arm("rotrnn"), arm("lru", 0.5, 0.51, 0.52), claims=CLAIM),
+    circumstances=Circumstances("2026-11-01", "fedcba9876", "64 cores"),
+)
+
+
+def test_arms_of_two_machines_make_one_publication(tmp_path: Path) -> None:
+    """Neither machine takes away what the other one has published."""
+    publication.publish(ELSEWHERE, tmp_path)
+    data, text = publication.publish(HERE, tmp_path)
+    both = results.read(data)
+    assert {one.name: one.values for one in both.arms} == {
+        "rotrnn": [0.6, 0.61, 0.62],
+        "lru": [0.5, 0.51, 0.52],
+    }
+    assert both.arms[1].origin == Origin("2026-11-01", "fedcba9876", "64 cores")
+    assert both.orders[0].outcome == "reproduced"
+    assert "2026-11-01 | fedcba9 |" in text.read_text()
+    publication.publish(ELSEWHERE, tmp_path)
+    again = results.read(data)
+    assert [one.values for one in again.arms] == [one.values for one in both.arms]
+
+
+def test_a_published_arm_keeps_its_own_origin() -> None:
+    first = Origin("2026-10-01", "0000000000")
+    older = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], replace(ELSEWHERE.arms[1], origin=first)))
+    assert merged(HERE, older).arms[1].origin == first
+
+
+def _published(**changes: object) -> ArmResult:
+    return replace(ELSEWHERE.arms[1], **changes)  # type: ignore[arg-type]
+
+
+def test_an_arm_of_another_specification_is_not_kept() -> None:
+    other = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(digest="another")))
+    assert merged(HERE, other) == HERE
+    assert merged(HERE, replace(ELSEWHERE, metric="test/loss")) == HERE
+
+
+def test_a_measured_arm_is_known_by_its_call() -> None:
+    here = replace(HERE, arms=(HERE.arms[0], replace(HERE.arms[1], digest="", about="m:f(a=1)")))
+    same = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(digest="", about="m:f(a=1)")))
+    other = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(digest="", about="m:f(a=2)")))
+    assert len(merged(here, same).arms[1].values) == 3
+    assert merged(here, other) == here
+
+
+def test_the_ledger_is_used_if_it_has_as_many_values() -> None:
+    """An arm that is being run again does not replace a complete one before it is complete."""
+    part = replace(HERE, arms=(HERE.arms[0], arm("lru", 0.4, 0.4)))
+    whole = replace(HERE, arms=(HERE.arms[0], arm("lru", 0.4, 0.4, 0.4)))
+    assert merged(part, ELSEWHERE).arms[1].values == [0.5, 0.51, 0.52]
+    assert merged(whole, ELSEWHERE).arms[1].values == [0.4, 0.4, 0.4]
+
+
+def test_what_the_file_says_of_a_kept_arm_is_what_it_says_now() -> None:
+    supposed = replace(HERE.arms[1], hypothesis=True, published=None, size="1 block")
+    old = replace(ELSEWHERE, arms=(ELSEWHERE.arms[0], _published(obstacle="a smaller profile")))
+    kept = merged(replace(HERE, arms=(HERE.arms[0], supposed)), old).arms[1]
+    assert (kept.hypothesis, kept.published, kept.size, kept.obstacle) == (True, None, "1 block", "")
+    assert merged(HERE, old).arms[1].obstacle == "a smaller profile"
+
+
+def test_a_published_comparison_stands_while_its_arms_and_the_number_of_claims_do() -> None:
+    """It may rest on the scores of test examples, which are not published."""
+    whole = results_of(arm("rotrnn", 0.6, 0.61, 0.62), arm("lru", 0.5, 0.51, 0.52), claims=CLAIM)
+    assert whole.orderings[0] is not None
+    scored = replace(whole, orderings=(replace(whole.orderings[0], sources=("seeds", "examples")),))
+    empty = results_of(arm("rotrnn"), arm("lru"), claims=CLAIM)
+    assert merged(empty, scored).orderings == scored.orderings
+    two = results_of(arm("rotrnn"), arm("lru"), claims=(*CLAIM, Claim("lru", "rotrnn")))
+    anew = merged(two, scored).orderings
+    assert [each.sources for each in anew if each is not None] == [("seeds",), ("seeds",)]

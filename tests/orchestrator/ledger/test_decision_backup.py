@@ -1,0 +1,112 @@
+"""Stop requests, classes, weights and quotas are in the backup of a SQLite ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import run_command
+from orchestrator.errors import Damaged
+from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.backup import decision_folder
+from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
+from orchestrator.ledger.submissions import Order
+from orchestrator.sharing.rows import UNIT
+from orchestrator.upkeep.recovery import recover
+from tests.orchestrator.ledger.examples import sweep_record
+
+ODD = "../ada lovelace/\u00e9"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'sweeps.db'}"
+
+
+def lose_database(ledger: Ledger) -> None:
+    ledger.close()
+    file = Path(str(ledger.address.database))
+    for path in file.parent.glob(f"{file.name}*"):
+        path.unlink()
+
+
+def submit(ledger: Ledger) -> None:
+    order = Order("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
+    submissions.submit(ledger, order, lambda used: "a-1", again=True)
+
+
+def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:
+    ledger = Ledger.open(url)
+    ask_to_stop(ledger, "a-1")
+    claims.set_priority(ledger, "a-1", "urgent", 2 * UNIT)
+    claims.set_priority(ledger, "a-2", "idle")
+    claims.set_priority(ledger, "a-2", "normal", 3 * UNIT)
+    claims.set_owner(ledger, ODD, weight=3 * UNIT, most_share=UNIT // 2)
+    claims.set_owner(ledger, "bob", most_gpu_hours=100.0)
+    owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
+    lose_database(ledger)
+    with pytest.raises(Damaged, match="must hold what its backup holds"):
+        Ledger.open(url)
+    rebuilt = recover(url)
+    assert set(rebuilt.decisions) == {
+        "stop_request a-1",
+        "priority a-1",
+        "priority a-2",
+        "owner bob",
+        f"owner {ODD}",
+    }
+    again = Ledger.open(url)
+    assert asked_to_stop(again, "a-1")
+    assert claims.owners(again) == owners
+    assert owners[ODD].weight == 3 * UNIT
+    assert claims.priority_classes(again) == classes == {"a-1": "urgent", "a-2": "normal"}
+    again.close()
+
+
+@pytest.mark.parametrize("how", ["resubmitted", "driven"])
+def test_a_stop_request_that_was_withdrawn_does_not_come_back(url: str, how: str) -> None:
+    """A person has started the sweep again, in the service or by a driver."""
+    ledger = Ledger.open(url)
+    submit(ledger)
+    ask_to_stop(ledger, "a-1")
+    if how == "resubmitted":
+        submit(ledger)
+    else:
+        with Lease(ledger, "a-1") as lease:
+            ledger.create_sweep(replace(sweep_record(), id="a-1"))
+            lease.writer.forget_stop_request()
+    lose_database(ledger)
+    assert recover(url).decisions == []
+    again = Ledger.open(url)
+    assert asked_to_stop(again, "a-1") is None
+    again.close()
+
+
+def test_submitting_with_a_known_key_leaves_a_stop_request(url: str) -> None:
+    """Nothing is queued again, so that what was stopped stays stopped."""
+    ledger = Ledger.open(url)
+    order = Order("ada", {"name": "a-1"}, "", {}, "key", "c0ffee")
+    submissions.submit(ledger, order, lambda used: "a-1")
+    ask_to_stop(ledger, "a-1")
+    submissions.submit(ledger, order, lambda used: "a-2")
+    lose_database(ledger)
+    assert recover(url).decisions == ["stop_request a-1"]
+
+
+def test_a_damaged_file_loses_its_own_decision_alone(
+    url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ledger = Ledger.open(url)
+    claims.set_owner(ledger, ODD, weight=3 * UNIT)
+    claims.set_owner(ledger, "bob", weight=2 * UNIT)
+    [file] = [path for path in (decision_folder(ledger.address) / "owner").iterdir() if path.stem != "bob"]
+    file.write_bytes(file.read_bytes().replace(b"30000", b"90000"))
+    lose_database(ledger)
+    assert run_command(["recover", "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "owner bob: recovered" in printed
+    assert f"owner {ODD}: lost, because its backup is damaged" in printed

@@ -1,0 +1,207 @@
+"""The share of a sweep as its driver keeps it: claims, sheds and the request to the autoscaler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from orchestrator.assignment import Assignment
+from orchestrator.ledger.claims import Amounts, Claims, pools
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.machines.hardware import Node
+from orchestrator.schedule import ray_private, resources
+from orchestrator.schedule.resources import REQUEST_SECONDS, AvailableResources
+from orchestrator.schedule.shares import RENEW_SECONDS, ClusterShare
+from orchestrator.session.session import Session
+from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode, Rules
+from tests import postgres
+from tests.orchestrator.ledger.examples import writer
+from tests.orchestrator.session.sessions import Sessions, launch, outcome
+
+RULES = Rules(shed_after=0.0)
+NODES = [PoolNode("node", 4 * UNIT)]
+
+
+class Cluster(AvailableResources):
+    """A cluster of one node that a test sets, and what its autoscaler was asked for.
+
+    Attributes:
+        requests: every request, the last one at the end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1.0, 0.0)
+        self.requests: list[Counter[tuple[float, float]]] = []
+
+    def nodes(self) -> Mapping[str, Node]:
+        return {"node": Node(4.0, 0.0, 4.0, 0.0)}
+
+    def request(self, attempts: Counter[tuple[float, float]]) -> None:
+        self.requests.append(attempts)
+
+
+class Pool:
+    """The driver of sweep `a` of ada with a session, and claims of other sweeps beside it.
+
+    Args:
+        folder: of the session.
+        ledger: of the claims; that of the session if it is left out.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
+        self.sessions, self.cluster = Sessions(folder), Cluster()
+        self.ledger = ledger or self.sessions.ledger
+        claim = PoolClaim("a", "ada", 0.0, UNIT, 0, want=0)
+        own = writer(self.ledger, "a")
+        self.share = ClusterShare(own, self.cluster, claim, rules=RULES, clock=self.sessions.clock)
+        self.sessions.share = self.share  # type: ignore[assignment]
+        self.session: Session = self.sessions.open(self.sessions.sweep(8), capacity=4)
+
+    def other(self, sweep: str, owner: str) -> Claims:
+        """Return the claim of another driver."""
+        claim = PoolClaim(sweep, owner, 1.0, UNIT, 0, want=0)
+        return Claims(self.ledger, writer(self.ledger, sweep).token, "pool", claim, RULES)
+
+    def renew(self, seconds: float = RENEW_SECONDS) -> None:
+        """Let time pass, and renew the claim of the driver."""
+        self.sessions.clock.now += seconds
+        self.share.renew(self.session)
+
+    def report(self, assignment: Assignment, step: int) -> None:
+        """Commit a report."""
+        self.session.reported(assignment.attempt_id, outcome(assignment, step, 0.5))
+
+
+@pytest.fixture(autouse=True)
+def joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the cluster, which no test of this file joins."""
+    monkeypatch.setattr(ray_private, "pool_id", lambda: "pool")
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Pool:
+    return Pool(tmp_path)
+
+
+def test_a_claim_is_written_with_the_first_attempt_renewed_each_second_and_withdrawn(pool: Pool) -> None:
+    assert pools(pool.ledger) == {}
+    launch(pool.session)
+    assert pools(pool.ledger)["pool"].uses["a"].trials == 1
+    launch(pool.session)
+    pool.renew()
+    view = pools(pool.ledger)["pool"]
+    assert (view.uses["a"].trials, view.claims["a"].want) == (2, 8)
+    renewed_at = view.uses["a"].renewed_at
+    pool.renew(RENEW_SECONDS / 2)
+    assert pools(pool.ledger)["pool"].uses["a"].renewed_at == renewed_at, "once a second"
+    pool.share.withdraw()
+    assert pools(pool.ledger) == {}
+
+
+def test_a_share_that_is_withdrawn_before_anything_ran_writes_nothing(pool: Pool) -> None:
+    pool.share.withdraw()
+    assert pool.cluster.requests == []
+
+
+def test_a_claim_that_another_driver_has_taken_over_is_left_to_it(pool: Pool) -> None:
+    launch(pool.session)
+    writer(pool.ledger, "a")
+    pool.share.withdraw()
+    assert pools(pool.ledger)["pool"].uses["a"].trials == 1
+
+
+def test_a_refusal_holds_until_an_attempt_ends_or_the_claim_is_renewed(pool: Pool) -> None:
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(4, 4, 0, 0))
+    assert pool.session.next_assignment() is None
+    assert pool.share.was_refused(pool.session)
+    other.renew(NODES, Amounts(4, 3, 0, 0))
+    assert pool.session.next_assignment() is None, "nothing is asked again within the second"
+    pool.renew()
+    assert not pool.share.was_refused(pool.session)
+    assert pool.session.next_assignment() is not None
+
+
+def test_trials_leave_for_a_sweep_that_is_short_and_stay_if_it_leaves(pool: Pool) -> None:
+    """The trial that has just reported loses least; it leaves no earlier than after its minimum run."""
+    trials = [launch(pool.session) for _ in range(4)]
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(1, 0, 0, 0))
+    pool.renew(RULES.min_run - 10.0)
+    assert pool.share.leaving == frozenset()
+    pool.report(trials[2], 10)
+    pool.renew(11.0)
+    assert pool.share.leaving == {trials[2].attempt_id}
+    assert pools(pool.ledger, RULES)["pool"].uses["a"].leaving == 0, "written with the next renewal"
+    pool.renew()
+    assert pools(pool.ledger, RULES)["pool"].uses["a"].leaving == 1
+    other.withdraw()
+    pool.renew()
+    assert pool.share.leaving == frozenset()
+
+
+def test_the_minimum_run_is_ten_times_the_longest_start_of_the_sweep(pool: Pool) -> None:
+    trials = [launch(pool.session) for _ in range(4)]
+    report = outcome(trials[0], 10, 0.5)
+    metrics = {**report.metrics, "seconds/compile": 30.0}
+    pool.session.reported(trials[0].attempt_id, outcome(trials[0], 10, 0.5, metrics=metrics))
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(1, 0, 0, 0))
+    pool.renew(299.0)
+    assert pool.share.leaving == frozenset()
+    pool.renew()
+    assert pool.share.leaving == {trials[0].attempt_id}
+
+
+def test_the_autoscaler_is_asked_for_all_sweeps_and_for_the_others_after_a_withdrawal(pool: Pool) -> None:
+    launch(pool.session)
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(3, 1, 0, 0))
+    pool.renew()
+    assert pool.cluster.requests[-1] == {(1.0, 0.0): 8 + 3}
+    other.renew(NODES, Amounts(5, 1, 0, 0))
+    pool.share.withdraw()
+    assert pool.cluster.requests[-1] == {(1.0, 0.0): 5}, "what the others want now, not at the last renewal"
+
+
+def test_a_request_that_an_older_one_may_have_replaced_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    clock = [100.0]
+    monkeypatch.setattr(resources, "request_resources", lambda bundles: sent.append(len(bundles)))
+    monkeypatch.setattr(resources.time, "monotonic", lambda: clock[0])
+    asking, wanted = AvailableResources(1.0, 0.0), Counter({(1.0, 0.0): 3})
+    asking.request(wanted)
+    asking.request(Counter(wanted))
+    assert sent == [3], "Ray is told of changes at once, and of nothing else"
+    clock[0] += REQUEST_SECONDS
+    asking.request(wanted)
+    assert sent == [3, 3]
+
+
+def test_while_the_ledger_is_away_nothing_starts_or_leaves_and_no_request_is_changed(
+    tmp_path: Path, postgres_server: postgres.Server, postgres_url: str
+) -> None:
+    pool = Pool(tmp_path, Ledger.open(postgres_url))
+    for _ in range(3):
+        launch(pool.session)
+    other = pool.other("b", "bob")
+    other.renew(NODES, Amounts(2, 0, 0, 0))
+    pool.renew(RULES.min_run)
+    leaving, requests = pool.share.leaving, len(pool.cluster.requests)
+    assert len(leaving) == 1, "two are wanted, one is free"
+    postgres_server.stop()
+    try:
+        pool.renew()
+        assert pool.share.leaving == frozenset()
+        assert pool.session.next_assignment() is None
+        assert len(pool.cluster.requests) == requests
+        pool.share.withdraw()
+        assert len(pool.session.running) == 3, "what runs goes on"
+    finally:
+        postgres_server.start()
+    pool.renew()
+    assert pool.share.leaving == leaving
+    pool.ledger.close()

@@ -1,0 +1,152 @@
+"""Sessions whose attempts are real: those of a function, a command and a program, without Ray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.scripts.attempt import OwnProcess
+from orchestrator.session.session import Session
+from orchestrator.training.attempt import OwnEngine
+from tests.orchestrator.session.sessions import Sessions, failure, launch
+from trainables.trial import ProgramSettings
+
+FUNCTION = """
+import json, random
+
+def train(trial):
+    saved = trial.resume / "sum.json" if trial.resume else None
+    total = json.loads(saved.read_text()) if saved else 0.0
+    for step in range(trial.start + 1, trial.steps + 1):
+        total += trial.params["learning_rate"] * random.Random(f"{trial.seed}/{step}").random()
+        with open("steps.log", "a") as log:
+            log.write(f"{trial.seed}/{step} ")
+        if step % trial.interval == 0:
+            (trial.folder / "sum.json").write_text(json.dumps(total))
+            if not trial.report(step, {"val/loss": -total}, checkpoint=trial.folder):
+                return
+"""
+COMMAND = f"{FUNCTION}\nimport sweep_client\ntrain(sweep_client.trial())\n"
+FILE = """
+trainable: {TRAINABLE}
+search: {learning_rate: {log_uniform: [1e-3, 1e-2]}}
+training: {steps: 9, interval: 3}
+objective: {minimize: val/loss}
+sampler: {random: {seed: 2}}
+scheduler: none
+budget: {trials: 1}
+confirm: {seeds: 1}
+"""
+KINDS = {
+    "function": "function: train.py:train, folder: code",
+    "command": f"command: [{sys.executable}, script.py], folder: code",
+    "program": "program: model.py:OfLinen, folder: code",
+}
+
+
+@pytest.fixture
+def code(sessions: Sessions) -> Path:
+    """Return the folder of all three, beside the search-space file."""
+    folder = sessions.folder / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text(FUNCTION)
+    (folder / "script.py").write_text(COMMAND)
+    shutil.copy(Path(__file__).parents[2] / "trainables" / "digits.py", folder / "model.py")
+    return folder
+
+
+def reports(assignment: Assignment) -> Iterator[Outcome]:
+    """Yield the reports of an attempt as a worker of another process would; end it when no more is asked."""
+    sent = Assignment.from_config(assignment.to_config())
+    here = replace(sent, compilations=os.environ["JAX_COMPILATION_CACHE_DIR"])
+    worker = OwnEngine() if isinstance(sent.settings, ProgramSettings) else OwnProcess()
+    try:
+        while True:
+            outcome = worker.advance(here)
+            yield outcome
+            if outcome.done:
+                return
+    finally:
+        worker.release()
+
+
+def run(session: Session, *, reported: int | None = None) -> None:
+    """Run attempts until none is left, or until one has reported so many times."""
+    while not session.finished:
+        assignment = launch(session)
+        taken = reports(assignment)
+        for count, outcome in enumerate(taken, 1):
+            session.reported(assignment.attempt_id, outcome)
+            if count == reported:
+                taken.close()
+                return
+        session.completed(assignment.attempt_id)
+
+
+def curves(sessions: Sessions, sweep: str) -> dict[tuple[str, int], float]:
+    return {(one.trial_key, one.step): one.metrics["val/loss"] for one in sessions.ledger.reports(sweep)}
+
+
+@pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
+def test_the_next_driver_goes_on_where_a_killed_one_was(
+    kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Search and confirmation equal those of an undisturbed sweep, and no reported step runs twice."""
+    text = FILE.replace("TRAINABLE", KINDS[kind])
+    calm = Sessions(tmp_path_factory.mktemp("calm"))
+    shutil.copytree(code, calm.folder / "code")
+    undisturbed = calm.of(text)
+    run(calm.open(undisturbed))
+    sweep = sessions.of(text)
+    run(sessions.open(sweep), reported=2)
+    sessions.writer(sweep).lose_attempts()
+    run(sessions.open(sweep))
+    trials = sessions.ledger.trials(sweep.id)
+    assert [(trial.role, trial.state) for trial in trials] == [
+        ("search", "COMPLETE"),
+        ("confirmation", "COMPLETE"),
+    ]
+    assert trials[0].params == trials[1].params
+    assert trials[0].seed != trials[1].seed
+    assert curves(sessions, sweep.id) == curves(calm, undisturbed.id)
+    log = Path(sessions.paths.log(sweep.id, trials[0].key)).read_text()
+    assert "attempt 2: started at step 6 on" in log
+    if kind != "program":
+        steps = (code / "steps.log").read_text().split()
+        assert len(set(steps)) == 18
+        # The killed attempt may have begun the step after its last report.
+        assert len(steps) <= 18 + 3
+
+
+@pytest.mark.parametrize(("cause", "attempts"), [("out of memory", 3), ("time limit", 2), ("disk limit", 1)])
+def test_a_trial_that_exceeds_a_limit_is_tried_again_if_that_may_help(
+    cause: str, attempts: int, sessions: Sessions, code: Path
+) -> None:
+    sweep = sessions.of(FILE.replace("TRAINABLE", KINDS["function"]).replace("confirm: {seeds: 1}", ""))
+    session = sessions.open(sweep)
+    for _ in range(attempts):
+        assignment = launch(session)
+        session.reported(assignment.attempt_id, failure(0, cause))
+        session.completed(assignment.attempt_id)
+        sessions.clock.now += 100
+    assert session.finished
+    (trial,) = sessions.ledger.trials(sweep.id)
+    assert trial.state == "FAILED"
+    assert str(trial.cause).startswith(cause)
+
+
+def test_a_function_that_returns_early_has_completed_its_trial(sessions: Sessions, code: Path) -> None:
+    (code / "train.py").write_text(
+        "def train(trial):\n    trial.report(3, {'val/loss': 2.0}, checkpoint=trial.folder)\n"
+    )
+    sweep = sessions.of(FILE.replace("TRAINABLE", KINDS["function"]).replace("confirm: {seeds: 1}", ""))
+    run(sessions.open(sweep))
+    (trial,) = sessions.ledger.trials(sweep.id)
+    assert (trial.state, trial.value, trial.best_step) == ("COMPLETE", 2.0, 3)

@@ -1,0 +1,90 @@
+"""What a file would run, and files that are too large to check."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.api.starting import EXAMPLE, EXAMPLE_NAME
+from orchestrator.web.checking import MOST_TRIALS
+from tests.orchestrator.web.server import FILE, Client
+
+
+def test_the_example_is_valid_and_says_what_would_run(reader: Client) -> None:
+    example = reader.get("/example")
+    assert example == {"name": EXAMPLE_NAME, "text": EXAMPLE}
+    answer = reader.send("POST", "/api/v1/validate", "ada", body={**example, "sizes": True})
+    assert answer.status == 200, answer.body
+    plan = answer.document["plan"]
+    assert answer.document["refusals"] == []
+    assert (plan["task"], plan["metric"], plan["direction"]) == ("copy", "val/loss", "minimize")
+    assert (plan["trials"], plan["steps"]) == (8, 200)
+    assert plan["networks"][0]["model"]["layer"] == "lru"
+    assert plan["networks"][0]["parameters"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (FILE.replace("lru", "lur"), "small.yaml"),
+        (FILE.replace("cpu: 1", "cpu: 100000"), "resources"),
+        (FILE.replace("{trials: 2}", "{trials: 100001}"), "budget.trials"),
+    ],
+)
+def test_a_refusal_has_four_parts(reader: Client, text: str, where: str) -> None:
+    answer = reader.send("POST", "/api/v1/validate", "ada", body={"name": "small", "text": text})
+    assert (answer.status, answer.document["plan"]) == (200, None)
+    [refusal] = answer.document["refusals"]
+    assert where in refusal["where"]
+    assert refusal.keys() == {"where", "must", "got", "remedy"}
+    assert "/tmp" not in str(refusal), "the folder of the server is not named"
+
+
+SEARCH = "search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}"
+
+GRID = FILE.replace("random: {seed: 0}", "grid: {seed: 0}").replace(
+    "{trials: 2}", f"{{trials: {MOST_TRIALS}}}"
+)
+
+ALIASES = "a: &a [1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+"""Ten levels of ten aliases each: 10^9 numbers, once they are written out."""
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "must"),
+    [
+        (FILE + ALIASES, "small.yaml", "no anchors and no aliases"),
+        ("task: " + "[" * 100_000, "small.yaml", "at most 8 levels"),
+        ("task: " + "{a: " * 50_000, "small.yaml", "at most 8 levels"),
+        (
+            GRID.replace(SEARCH, "search: {learning_rate: {choice: [0.1]}, seed: {int: [0, 1000000000]}}"),
+            "search.seed",
+            "at most 100,000 values",
+        ),
+        (
+            GRID.replace(SEARCH, "search: {learning_rate: {uniform: [0.1, 0.2], step: 1.0e-9}}"),
+            "search.learning_rate",
+            "at most 1,000 steps",
+        ),
+    ],
+    ids=["aliases", "lists", "mappings", "a grid of seeds", "a grid of small steps"],
+)
+def test_a_small_file_that_asks_for_much_is_refused(reader: Client, text: str, where: str, must: str) -> None:
+    answer = reader.send("POST", "/api/v1/validate", "bob", body={"name": "small", "text": text})
+    assert (answer.status, answer.document["plan"]) == (200, None), answer.body
+    [refusal] = answer.document["refusals"]
+    assert where in refusal["where"]
+    assert must in refusal["must"]
+
+
+def test_a_grid_of_many_combinations_is_valid_and_lists_none(reader: Client) -> None:
+    """Of 10^12 combinations, only as many as the budget has are ever made."""
+    choices = ", ".join(f"{value / 2000:g}" for value in range(1, 1001))
+    names = ("learning_rate", "recurrent_learning_rate", "weight_decay", "dropout")
+    space = "search:\n" + "".join(f"  {name}: {{choice: [{choices}]}}\n" for name in names)
+    text = GRID.replace(SEARCH, space)
+    answer = reader.send("POST", "/api/v1/validate", "bob", body={"name": "small", "text": text})
+    assert (answer.status, answer.document["refusals"]) == (200, []), answer.body
+    assert answer.document["plan"]["trials"] == MOST_TRIALS

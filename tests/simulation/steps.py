@@ -1,0 +1,222 @@
+"""The invariants of every step: each commit, flush, deletion and delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from orchestrator.session.limits import ALLOWED_RETRIES
+from tests.simulation.cluster import Cluster
+from tests.simulation.database import Database
+from tests.simulation.kernel import Kernel, Process
+from tests.simulation.system import EPOCH
+from tests.simulation.violation import require
+
+BUDGET_SLACK_SECONDS = 6.0
+"""Longest time after which a driver learns of the end of an attempt."""
+
+
+_FINISHED = (
+    "SELECT key, state, value, best_step, step, attempts, params FROM trial WHERE finished_at IS NOT NULL"
+)
+
+
+class Finished:
+    """Compares what is finished after each commit: it is neither lost nor changed nor run again.
+
+    A loss of power, or `recover`, may lose what was not flushed: nothing has acted on that.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, tuple[object, ...]] = {}
+        self._flushed: dict[str, tuple[object, ...]] = {}
+
+    def flush(self) -> None:
+        """Note that every commit so far is durable."""
+        self._flushed = self._known
+
+    def lose(self) -> None:
+        """Compare what is left after rows may have been lost with what was flushed."""
+        rows = self._rows()
+        lost = sorted(key for key, row in self._flushed.items() if rows.get(key) != row)
+        require(not lost, "finished", f"{lost} were flushed and are lost")
+        self._known = rows
+
+    def _rows(self) -> dict[str, tuple[object, ...]]:
+        return {str(key): tuple(rest) for key, *rest in self._database.rows(_FINISHED)}
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Compare the finished trials with those of the commit before."""
+        if not any(label.endswith(" trial") for label in written):
+            return
+        rows = self._rows()
+        for key, row in self._known.items():
+            require(
+                rows.get(key) == row, "finished", f"{key} was {row}, {process.name} makes it {rows.get(key)}"
+            )
+        self._known = rows
+
+
+class Holders:
+    """Checks that only the process that took the lease last changes the rows of the sweep."""
+
+    def __init__(self, kernel: Kernel, database: Database) -> None:
+        self._kernel, self._database = kernel, database
+        self._number, self._holder = 0, ""
+        self._expires_at = float("-inf")
+        self._process: Process | None = None
+
+    def lose(self) -> None:
+        """Forget the newest token: its row may be lost."""
+        self._number, self._process = -1, None
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Note who takes the lease, and compare who changes rows."""
+        if process.name == "person":  # who asks for a stop needs no lease
+            return
+        if any(label.endswith(" lease") for label in written):
+            ((number, expires_at),) = self._database.rows("SELECT number, expires_at FROM lease")
+            if number != self._number:
+                self._number, before = number, self._holder
+                left = self._expires_at - EPOCH - self._kernel.now
+                lives = self._process is not None and self._process.alive
+                require(
+                    not lives or left <= 0,
+                    "lease",
+                    f"{process.name} takes it from {before}, which lives and holds it for {left:.1f} s more",
+                )
+                self._holder, self._process = process.name, process
+                self._kernel.trace(f"takes the lease from {before}" if before else "takes the lease")
+            self._expires_at = expires_at
+            if expires_at <= EPOCH + self._kernel.now:  # it is given back, or the kernel guards it
+                self._process = None
+            return
+        require(
+            process.name == self._holder,
+            "token",
+            f"{process.name} changes rows ({', '.join(written)}) although {self._holder} holds the lease",
+        )
+
+
+class StopRequests:
+    """Checks that no driver that starts after a stop request launches anything, until a person resumes."""
+
+    def __init__(self, kernel: Kernel, database: Database) -> None:
+        self._kernel, self._database = kernel, database
+        self._asked_at: float | None = None
+
+    def lose(self) -> None:
+        """Forget a request whose row is lost."""
+        if not self._database.count("stop_request"):
+            self._asked_at = None
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Note stop requests and their end, and compare who launches attempts."""
+        if "insert stop_request" in written:
+            self._asked_at = self._kernel.now
+        elif "delete stop_request" in written:
+            self._asked_at = None
+        elif "insert attempt" in written:
+            asked_at = self._asked_at
+            obeys = asked_at is None or process.began <= asked_at
+            require(obeys, "stop", f"{process.name} launches an attempt, asked to stop at {asked_at} s")
+
+
+class Charges:
+    """Checks, whenever an attempt ends, that it is charged for what its own worker has done, and for no more.
+
+    Args:
+        kernel: of the simulation.
+        database: of the ledger.
+        cluster: that trains.
+        excused: ids of the attempts whose workers were struck: these may be charged to their trials.
+        is_timed: whether a budget counts only the time for which a worker held resources. A driver that is
+            paused, or whose messages are late, learns later of the end of an attempt; a clock that is set
+            measures another time.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        database: Database,
+        cluster: Cluster,
+        excused: Collection[str],
+        *,
+        is_timed: bool,
+    ) -> None:
+        self._kernel, self._database, self._cluster = kernel, database, cluster
+        self._excused, self._is_timed = excused, is_timed
+
+    def lose(self) -> None:
+        """Nothing is remembered."""
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Check the attempts that have ended."""
+        if "update attempt" not in written:
+            return
+        query = "SELECT id, cause, taken_at, ended_at FROM attempt WHERE ended_at IS NOT NULL"
+        for attempt_id, cause, taken, ended in self._database.rows(query):
+            require(
+                cause not in ALLOWED_RETRIES or attempt_id in self._excused,
+                "charges",
+                f"{process.name} charges {attempt_id} with {cause!r} although nothing was wrong with it",
+            )
+            if self._is_timed and taken is not None:
+                charged, held = ended - taken, self._held(attempt_id)
+                require(
+                    charged <= held + BUDGET_SLACK_SECONDS,
+                    "budget",
+                    f"{process.name} charges {attempt_id} for {charged:.1f} s, it held {held:.1f} s",
+                )
+
+    def _held(self, attempt_id: str) -> float:
+        """Return the seconds for which the worker of an attempt has held resources so far."""
+        began = self._cluster.taken_at.get(attempt_id)
+        if began is None:
+            return 0.0
+        return self._cluster.ended_at.get(attempt_id, self._kernel.now) - began
+
+
+class Flushed:
+    """Checks that nothing outside a SQLite ledger is changed on account of a commit that power may undo.
+
+    A commit on a server is durable when the server acknowledges it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sent, self._checkpoints = 0, frozenset[str]()
+        self.flush()
+
+    def flush(self) -> None:
+        """Note which events and which references to checkpoints are durable: those that are committed now."""
+        if not self._database.is_server:
+            ((newest,),) = self._database.rows("SELECT max(seq) FROM outbox")
+            self._sent = newest or 0
+            self._checkpoints = frozenset(
+                path for (path,) in self._database.rows("SELECT path FROM checkpoint")
+            )
+
+    def lose(self) -> None:
+        """Note what is left: it is on the disk."""
+        self.flush()
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Accept every commit: it is what follows from a commit that must wait for a flush."""
+
+    def deliver(self, seq: int) -> None:
+        """Check that an event which is about to leave for MLflow is durable."""
+        require(
+            self._database.is_server or seq <= self._sent,
+            "flushed",
+            f"event {seq} is sent to MLflow, and a loss of power may undo what it tells",
+        )
+
+    def delete(self, path: str) -> None:
+        """Check that a folder which is about to be deleted is no checkpoint that a durable row refers to."""
+        require(
+            self._database.is_server or path not in self._checkpoints,
+            "flushed",
+            f"{Path(path).name} is deleted, and after a loss of power the ledger may refer to it",
+        )

@@ -1,0 +1,113 @@
+"""The code of a user's trainable on disk: which files it is, and a digest by which a change is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules", "runs", "site-packages"})
+"""Names of folders without code of the user, as hidden folders and virtual environments are."""
+
+MOST = 2_000
+"""Files, and folders, after which no more are read: a folder of code is far smaller."""
+
+
+def digest_of(target: str | Sequence[str], folder: Path) -> str:
+    """Return the SHA-256 of the code of a trainable; equal for equal code in another folder.
+
+    That is every Python file in the folder, and the files that the words of a command name. Of an installed
+    package it is every Python file of the package.
+
+    Args:
+        target: `file.py:name` or `package.module:name`, or the words of a command.
+        folder: of the trainable.
+    """
+    files = _files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
+    digest = hashlib.sha256()
+    for name, file in sorted(files):
+        try:
+            content = hashlib.sha256(file.read_bytes()).digest()
+        except OSError:
+            continue  # it is gone, or may not be read; then no process can import it
+        digest.update(f"{name}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def module_in(folder: Path, module: str) -> bool:
+    """Return True if a folder holds the top level of a module."""
+    top = module.partition(".")[0]
+    return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+
+
+def source_of(module: str, folder: Path) -> Path | None:
+    """Return the file of a module, in a folder or installed, or None if it has none; nothing is imported.
+
+    Args:
+        module: `file.py`, which is in the folder, or `package.module`.
+        folder: of the trainable.
+    """
+    if module.endswith(".py"):
+        return folder / module if (folder / module).is_file() else None
+    top, *below = module.split(".")
+    if module_in(folder, module):
+        return _file_below(folder, [top, *below])
+    spec = find_spec(top)
+    if spec is None:
+        return None
+    if not below:
+        return Path(spec.origin) if spec.origin else None
+    roots = spec.submodule_search_locations or ()
+    return next((file for root in roots if (file := _file_below(Path(root), below))), None)
+
+
+def _file_below(root: Path, names: Sequence[str]) -> Path | None:
+    inner = Path(root, *names)
+    return next((file for file in (inner.with_suffix(".py"), inner / "__init__.py") if file.is_file()), None)
+
+
+def holds_no_code(folder: Path) -> bool:
+    """Return True for a folder that is hidden, a virtual environment, or named as data and results are."""
+    return folder.name.startswith(".") or folder.name in NO_CODE or is_environment(folder)
+
+
+def is_environment(folder: Path) -> bool:
+    """Return True for the folder of a virtual environment, or of one of conda."""
+    return (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").exists()
+
+
+def _files_of_reference(reference: str, folder: Path) -> list[tuple[str, Path]]:
+    module = reference.partition(":")[0]
+    if module.endswith(".py"):
+        own = [(module, folder / module)]
+        return list({*_python_files(folder), *own})
+    if module_in(folder, module):
+        return list(_python_files(folder))
+    spec = find_spec(module.partition(".")[0])
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is None:
+        return [(spec.name, Path(spec.origin))] if spec.origin else []
+    return [pair for root in spec.submodule_search_locations for pair in _python_files(Path(root))]
+
+
+def _files_of(words: Sequence[str], folder: Path) -> list[tuple[str, Path]]:
+    named = [(word, folder / word) for word in words if "{" not in word and (folder / word).is_file()]
+    beside = [(word, file) for word, file in named if not Path(word).is_absolute()]
+    return list({*_python_files(folder), *beside})
+
+
+def _python_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the Python files below a folder with their relative paths, at most `MOST`."""
+    files = 0
+    for folders, (path, below, names) in enumerate(os.walk(root), 1):
+        below[:] = sorted(name for name in below if not holds_no_code(Path(path, name)))
+        for name in sorted(names):
+            if name.endswith(".py"):
+                files += 1
+                yield Path(path, name).relative_to(root).as_posix(), Path(path, name)
+        if files >= MOST or folders >= MOST:
+            return

@@ -1,0 +1,68 @@
+"""A user's program with the state of a checkpoint, to be used without a sweep and without its data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from trainables import checkpoint
+from trainables.engine.custom import CustomProgram
+from trainables.errors import Refusal
+from trainables.program import Batch, Program, Supervised, Tree, loaded
+from trainables.trial import ProgramSettings
+
+
+class TrainedProgram:
+    """The program of a checkpoint.
+
+    Attributes:
+        settings: of the trial that was trained.
+        program: constructed with the static hyperparameters of the trial.
+        state: as `Program.step` returned it; of a Flax module with `params`.
+        step: updates done.
+    """
+
+    def __init__(self, folder: Path, digest: str, code: Path | None = None) -> None:
+        """Read a checkpoint.
+
+        Args:
+            folder: of the checkpoint.
+            digest: SHA-256 of its manifest, as the ledger records it.
+            code: folder in which the file of the program is now; None where it was when it was trained.
+
+        Raises:
+            DamagedCheckpoint: if a file is not what was recorded.
+            Refusal: if the program cannot be imported, or has other arrays than the checkpoint.
+        """
+        arrays, facts = checkpoint.load(folder, digest)
+        settings = ProgramSettings.from_document(facts["settings"])
+        self.settings = settings if code is None else replace(settings, folder=str(code))
+        self.program: Program = loaded(self.settings)
+        trained = CustomProgram(self.program, self.settings).together(arrays)
+        self.state: Tree = trained.state
+        self.step = int(trained.step)
+        self._outputs = (
+            jax.jit(partial(_outputs, self.program)) if isinstance(self.program, Supervised) else None
+        )
+
+    def outputs(self, batch: Batch) -> Any:
+        """Return the network's outputs for a batch of examples, without dropout and its like.
+
+        Args:
+            batch: what the program's `inputs` reads.
+
+        Raises:
+            Refusal: the program is none of `Supervised`, such as `Linen` and `Nnx`: call its own functions.
+        """
+        if self._outputs is None:
+            must, remedy = "must be a Supervised program to have outputs", "Use `program` and `state`."
+            raise Refusal("outputs", must, type(self.program).__name__, remedy)
+        return self._outputs(self.state, batch)
+
+
+def _outputs(program: Supervised, state: Tree, batch: Batch) -> Any:
+    return program.outputs(state["params"], state["rest"], batch, None)[0]
