@@ -48,3 +48,11 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
     """Yield the browser that all tests of the page share."""
     with browser.opened(tmp_path_factory.mktemp("chrome") / "profile") as opened:
         yield opened
+
+
+@pytest.fixture
+def silent(chrome: webdriver.Chrome) -> Iterator[None]:
+    """Require that a test leaves no error on the browser's console that it has not read itself."""
+    browser.errors(chrome)
+    yield
+    assert browser.errors(chrome) == []

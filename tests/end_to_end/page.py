@@ -38,20 +38,16 @@ def open_sweep(chrome: webdriver.Chrome, address: str, sweep_id: str = sweeps.SW
 
 @contextmanager
 def running(client: Client, number: int) -> Iterator[Report]:
-    """Start a trial of the sweep; it ends, complete, with the `with` block."""
+    """Start a trial of the sweep; it fails at the end of the `with` block, so that the best one stays."""
     start = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
     record = sweeps.trial(number, "RUNNING", **start)
     with client.workspace.ledger() as ledger:
         writer = sweeps.writer_of(ledger)
         writer.add_trial(record)
         attempt = writer.start_attempt(record.key)
-        last = [0, 0.0]
 
         def report(step: int, value: float) -> None:
-            last[:] = [step, value]
             writer.record_report(attempt.id, step, {"val/accuracy": value}, at=sweeps.CREATED + step)
 
         yield report
-        writer.end_attempt(
-            attempt.id, "ENDED", None, trial_state="COMPLETE", value=last[1], best_step=int(last[0])
-        )
+        writer.end_attempt(attempt.id, "FAILED", "ended", trial_state="FAILED", value=None, best_step=None)

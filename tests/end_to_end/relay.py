@@ -63,7 +63,7 @@ class Relay(socketserver.ThreadingTCPServer):
             if not head:
                 return
             path = head.split(b" ", 2)[1].decode()
-            is_stream = path.endswith("/events")
+            is_stream = path.partition("?")[0].endswith("/events")
             self.requests.append(path)
             if is_stream and self.is_failing:
                 browser.sendall(_BAD_GATEWAY)
