@@ -17,6 +17,14 @@ from tests.end_to_end.page import open_sweep, running, shown, sign_in
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
+TRIAL = f"/sweeps/{sweeps.SWEEP_ID}/trials/7"
+CHARTS = """
+return [...document.querySelectorAll("svg[role=img]")].map((chart) => ({
+  name: chart.getAttribute("aria-labelledby").split(" ").every((id) => document.getElementById(id)),
+  tables: chart.closest("section, details").querySelectorAll("table").length,
+}));
+"""
+
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
 
 
@@ -37,8 +45,10 @@ def test_without_a_token_the_page_asks_for_one(chrome: webdriver.Chrome, client:
 def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     browser.until("the queue", lambda: QUEUED in shown(chrome, "queue"))
+    browser.until("the sweeps", lambda: "0.64687" in shown(chrome, "sweeps"))
+    browser.picture(chrome, "page-home-light")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
-    browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best"))
+    browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"))
     browser.until("the curves", lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves polyline")) == 8)
     with running(client, 8) as report:
         report(40, 0.6)
@@ -163,6 +173,38 @@ def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: C
     phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     widths = "return [document.documentElement.scrollWidth, window.innerWidth]"
-    browser.until("the width", lambda: chrome.execute_script(widths)[1] == 390)
-    assert chrome.execute_script(widths)[0] <= 390, "only tables scroll sideways"
-    browser.picture(chrome, "page-sweep-phone")
+    try:
+        browser.until("the width", lambda: chrome.execute_script(widths)[1] == 390)
+        browser.picture(chrome, "page-sweep-phone")
+        for page in ("/", "/machines", "/start", f"/sweeps/{sweeps.SWEEP_ID}", TRIAL):
+            chrome.get(f"{client.address}{page}")
+            browser.until("the user", lambda: "vera" in shown(chrome, "user"))
+            assert chrome.execute_script(widths)[0] <= 390, f"only tables scroll sideways: {page}"
+    finally:
+        chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_every_chart_has_a_table_and_a_name(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    for page in (f"/sweeps/{sweeps.SWEEP_ID}", TRIAL):
+        chrome.get(f"{client.address}{page}")
+        browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "svg[role=img] polyline"))
+        charts = chrome.execute_script(CHARTS)
+        assert charts
+        assert [chart for chart in charts if not (chart["name"] and chart["tables"])] == []
+
+
+def test_the_page_of_a_trial_shows_its_attempts_and_its_curve(
+    chrome: webdriver.Chrome, client: Client
+) -> None:
+    sign_in(chrome, client, "vera")
+    open_sweep(chrome, client.address)
+    browser.until("the trials", lambda: "of " in shown(chrome, "page"))
+    chrome.find_element(By.CSS_SELECTOR, "#trials a[href$='/trials/7']").send_keys(Keys.ENTER)
+    browser.until("the curve", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curve polyline"))
+    assert shown(chrome, "state") == "COMPLETE"
+    assert "200 of 200" in shown(chrome, "counts")
+    assert "learning_rate" in shown(chrome, "parameters")
+    assert shown(chrome, "attempts")
+    browser.picture(chrome, "page-trial-light")

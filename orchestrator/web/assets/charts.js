@@ -15,7 +15,10 @@ const PIXELS_A_TICK = { across: 90, down: 45 };
 // legend: pairs of a kind and a text.
 // across, down: names of the axes.
 export function chart(svg, list, { lines, band = [], legend, across, down }) {
-  painted(svg, (width) => ({ height: HEIGHT, nodes: shapes(width, lines, band, across, down) }));
+  painted(svg, (width) => {
+    const nodes = shapes(width, lines, band, across, down);
+    return { height: nodes.length ? HEIGHT : 0, nodes };
+  });
   list.replaceChildren(...legend.map(([kind, meaning]) => entry(kind, meaning)));
 }
 
@@ -38,11 +41,20 @@ function shapes(width, lines, band, across, down) {
     text(across, (EDGE.left + right) / 2, HEIGHT - 8, "middle"),
     ...ribbon(band, path),
     ...finite.map((line) => draw("polyline", { class: line.kind, points: path(line.points) }, line.name)),
-    ...finite.filter((line) => line.label && line.points.length).map((line) => {
-      const [step, value] = line.points.at(-1);
-      return text(line.label, x(step) + 5, y(value) + 4);
-    }),
+    ...labels(finite, x, y),
   ];
+}
+
+// The names at the ends of lines; one that would cover another is left out, and the table below has it.
+function labels(lines, x, y) {
+  const placed = [];
+  for (const { label, points } of lines.toReversed()) {
+    if (!label || !points.length) continue;
+    const [right, down] = [x(points.at(-1)[0]) + 5, y(points.at(-1)[1]) + 4];
+    const isFree = placed.every((other) => Math.abs(other.down - down) > 13 || Math.abs(other.right - right) > 9 * label.length);
+    if (isFree) placed.push({ label, right, down });
+  }
+  return placed.map(({ label, right, down }) => text(label, right, down));
 }
 
 function axes({ steps, values, x, y, right, bottom }) {

@@ -5,7 +5,7 @@
 // and tells them what it receives. When it is hidden or closed, another visible tab gets the lock.
 
 import { RETRY_MS } from "./requests.js";
-import { announce, show } from "./shown.js";
+import { announce, element, show } from "./shown.js";
 
 const NAME = "sweep-events";
 const GATHER_MS = 200;
@@ -140,4 +140,5 @@ function showStatus(found) {
   if (status !== null && found !== status) announce("connection", found === "live" ? "live again" : TEXTS[found]);
   status = found;
   show("connection", TEXTS[found]);
+  element("connection").dataset.status = found;
 }

@@ -2,8 +2,8 @@
 
 import { watch } from "./events.js";
 import { all, refresher, request, signedIn } from "./requests.js";
-import { announce, budgetText, element, number, settled, show, time } from "./shown.js";
-import { bar, fill, sortable, sweepLink } from "./tables.js";
+import { announce, element, minute, number, settled, show } from "./shown.js";
+import { badge, bar, fill, sortable, sweepLink } from "./tables.js";
 
 const ROWS = 50;
 const DETAILS_MS = 10_000;
@@ -12,7 +12,7 @@ const FINISHED = new Set(["COMPLETE", "FAILED", "INTERRUPTED"]);
 
 const order = { sort: "created_at", descending: true };
 const cursors = [null]; // of the pages up to the one that is shown
-const details = new Map(); // progress, budget and weight of sweeps that run or wait
+const details = new Map(); // progress and weight of sweeps that run or wait
 let queue = [];
 let list = { sweeps: [], total: 0, next: null };
 let asked = 0;
@@ -50,8 +50,8 @@ async function readDetails() {
   const wanted = [...new Set([...queue.map((entry) => entry.sweep), ...active])].slice(0, MOST_DETAILS);
   await all(wanted.map(async (sweep) => {
     const path = `/sweeps/${encodeURIComponent(sweep)}`;
-    const [{ status, budget, ends_at: endsAt }, { weight }] = await Promise.all([request(`${path}/live`), request(path)]);
-    details.set(sweep, { progress: status.progress, budget, endsAt, weight });
+    const [{ status, ends_at: endsAt }, { weight }] = await Promise.all([request(`${path}/live`), request(path)]);
+    details.set(sweep, { progress: status.progress, endsAt, weight });
   }));
   paintQueue();
   paintList();
@@ -67,35 +67,35 @@ function paintQueue() {
 
 function start(entry) {
   if (!entry.position) return null;
-  return entry.expected_start === null ? "unknown" : time(entry.expected_start);
+  return entry.expected_start === null ? "unknown" : minute(entry.expected_start);
 }
 
 function paintList() {
   fill(element("sweeps"), list.sweeps, (sweep) => sweep.id, (sweep) => {
-    const { progress, budget, endsAt } = details.get(sweep.id) ?? {};
+    const { progress, endsAt } = details.get(sweep.id) ?? {};
     return [
-      sweepLink(sweep.id), sweep.state, sweep.task, sweep.owner, trials(sweep, progress), best(sweep), budgetText(budget),
-      FINISHED.has(sweep.state) ? "" : time(endsAt), time(sweep.created_at), sweep.reason,
+      sweepLink(sweep.id), badge(sweep.state), sweep.task, sweep.owner, trials(sweep, progress), number(sweep.best_value),
+      sweep.best_value === null ? "" : sweep.metric, minute(sweep.created_at), FINISHED.has(sweep.state) ? "" : minute(endsAt), sweep.reason,
     ];
   });
   const first = (cursors.length - 1) * ROWS;
   const page = list.total ? `${first + 1} to ${first + list.sweeps.length} of ${list.total}` : "none";
   show("page", page);
+  element("sweeps-empty").hidden = list.sweeps.length > 0;
   element("earlier").disabled = cursors.length === 1;
   element("later").disabled = list.next === null;
 }
 
 function trials(sweep, progress) {
   if (!progress || FINISHED.has(sweep.state)) {
-    return Object.entries(sweep.trials).map(([state, count]) => `${count} ${state.toLowerCase()}`).join(", ");
+    const failed = sweep.trials.FAILED ? ` (${sweep.trials.FAILED} failed)` : "";
+    return `${settled(sweep.trials)}${failed}`;
   }
   const done = settled(sweep.trials);
   const shown = document.createElement("span");
   shown.append(bar(done, progress.wanted, `trials of ${sweep.id}`), ` ${done} of ${progress.wanted}`);
   return shown;
 }
-
-const best = (sweep) => (sweep.best_value === null ? "" : `${sweep.metric} ${number(sweep.best_value)}`);
 
 // Another order or filter begins at the first page, and stays in the address for a link.
 async function chosen() {

@@ -11,9 +11,11 @@ export function show(id, text) {
   if (node.textContent !== content) node.textContent = content;
 }
 
-export const number = (value) => (typeof value === "number" ? Number(value.toPrecision(5)).toString() : value ?? "");
+export const number = (value, digits = 5) => (typeof value === "number" ? Number(value.toPrecision(digits)).toString() : value ?? "");
 export const parameters = (params) => Object.entries(params).map(([name, value]) => `${name} ${number(value)}`).join(", ");
-export const time = (seconds) => (seconds === null || seconds === undefined ? "" : new Date(seconds * 1000).toLocaleString());
+const written = (format) => (seconds) => (seconds === null || seconds === undefined ? "" : format.format(seconds * 1000));
+export const time = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }));
+export const minute = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }));
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 // Seconds in one or two units.

@@ -7,12 +7,12 @@ import { watch } from "./events.js";
 import { followLog } from "./log.js";
 import { all, refresher, request, showProblem, signedIn } from "./requests.js";
 import { announce, budgetText, duration, element, number, parameters, settled, show, time } from "./shown.js";
-import { bar, fill, sortable, trialLabel, trialLink } from "./tables.js";
+import { badge, bar, fill, sortable, trialLabel, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
 const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
 const ROWS = 100;
-const FINISHED = new Set(["COMPLETE", "FAILED"]);
+const hasEnded = (state) => state === "COMPLETE" || state === "FAILED";
 
 const order = { sort: "number", descending: true };
 let offset = 0;
@@ -29,10 +29,10 @@ async function readSweep() {
   show("owner", sweep.owner ? `${sweep.owner}, class ${sweep.priority_class}, weight ${number(sweep.weight)}` : "");
   const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
   element("actions").hidden = !mayChange;
-  const hasEnded = FINISHED.has(sweep.state) || sweep.paused;
-  element("stop").hidden = hasEnded;
-  element("retry").hidden = !hasEnded;
-  element("extend").hidden = !hasEnded;
+  const isOver = hasEnded(sweep.state) || sweep.paused;
+  element("stop").hidden = isOver;
+  element("retry").hidden = !isOver;
+  element("extend").hidden = !isOver;
   element("release").hidden = sweep.state !== "PARKED";
   if (hasFile) return; // later values would undo what the user types
   hasFile = true;
@@ -47,20 +47,22 @@ async function readLive() {
   const { progress } = status;
   const done = settled(progress.states);
   show("state", status.state);
+  element("state").dataset.state = status.state;
   show("reason", status.reason);
   element("progress").max = progress.wanted;
   element("progress").value = done;
   show("counts", `${done} of ${progress.wanted}`);
-  const best = progress.best_key ? `${status.metric} ${number(progress.best_value)} (${progress.best_key})` : "none yet";
-  show("best", best);
-  show("ends", endsAt === null ? "" : `About ${duration(progress.seconds_left)} left: until ${time(endsAt)}.`);
-  show("budget", budget ? `Budget: ${budgetText(budget)}.` : "");
+  show("best", progress.best_key ? number(progress.best_value) : "none yet");
+  show("best-of", progress.best_key ? `${status.metric} of ${progress.best_key}` : status.metric);
+  show("left", duration(progress.seconds_left) || (hasEnded(status.state) ? "none" : "not known yet"));
+  show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
+  show("budget", budgetText(budget) || "none");
   show("place", waits(place));
-  announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${best}`);
+  announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${element("best").textContent}`);
   element("running-empty").hidden = running.length > 0;
   fill(element("running"), running, (trial) => trial.label, (trial) => [
     trialLink(SWEEP, trial.label), bar(trial.step, trial.total_steps, `trial ${trial.label}`),
-    `${trial.step} of ${trial.total_steps}`, number(trial.value), number(trial.steps_per_second), duration(trial.seconds_left),
+    `${trial.step} of ${trial.total_steps}`, number(trial.value), number(trial.steps_per_second, 3), duration(trial.seconds_left),
   ]);
   fill(element("events"), events, (event) => `${event.at} ${event.what} ${event.trial}`, (event) => [
     time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
@@ -81,7 +83,7 @@ async function readTrials() {
   const page = await request(`${HERE}/trials?${new URLSearchParams({ ...order, offset, limit: ROWS })}`);
   if (mine !== asked) return; // the user has meanwhile asked for another page
   fill(element("trials"), page.trials, (trial) => trial.key, (trial) => [
-    trialLink(SWEEP, trialLabel(trial)), trial.state, number(trial.value), trial.step, trial.attempts,
+    trialLink(SWEEP, trialLabel(trial)), badge(trial.state), number(trial.value), trial.step, trial.attempts,
     parameters(trial.params), trial.cause,
   ]);
   const last = Math.min(offset + ROWS, page.total);

@@ -9,7 +9,7 @@ export function fill(body, rows, key, cells) {
     const row = known.get(name) ?? document.createElement("tr");
     known.delete(name);
     row.dataset.key = name;
-    cells(entry).forEach((content, column) => put(row, column, content));
+    cells(entry).forEach((content, column) => put(row, column, content, body));
     return row;
   });
   const focused = document.activeElement;
@@ -39,8 +39,8 @@ function longestInOrder(wanted, present) {
   return found;
 }
 
-function put(row, column, content) {
-  const cell = row.cells[column] ?? row.insertCell();
+function put(row, column, content, body) {
+  const cell = row.cells[column] ?? inserted(row, column, body);
   const text = content instanceof Node ? content.outerHTML : String(content ?? "");
   if (cell.dataset.shown === text) return;
   cell.dataset.shown = text;
@@ -48,6 +48,14 @@ function put(row, column, content) {
   if (content instanceof Node) cell.replaceChildren(content);
   else cell.textContent = text;
   if (hadFocus) cell.querySelector("a, button, input")?.focus({ preventScroll: true });
+}
+
+// A column of numbers is marked in its heading; its cells are aligned in the same way.
+function inserted(row, column, body) {
+  const cell = row.insertCell();
+  const heading = body.closest("table").tHead?.rows[0]?.cells[column];
+  if (heading?.classList.contains("number")) cell.className = "number";
+  return cell;
 }
 
 // Shows by what a table is sorted, and calls `sorted` after the user has chosen another order.
@@ -91,6 +99,15 @@ export function trialLink(sweep, label) {
 }
 
 export const trialLabel = (trial) => (trial.role === "search" ? String(trial.number) : `c${trial.number}`);
+
+// The name of a state; its colour adds to the word and never replaces it.
+export function badge(state) {
+  const shown = document.createElement("span");
+  shown.className = "badge";
+  shown.dataset.state = state;
+  shown.textContent = state;
+  return shown;
+}
 
 export function bar(value, most, label) {
   const shown = document.createElement("progress");

@@ -20,6 +20,7 @@ async function readTrial() {
   const { trial } = found;
   show("name", `${ROLE === "search" ? "Trial" : "Confirmation"} ${trial.number}`);
   show("state", trial.state);
+  element("state").dataset.state = trial.state;
   show("reason", trial.cause);
   element("progress").max = trial.total_steps;
   element("progress").value = trial.step;
