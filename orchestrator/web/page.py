@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import get_args
 
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.ledger.records import SweepState
 from orchestrator.web.problems import NotFound
 from orchestrator.web.reading import SweepId
-from orchestrator.web.site import Here
+from orchestrator.web.trials import Number
 
 ROUTER = APIRouter(include_in_schema=False)
 
 ASSETS = {
     "page.css": "text/css",
-    "shared.js": "text/javascript",
-    "sign_in.js": "text/javascript",
-    "home.js": "text/javascript",
-    "sweep.js": "text/javascript",
     "analysis.js": "text/javascript",
+    "charts.js": "text/javascript",
+    "curves.js": "text/javascript",
+    "dialogs.js": "text/javascript",
     "drawing.js": "text/javascript",
+    "events.js": "text/javascript",
+    "home.js": "text/javascript",
+    "log.js": "text/javascript",
+    "machines.js": "text/javascript",
+    "requests.js": "text/javascript",
+    "shown.js": "text/javascript",
+    "sign_in.js": "text/javascript",
+    "start.js": "text/javascript",
+    "sweep.js": "text/javascript",
+    "tables.js": "text/javascript",
+    "trial.js": "text/javascript",
 }
 """The files that pages load, and their types."""
+
+STATES = ("QUEUED", "PARKED", *get_args(SweepState))
+"""What the list of sweeps can be filtered by."""
 
 _ASSET_CACHE = "public, max-age=60"
 
@@ -32,7 +47,19 @@ _ASSET_CACHE = "public, max-age=60"
 @ROUTER.get("/")
 def home_page() -> HTMLResponse:
     """Return the page of the queue and of all sweeps."""
-    return _page("home.html")
+    return _page("home.html", states=STATES)
+
+
+@ROUTER.get("/start")
+def start_page() -> HTMLResponse:
+    """Return the page with the form that starts a sweep."""
+    return _page("start.html")
+
+
+@ROUTER.get("/machines")
+def machines_page() -> HTMLResponse:
+    """Return the page of the machines and of what uses them."""
+    return _page("machines.html")
 
 
 @ROUTER.get("/sign-in")
@@ -42,11 +69,15 @@ def sign_in_page() -> HTMLResponse:
 
 
 @ROUTER.get("/sweeps/{sweep_id}")
-def sweep_page(site: Here, sweep_id: SweepId) -> HTMLResponse:
+def sweep_page(sweep_id: SweepId) -> HTMLResponse:
     """Return the page of one sweep."""
-    server = site.workspace.tracking_server or ""
-    mlflow = server if server.startswith(("http://", "https://")) else None
-    return _page("sweep.html", sweep_id=sweep_id, mlflow=mlflow)
+    return _page("sweep.html", sweep_id=sweep_id)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/trials/{number}")
+def trial_page(sweep_id: SweepId, number: Number) -> HTMLResponse:
+    """Return the page of one trial; with `role=confirmation` in its address, of a confirmation."""
+    return _page("trial.html", sweep_id=sweep_id, number=number)
 
 
 @ROUTER.get("/assets/{name}")
@@ -73,5 +104,5 @@ def _asset(name: str) -> bytes:
     return files("orchestrator.web").joinpath("assets", name).read_bytes()
 
 
-def _page(template: str, **values: str | None) -> HTMLResponse:
+def _page(template: str, **values: object) -> HTMLResponse:
     return HTMLResponse(_templates().get_template(template).render(**values))

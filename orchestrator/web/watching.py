@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from orchestrator.ledger.users import User
@@ -24,18 +24,39 @@ LISTED = 1_000
 """Number of sweeps, the newest, whose changes the events of all sweeps tell."""
 
 
+MOST_SWEEPS = 50
+"""Most sweeps whose own events one stream tells."""
+
+
 @ROUTER.get("/events", response_class=StreamingResponse)
-async def watch_all(site: Here, user: SignedIn, last_id: LastEventId = None) -> StreamingResponse:
+async def watch_all(
+    site: Here,
+    user: SignedIn,
+    last_id: LastEventId = None,
+    listed: Annotated[bool, Query(description="Whether to tell changes of the list and the queue.")] = True,
+    sweep: Annotated[
+        Sequence[str], Query(max_length=MOST_SWEEPS, description="Sweeps whose own events to tell too.")
+    ] = (),
+) -> StreamingResponse:
     """Send the changes of the list of sweeps and of the queue, as server-sent events.
 
     The data of an event is an object: each sweep under its id, and the queue under `queue`; null is removed.
+    Of each `sweep`, what `/sweeps/ID/events` tells follows under `ID/sweep`, `ID/running` and
+    `ID/reported_at`, so that a browser, which opens few connections to a server, needs one stream for all
+    its tabs. A sweep that does not exist has no entries.
     """
+    chosen = tuple(sorted(set(sweep)))
 
     def read() -> dict[str, Any]:
-        rows = reading.sweep_rows(site)[-LISTED:]
-        return {"queue": reading.queue_document(site)["queue"], **{row["id"]: row for row in rows}}
+        own = {
+            f"{sweep_id}/{name}": entry
+            for sweep_id in chosen
+            if sweep_id in site.known()
+            for name, entry in _entries(site, sweep_id).items()
+        }
+        return {**_listed(site), **own} if listed else own
 
-    return _stream(site, user, last_id, "all", read)
+    return _stream(site, user, last_id, ("all", listed, chosen), read)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/events", response_class=StreamingResponse)
@@ -47,19 +68,26 @@ async def watch_sweep(
     The data of an event is an object with `sweep`, `running` (its running trials) and `reported_at` (time of
     the last report).
     """
+    return _stream(site, user, last_id, ("sweep", sweep_id), lambda: _entries(site, sweep_id))
 
-    def read() -> dict[str, Any]:
-        shown = reading.sweep_document(site, sweep_id)
-        with site.ledger() as ledger:
-            reported_at = ledger.last_report_at(sweep_id)
-            running = ledger.trials_in_state(sweep_id, "RUNNING")
-        return {
-            "sweep": {name: value for name, value in shown.items() if name != "text"},
-            "running": [documents.trial(trial) for trial in running],
-            "reported_at": reported_at,
-        }
 
-    return _stream(site, user, last_id, ("sweep", sweep_id), read)
+def _listed(site: Site) -> dict[str, Any]:
+    """Return the newest sweeps by their ids, and the queue."""
+    rows = reading.sweep_rows(site)[-LISTED:]
+    return {"queue": reading.queue_document(site)["queue"], **{row["id"]: row for row in rows}}
+
+
+def _entries(site: Site, sweep_id: str) -> dict[str, Any]:
+    """Return what the events of a sweep tell."""
+    shown = reading.sweep_document(site, sweep_id)
+    with site.ledger() as ledger:
+        reported_at = ledger.last_report_at(sweep_id)
+        running = ledger.trials_in_state(sweep_id, "RUNNING")
+    return {
+        "sweep": {name: value for name, value in shown.items() if name != "text"},
+        "running": [documents.trial(trial) for trial in running],
+        "reported_at": reported_at,
+    }
 
 
 def _stream(site: Site, user: User, last_id: str | None, key: Hashable, read: Read) -> StreamingResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -69,11 +70,29 @@ def until(what: str, condition: Callable[[], _Result]) -> _Result:
         time.sleep(0.2)
 
 
-def errors(chrome: webdriver.Chrome, *, allowed: tuple[str, ...] = ()) -> list[str]:
-    """Return the errors on the browser's console, without those that contain an allowed text."""
+_STATUS = re.compile(r"Failed to load resource: the server responded with a status of (\d{3}) \(")
+
+
+def errors(
+    chrome: webdriver.Chrome, *, allowed: tuple[str, ...] = (), statuses: tuple[int, ...] = ()
+) -> list[str]:
+    """Return the errors on the browser's console.
+
+    Args:
+        chrome: the browser.
+        allowed: texts; an error that contains one is left out.
+        statuses: of answers; an error that says that an answer had one is left out.
+    """
     entries = chrome.get_log("browser")
     severe = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
-    return [message for message in severe if not any(part in message for part in allowed)]
+    return [message for message in severe if not _is_expected(message, allowed, statuses)]
+
+
+def _is_expected(message: str, allowed: tuple[str, ...], statuses: tuple[int, ...]) -> bool:
+    status = _STATUS.search(message)
+    if status is not None:
+        return int(status[1]) in statuses
+    return any(part in message for part in allowed)
 
 
 def picture(chrome: webdriver.Chrome, name: str) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from selenium import webdriver
 
+from tests.end_to_end import browser
 from tests.end_to_end.commands import LEAVE_SECONDS, Commands
 from tests.end_to_end.network import Switch
 
@@ -39,3 +41,18 @@ def switch() -> Iterator[Switch]:
     network = Switch()
     yield network
     network.remove()
+
+
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Yield the browser that all tests of the page share."""
+    with browser.opened(tmp_path_factory.mktemp("chrome") / "profile") as opened:
+        yield opened
+
+
+@pytest.fixture
+def silent(chrome: webdriver.Chrome) -> Iterator[None]:
+    """Require that a test leaves no error on the browser's console that it has not read itself."""
+    browser.errors(chrome)
+    yield
+    assert browser.errors(chrome) == []

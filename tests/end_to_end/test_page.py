@@ -13,10 +13,19 @@ from selenium.webdriver.common.keys import Keys
 from orchestrator.ledger.stop_requests import asked_to_stop
 from tests import sweeps
 from tests.end_to_end import browser
+from tests.end_to_end.page import open_sweep, running, shown, sign_in
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
-pytestmark = pytest.mark.end_to_end
+TRIAL = f"/sweeps/{sweeps.SWEEP_ID}/trials/7"
+CHARTS = """
+return [...document.querySelectorAll("svg[role=img]")].map((chart) => ({
+  name: chart.getAttribute("aria-labelledby").split(" ").every((id) => document.getElementById(id)),
+  tables: chart.closest("section, details").querySelectorAll("table").length,
+}));
+"""
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
 
 
 @pytest.fixture(scope="module")
@@ -25,61 +34,34 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield served
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with browser.opened(tmp_path_factory.mktemp("chrome") / "profile") as opened:
-        yield opened
-
-
-def sign_in(chrome: webdriver.Chrome, client: Client, user: str) -> None:
-    chrome.get(f"{client.address}/sign-in")
-    chrome.delete_all_cookies()
-    chrome.find_element(By.ID, "token").send_keys(client.tokens[user], Keys.ENTER)
-    browser.until("the name of the user", lambda: user in shown(chrome, "user"))
-
-
-def shown(chrome: webdriver.Chrome, element: str) -> str:
-    return chrome.find_element(By.ID, element).text
-
-
-def open_sweep(chrome: webdriver.Chrome, client: Client, sweep_id: str) -> None:
-    chrome.get(f"{client.address}/sweeps/{sweep_id}")
-    browser.until("the state of the sweep", lambda: shown(chrome, "state"))
-
-
 def test_without_a_token_the_page_asks_for_one(chrome: webdriver.Chrome, client: Client) -> None:
     chrome.get(client.address)
     browser.until("the form", lambda: chrome.current_url.endswith("/sign-in"))
     chrome.find_element(By.ID, "token").send_keys("wrong", Keys.ENTER)
     browser.until("the refusal", lambda: "must be the valid token" in shown(chrome, "problem"))
-    assert browser.errors(chrome, allowed=("401",)) == []
+    assert browser.errors(chrome, statuses=(401,)) == []
 
 
 def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     browser.until("the queue", lambda: QUEUED in shown(chrome, "queue"))
-    open_sweep(chrome, client, sweeps.SWEEP_ID)
-    browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best"))
-    browser.until("the curves", lambda: len(chrome.find_elements(By.TAG_NAME, "polyline")) == 8)
-    running = sweeps.trial(8, "RUNNING", value=None, best_step=None, step=0, attempts=0, finished_at=None)
-    with client.workspace.ledger() as ledger:
-        writer = sweeps.writer_of(ledger)
-        writer.add_trial(running)
-        attempt = writer.start_attempt(running.key)
-        writer.record_report(attempt.id, 40, {"val/accuracy": 0.6}, at=sweeps.CREATED)
+    browser.until("the sweeps", lambda: "0.64687" in shown(chrome, "sweeps"))
+    browser.picture(chrome, "page-home-light")
+    open_sweep(chrome, client.address, sweeps.SWEEP_ID)
+    browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"))
+    browser.until("the curves", lambda: len(chrome.find_elements(By.CSS_SELECTOR, "#curves polyline")) == 8)
+    with running(client, 8) as report:
+        report(40, 0.6)
         browser.until("the running trial", lambda: "40 of 200" in shown(chrome, "running"))
-        writer.record_report(attempt.id, 80, {"val/accuracy": 0.7}, at=sweeps.CREATED)
-    browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
+        report(80, 0.7)
+        browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
 
-    def points() -> bool:
-        lines = chrome.find_elements(By.CSS_SELECTOR, "polyline.running")
-        return [len(line.get_attribute("points").split()) for line in lines] == [2]
+        def points() -> bool:
+            lines = chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.running")
+            return [len((line.get_attribute("points") or "").split()) for line in lines] == [2]
 
-    browser.until("its curve", points)
-    browser.picture(chrome, "page-sweep-light")
-    assert browser.errors(chrome, allowed=("401",)) == [], (
-        "the Content-Security-Policy permits all of the page"
-    )
+        browser.until("its curve", points)
+        browser.picture(chrome, "page-sweep-light")
 
 
 def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, client: Client) -> None:
@@ -89,7 +71,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     with client.workspace.ledger() as ledger:
         ledger.create_sweep(replace(earlier, document={**earlier.document, "training": training}))
     sign_in(chrome, client, "vera")
-    open_sweep(chrome, client, sweeps.SWEEP_ID)
+    open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     for name in ("parallel", "analysis", "changes"):
         chrome.find_element(By.CSS_SELECTOR, f"#{name}-section summary").send_keys(Keys.ENTER)
     with_value = sum(trial.value is not None for trial in sweeps.trials())
@@ -106,12 +88,11 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     assert shown(chrome, "previous") == "retrieval-earlier"
     chrome.find_element(By.ID, "parallel").click()
     browser.picture(chrome, "page-analysis-light")
-    assert browser.errors(chrome, allowed=("401", "403", "404", "422")) == []
 
 
 def test_trials_are_sorted_by_keyboard_and_keep_the_focus(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
-    open_sweep(chrome, client, sweeps.SWEEP_ID)
+    open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     browser.until("the trials", lambda: "of " in shown(chrome, "page"))
     button = chrome.find_element(By.CSS_SELECTOR, "[data-sort=value]")
     button.send_keys(Keys.ENTER)
@@ -132,8 +113,11 @@ def test_trials_are_sorted_by_keyboard_and_keep_the_focus(chrome: webdriver.Chro
 
 def test_a_viewer_has_no_buttons_and_is_refused(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
-    assert not chrome.find_element(By.ID, "submit-section").is_displayed()
-    open_sweep(chrome, client, QUEUED)
+    assert not chrome.find_element(By.ID, "start-link").is_displayed()
+    chrome.get(f"{client.address}/start")
+    browser.until("why", lambda: "Viewers start no sweeps" in shown(chrome, "viewer"))
+    assert not chrome.find_element(By.ID, "submit").is_displayed()
+    open_sweep(chrome, client.address, QUEUED)
     assert not chrome.find_element(By.ID, "actions").is_displayed()
     code = """
       const done = arguments[arguments.length - 1];
@@ -141,32 +125,45 @@ def test_a_viewer_has_no_buttons_and_is_refused(chrome: webdriver.Chrome, client
       fetch(arguments[0], {method: "POST", headers}).then((answer) => done(answer.status));
     """
     assert chrome.execute_async_script(code, f"/api/v1/sweeps/{QUEUED}/stop") == 403
+    assert browser.errors(chrome, statuses=(403,)) == []
 
 
-def test_a_member_submits_and_stops(chrome: webdriver.Chrome, client: Client) -> None:
+def test_a_member_checks_submits_and_stops(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
-    browser.until("the form", lambda: chrome.find_element(By.ID, "submit-section").is_displayed())
-    chrome.find_element(By.ID, "name").send_keys("small")
-    chrome.find_element(By.ID, "text").send_keys(FILE.replace("task: copy", "task: nothing"))
-    chrome.find_element(By.CSS_SELECTOR, "#submit button").click()
-    browser.until("the refusal", lambda: "must name a task" in shown(chrome, "problem"))
-    chrome.find_element(By.ID, "text").clear()
-    chrome.find_element(By.ID, "text").send_keys(FILE)
-    chrome.find_element(By.CSS_SELECTOR, "#submit button").click()
-    browser.until("the page of the sweep", lambda: "/sweeps/small-" in chrome.current_url)
+    chrome.find_element(By.ID, "start-link").click()
+    browser.until("the form", lambda: chrome.find_element(By.ID, "submit").is_displayed())
+    chrome.find_element(By.ID, "example").click()
+    browser.until("the plan", lambda: "at most" in shown(chrome, "plan"))
+    browser.picture(chrome, "page-start-light")
+    text = chrome.find_element(By.ID, "text")
+    text.clear()
+    text.send_keys(FILE.replace("task: copy", "task: nothing"))
+    browser.until("the refusal", lambda: "must name a task" in shown(chrome, "refusals"))
+    assert [cell.text != "" for cell in chrome.find_elements(By.CSS_SELECTOR, "#refusals td")] == [True] * 4
+    assert text.get_attribute("aria-invalid") == "true"
+    assert not chrome.find_element(By.ID, "plan-part").is_displayed()
+    text.clear()
+    text.send_keys(FILE)
+    browser.until("the plan", lambda: "at most 2" in shown(chrome, "plan"))
+    chrome.find_element(By.ID, "start").click()
+    browser.until("the page of the sweep", lambda: "/sweeps/" in chrome.current_url)
     sweep_id = chrome.current_url.rpartition("/")[2]
     browser.until("its state", lambda: shown(chrome, "state") == "QUEUED")
     chrome.find_element(By.ID, "stop").click()
+    browser.until("the question", lambda: sweep_id in shown(chrome, "confirm-question"))
+    chrome.switch_to.active_element.send_keys(Keys.ESCAPE)
     with client.workspace.ledger() as ledger:
+        assert not asked_to_stop(ledger, sweep_id), "Escape changes nothing"
+        chrome.find_element(By.ID, "stop").click()
+        chrome.find_element(By.ID, "confirm-yes").click()
         browser.until("the request", lambda: asked_to_stop(ledger, sweep_id))
-    assert browser.errors(chrome, allowed=("401", "422", "403")) == []
 
 
 def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    open_sweep(chrome, client, sweeps.SWEEP_ID)
+    open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     assert chrome.find_element(By.TAG_NAME, "body").value_of_css_property("background-color") in {
         "rgb(20, 24, 29)",
         "rgba(20, 24, 29, 1)",
@@ -176,6 +173,38 @@ def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: C
     phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     widths = "return [document.documentElement.scrollWidth, window.innerWidth]"
-    browser.until("the width", lambda: chrome.execute_script(widths)[1] == 390)
-    assert chrome.execute_script(widths)[0] <= 390, "only tables scroll sideways"
-    browser.picture(chrome, "page-sweep-phone")
+    try:
+        browser.until("the width", lambda: chrome.execute_script(widths)[1] == 390)
+        browser.picture(chrome, "page-sweep-phone")
+        for page in ("/", "/machines", "/start", f"/sweeps/{sweeps.SWEEP_ID}", TRIAL):
+            chrome.get(f"{client.address}{page}")
+            browser.until("the user", lambda: "vera" in shown(chrome, "user"))
+            assert chrome.execute_script(widths)[0] <= 390, f"only tables scroll sideways: {page}"
+    finally:
+        chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_every_chart_has_a_table_and_a_name(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    for page in (f"/sweeps/{sweeps.SWEEP_ID}", TRIAL):
+        chrome.get(f"{client.address}{page}")
+        browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "svg[role=img] polyline"))
+        charts = chrome.execute_script(CHARTS)
+        assert charts
+        assert [chart for chart in charts if not (chart["name"] and chart["tables"])] == []
+
+
+def test_the_page_of_a_trial_shows_its_attempts_and_its_curve(
+    chrome: webdriver.Chrome, client: Client
+) -> None:
+    sign_in(chrome, client, "vera")
+    open_sweep(chrome, client.address)
+    browser.until("the trials", lambda: "of " in shown(chrome, "page"))
+    chrome.find_element(By.CSS_SELECTOR, "#trials a[href$='/trials/7']").send_keys(Keys.ENTER)
+    browser.until("the curve", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curve polyline"))
+    assert shown(chrome, "state") == "COMPLETE"
+    assert "200 of 200" in shown(chrome, "counts")
+    assert "learning_rate" in shown(chrome, "parameters")
+    assert shown(chrome, "attempts")
+    browser.picture(chrome, "page-trial-light")

@@ -1,31 +1,33 @@
 // What a sweep has learned and spent, in sections that are read while they are open.
 
-import { bar, element, fill, number, request } from "./shared.js";
-import { draw, extent, ratio, text } from "./drawing.js";
+import { chart } from "./charts.js";
+import { draw, extent, painted, ratio, text } from "./drawing.js";
+import { request } from "./requests.js";
+import { element, number, show } from "./shown.js";
+import { bar, fill } from "./tables.js";
 
 const EVERY_MS = 30_000;
 const MOST_LINES = 300;
-const WIDTH = 800;
-const HEIGHT = 300;
+const HEIGHT = 320;
+const NARROWEST = 110; // pixels between two axes
 const EDGE = 40;
 const TOP = 60;
 
 export function analyse(here) {
   const sections = { "parallel-section": showParallel, "analysis-section": showAnalysis, "changes-section": showChanges };
 
-  async function show(name) {
+  async function read(name) {
     if (!element(name).open || document.hidden) return;
-    const problem = element(`${name}-problem`);
     try {
       await sections[name](here);
-      problem.textContent = "";
+      show(`${name}-problem`, "");
     } catch (error) {
-      problem.textContent = error.message;
+      show(`${name}-problem`, error.message);
     }
   }
 
-  for (const name of Object.keys(sections)) element(name).addEventListener("toggle", () => show(name));
-  setInterval(() => Object.keys(sections).forEach(show), EVERY_MS);
+  for (const name of Object.keys(sections)) element(name).addEventListener("toggle", () => read(name));
+  setInterval(() => Object.keys(sections).forEach(read), EVERY_MS);
 }
 
 async function showParallel(here) {
@@ -34,22 +36,38 @@ async function showParallel(here) {
   const names = [...new Set(trials.flatMap((trial) => Object.keys(trial.params)))];
   const axes = [...names.map((name) => axis(name, trials.map((trial) => trial.params[name]))),
     axis("value", trials.map((trial) => trial.value))];
-  const across = (index) => EDGE + (index / Math.max(1, axes.length - 1)) * (WIDTH - 2 * EDGE);
   const spread = extent(trials.map((trial) => trial.value));
-  const lines = thinned(trials).map((trial) => {
-    const values = [...names.map((name) => trial.params[name]), trial.value];
-    const points = values.flatMap((value, index) => (
-      value === undefined ? [] : [`${across(index).toFixed(1)},${axes[index].down(value).toFixed(1)}`]
-    ));
-    const rank = Math.round(4 * ratio(trial.value, spread));
-    return draw("polyline", { class: `rank-${rank}`, points: points.join(" ") }, `trial ${trial.number}: ${number(trial.value)}`);
-  });
-  const marks = axes.flatMap(({ name, low, high }, index) => [
-    draw("line", { x1: across(index), x2: across(index), y1: TOP, y2: HEIGHT - EDGE }),
-    label(name, across(index), index % 2 ? 33 : 15), label(high, across(index), TOP - 8),
-    label(low, across(index), HEIGHT - EDGE + 16),
-  ]);
-  element("parallel").replaceChildren(...lines, ...marks);
+  const lines = thinned(trials).map((trial) => ({
+    title: `trial ${trial.number}: ${number(trial.value)}`,
+    rank: Math.round(4 * ratio(trial.value, spread)),
+    values: [...names.map((name) => trial.params[name]), trial.value],
+  }));
+  element("parallel").style.minWidth = `${axes.length * NARROWEST}px`;
+  painted(element("parallel"), (width) => ({ height: HEIGHT, nodes: parallel(width, axes, lines) }));
+  fill(element("parallel-head"), [names], () => "names", () => ["trial", ...names, "value"]);
+  fill(element("parallel-values"), thinned(trials).toReversed(), (trial) => trial.key, (trial) => (
+    [trial.number, ...names.map((name) => number(trial.params[name])), number(trial.value)]
+  ));
+}
+
+function parallel(width, axes, lines) {
+  const across = (index) => EDGE + (index / Math.max(1, axes.length - 1)) * (width - 2 * EDGE);
+  const label = (content, x, y) => (
+    text(content, x, y, x < 2 * EDGE ? "start" : x > width - 2 * EDGE ? "end" : "middle")
+  );
+  return [
+    ...lines.map(({ title, rank, values }) => {
+      const points = values.flatMap((value, index) => (
+        value === undefined ? [] : [`${across(index).toFixed(1)},${axes[index].down(value).toFixed(1)}`]
+      ));
+      return draw("polyline", { class: `rank-${rank}`, points: points.join(" ") }, title);
+    }),
+    ...axes.flatMap(({ name, low, high }, index) => [
+      draw("line", { class: "axis", x1: across(index), x2: across(index), y1: TOP, y2: HEIGHT - EDGE }),
+      label(name, across(index), index % 2 ? 33 : 15), label(high, across(index), TOP - 8),
+      label(low, across(index), HEIGHT - EDGE + 16),
+    ]),
+  ];
 }
 
 // All trials by their value; of more than two pages the lowest and the highest, so that the best are among them.
@@ -84,12 +102,6 @@ function axis(name, all) {
   return { name: logarithmic ? `${name} (log)` : name, low: number(low), high: number(high), down };
 }
 
-function label(content, x, y) {
-  const node = text(content, x, y);
-  node.setAttribute("text-anchor", x < 2 * EDGE ? "start" : x > WIDTH - 2 * EDGE ? "end" : "middle");
-  return node;
-}
-
 async function showAnalysis(here) {
   const { importances, seconds, norms, best } = await request(`${here}/analysis`);
   const percent = (share) => `${(100 * share).toFixed(0)} %`;
@@ -101,24 +113,22 @@ async function showAnalysis(here) {
   fill(element("seconds"), Object.entries(seconds), ([name]) => name, ([name, part]) => [
     name, bar(part, total || 1, `time in ${name}`), `${part.toFixed(1)} s`, percent(total ? part / total : 0),
   ]);
-  element("norms-caption").textContent = norms.length
-    ? `Norms of the hidden states of ${best}, one line for each layer, against the step.`
-    : "No trial has reported norms of hidden states.";
-  const points = norms.flatMap((norm) => norm.points);
-  const steps = extent(points.map(([step]) => step));
-  const values = extent(points.map(([, value]) => value));
-  element("norms").replaceChildren(...norms.map(({ metric, points: own }) => draw("polyline", {
-    points: own.map(([step, value]) => [
-      EDGE + ratio(step, steps) * (WIDTH - 2 * EDGE), HEIGHT - EDGE - ratio(value, values) * (HEIGHT - 2 * EDGE),
-    ].map((place) => place.toFixed(1)).join(",")).join(" "),
-  }, metric)), ...(norms.length ? [
-    text(number(values[1]), 5, EDGE - 4), text(number(values[0]), 5, HEIGHT - EDGE + 16),
-    text(`${steps[1]}`, WIDTH - 60, HEIGHT - 8),
-  ] : []));
-  fill(element("norm-values"), norms, (norm) => norm.metric, ({ metric, points: own }) => (
-    [metric, number(own[0][1]), number(own.at(-1)[1])]
-  ));
+  show("norms-caption", norms.length
+    ? `Norms of the hidden states of ${best}, one line for each layer, with its number at the end.`
+    : "No trial has reported norms of hidden states.");
+  chart(element("norms"), element("norms-legend"), {
+    lines: norms.map(({ metric, points }, index) => ({
+      name: metric, kind: kindOf(index), points, label: metric.replace(/^.*_/, ""),
+    })),
+    legend: norms.map(({ metric }, index) => [kindOf(index), metric]), across: "step", down: "norm",
+  });
+  fill(element("norm-values"), norms, (norm) => norm.metric, ({ metric, points }) => {
+    const values = points.map(([, value]) => value).filter(Number.isFinite);
+    return [metric, number(values[0]), number(Math.min(...values)), number(Math.max(...values)), number(values.at(-1))];
+  });
 }
+
+const kindOf = (index) => `layer-${index % 4}`;
 
 async function showChanges(here) {
   const { previous, differences } = await request(`${here}/changes`);
@@ -126,8 +136,8 @@ async function showChanges(here) {
   anchor.textContent = previous ?? "";
   if (previous) anchor.href = `/sweeps/${encodeURIComponent(previous)}`;
   const same = previous && !differences.length;
-  element("changes-caption").textContent = previous
-    ? (same ? "Nothing differs from " : "Against ") : "There is no earlier sweep of this file and profile.";
+  show("changes-caption", previous
+    ? (same ? "Nothing differs from " : "Against ") : "There is no earlier sweep of this file and profile.");
   element("changes").replaceChildren(...differences.map((phrase) => {
     const item = document.createElement("li");
     item.textContent = phrase;

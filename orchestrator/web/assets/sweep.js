@@ -1,145 +1,148 @@
+// The page of a sweep: its state and progress, what the user may change, and its running trials.
+
 import { analyse } from "./analysis.js";
-import { draw, extent, ratio, text } from "./drawing.js";
-import { announce, bar, element, fill, number, parameters, request, showProblem, signedIn, watch } from "./shared.js";
+import { showCurves } from "./curves.js";
+import { confirmed } from "./dialogs.js";
+import { watch } from "./events.js";
+import { followLog } from "./log.js";
+import { all, refresher, request, showProblem, signedIn } from "./requests.js";
+import { announce, budgetText, duration, element, number, parameters, settled, show, time } from "./shown.js";
+import { badge, bar, fill, sortable, trialLabel, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
 const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
 const ROWS = 100;
-const LOG_MS = 5_000;
-const FETCH_MS = 2_000;
-const MARGIN = { left: 70, right: 15, top: 15, bottom: 30 };
-const SIZE = { width: 800, height: 300 };
+const hasEnded = (state) => state === "COMPLETE" || state === "FAILED";
 
-const shown = { sort: "number", descending: true, offset: 0 };
-let stamp = null;
-let fetching = false;
-let again = false;
+const order = { sort: "number", descending: true };
+let offset = 0;
+let asked = 0;
+let hasFile = false;
+let user = null;
 
-function paint(entries) {
-  const sweep = entries.get("sweep");
-  if (!sweep) return;
-  const progress = sweep.progress;
-  const settled = ["COMPLETE", "PRUNED", "FAILED"].reduce((sum, state) => sum + (progress.states[state] ?? 0), 0);
-  element("state").textContent = sweep.state;
-  element("reason").textContent = sweep.reason ?? "";
+const refresh = refresher(() => all([readSweep(), readLive(), readTrials(), readCurves()]));
+
+async function readSweep() {
+  const sweep = await request(HERE);
+  element("mlflow").hidden = sweep.mlflow.url === null;
+  if (sweep.mlflow.url !== null) element("mlflow").href = sweep.mlflow.url;
+  show("owner", sweep.owner ? `${sweep.owner}, class ${sweep.priority_class}, weight ${number(sweep.weight)}` : "");
+  const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
+  element("actions").hidden = !mayChange;
+  const isOver = hasEnded(sweep.state) || sweep.paused;
+  element("stop").hidden = isOver;
+  element("retry").hidden = !isOver;
+  element("extend").hidden = !isOver;
+  element("release").hidden = sweep.state !== "PARKED";
+  if (hasFile) return; // later values would undo what the user types
+  hasFile = true;
+  show("file", sweep.text);
+  element("trials-wanted").value = sweep.progress.wanted;
+  element("priority").value = sweep.priority_class;
+  element("weight").value = sweep.weight;
+}
+
+async function readLive() {
+  const { status, running, place, budget, ends_at: endsAt, events } = await request(`${HERE}/live`);
+  const { progress } = status;
+  const done = settled(progress.states);
+  show("state", status.state);
+  element("state").dataset.state = status.state;
+  show("reason", status.reason);
   element("progress").max = progress.wanted;
-  element("progress").value = settled;
-  element("counts").textContent = `${settled} of ${progress.wanted}`;
-  const best = progress.best_key ? `${sweep.metric} ${number(progress.best_value)} (${progress.best_key})` : "none yet";
-  element("best").textContent = best;
-  announce(`${sweep.state}, ${settled} of ${progress.wanted} trials finished, best ${best}`);
-  fill(element("running"), entries.get("running"), (trial) => trial.key, (trial) => [
-    trial.number, bar(trial.step, trial.total_steps, `trial ${trial.number}`),
-    `${trial.step} of ${trial.total_steps}`, parameters(trial.params),
+  element("progress").value = done;
+  show("counts", `${done} of ${progress.wanted}`);
+  show("best", progress.best_key ? number(progress.best_value) : "none yet");
+  show("best-of", progress.best_key ? `${status.metric} of ${progress.best_key}` : status.metric);
+  show("left", duration(progress.seconds_left) || (hasEnded(status.state) ? "none" : "not known yet"));
+  show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
+  show("budget", budgetText(budget) || "none");
+  show("place", waits(place));
+  announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${element("best").textContent}`);
+  element("running-empty").hidden = running.length > 0;
+  fill(element("running"), running, (trial) => trial.label, (trial) => [
+    trialLink(SWEEP, trial.label), bar(trial.step, trial.total_steps, `trial ${trial.label}`),
+    `${trial.step} of ${trial.total_steps}`, number(trial.value), number(trial.steps_per_second, 3), duration(trial.seconds_left),
   ]);
-  const now = `${entries.get("reported_at")} ${JSON.stringify(progress.states)}`;
-  if (now !== stamp) {
-    stamp = now;
-    refresh();
-  }
+  fill(element("events"), events, (event) => `${event.at} ${event.what} ${event.trial}`, (event) => [
+    time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
+  ]);
 }
 
-// Curves and the table are fetched after a change, and not more often than every two seconds.
-async function refresh() {
-  if (fetching) {
-    again = true;
-    return;
-  }
-  fetching = true;
-  await Promise.all([showTrials(), showCurves()]);
-  setTimeout(() => {
-    fetching = false;
-    if (again) {
-      again = false;
-      refresh();
-    }
-  }, FETCH_MS);
+function waits(place) {
+  if (!place) return "";
+  const share = `It runs ${place.running} of ${place.wanted} trials that it could; its share is ${place.share}.`;
+  if (!place.position) return place.why ?? share;
+  const start = place.expected_start === null ? "at an unknown time" : time(place.expected_start);
+  return `Number ${place.position} in the queue: ${place.why} Expected to start ${start}.`;
 }
 
-async function showTrials() {
-  const { sort, descending, offset } = shown;
-  const page = await request(`${HERE}/trials?sort=${sort}&descending=${descending}&offset=${offset}&limit=${ROWS}`);
+async function readTrials() {
+  asked += 1;
+  const mine = asked;
+  const page = await request(`${HERE}/trials?${new URLSearchParams({ ...order, offset, limit: ROWS })}`);
+  if (mine !== asked) return; // the user has meanwhile asked for another page
   fill(element("trials"), page.trials, (trial) => trial.key, (trial) => [
-    trial.role === "search" ? trial.number : `confirmation ${trial.number}`, trial.state, number(trial.value),
-    trial.step, trial.attempts, parameters(trial.params), trial.cause,
+    trialLink(SWEEP, trialLabel(trial)), badge(trial.state), number(trial.value), trial.step, trial.attempts,
+    parameters(trial.params), trial.cause,
   ]);
   const last = Math.min(offset + ROWS, page.total);
-  element("page").textContent = page.total ? `${offset + 1} to ${last} of ${page.total}` : "no trials yet";
+  show("page", page.total ? `${offset + 1} to ${last} of ${page.total}` : "no trials yet");
   element("earlier").disabled = offset === 0;
   element("later").disabled = last >= page.total;
-  for (const head of element("sort").cells) {
-    const own = head.querySelector("button")?.dataset.sort === sort;
-    if (own) head.setAttribute("aria-sort", descending ? "descending" : "ascending");
-    else head.removeAttribute("aria-sort");
-  }
 }
 
-async function showCurves() {
-  const { curves, metric } = await request(`${HERE}/curves?trials=20&points=200`);
-  const points = curves.flatMap((curve) => curve.points).filter(([, value]) => Number.isFinite(value));
-  if (!points.length) return;
-  const steps = extent(points.map(([step]) => step));
-  const values = extent(points.map(([, value]) => value));
-  const across = (step) => MARGIN.left + ratio(step, steps) * (SIZE.width - MARGIN.left - MARGIN.right);
-  const down = (value) => SIZE.height - MARGIN.bottom - ratio(value, values) * (SIZE.height - MARGIN.top - MARGIN.bottom);
-  const best = curves.find((curve) => curve.state !== "RUNNING");
-  const lines = curves.toReversed().map((curve) => draw("polyline", {
-    class: `${curve === best ? "best" : ""} ${curve.state === "RUNNING" ? "running" : ""}`.trim(),
-    points: curve.points.map(([step, value]) => `${across(step).toFixed(1)},${down(value).toFixed(1)}`).join(" "),
-  }, `trial ${curve.number}`));
-  element("curves").replaceChildren(
-    draw("line", { x1: MARGIN.left, x2: SIZE.width - MARGIN.right, y1: down(values[0]), y2: down(values[0]) }),
-    draw("line", { x1: MARGIN.left, x2: SIZE.width - MARGIN.right, y1: down(values[1]), y2: down(values[1]) }),
-    text(number(values[1]), 5, down(values[1]) + 4), text(number(values[0]), 5, down(values[0]) + 4),
-    text(`${metric} against the step`, MARGIN.left, SIZE.height - 8),
-    text(`${steps[1]}`, SIZE.width - 60, SIZE.height - 8),
-    ...lines,
-  );
+async function readCurves() {
+  const chosen = element("metric").value;
+  await showCurves(await request(`${HERE}/curves?trials=20&points=200${chosen ? `&metric=${encodeURIComponent(chosen)}` : ""}`));
 }
 
-async function showLog() {
-  if (!element("log-section").open || document.hidden) return;
-  const log = element("log");
+async function turned() {
   try {
-    const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 5;
-    log.textContent = (await request(`${HERE}/log`)).text;
-    if (atEnd) log.scrollTop = log.scrollHeight;
+    await readTrials();
+    announce("page", `Trials: ${element("page").textContent}`);
   } catch (error) {
-    log.textContent = error.message;
+    show("refresh-problem", error.message);
   }
 }
 
-element("sort").addEventListener("click", (event) => {
-  const sort = event.target.dataset.sort;
-  if (!sort) return;
-  shown.descending = sort === shown.sort ? !shown.descending : false;
-  Object.assign(shown, { sort, offset: 0 });
-  showTrials();
+// Runs a change of the user, and shows at once what it has done.
+const changed = async (action) => {
+  const done = await showProblem(action);
+  if (done) refresh();
+};
+
+sortable(element("sort"), order, () => {
+  offset = 0;
+  turned();
 });
 element("earlier").addEventListener("click", () => {
-  shown.offset = Math.max(0, shown.offset - ROWS);
-  showTrials();
+  offset = Math.max(0, offset - ROWS);
+  turned();
 });
 element("later").addEventListener("click", () => {
-  shown.offset += ROWS;
-  showTrials();
+  offset += ROWS;
+  turned();
 });
-element("stop").addEventListener("click", () => showProblem(() => request(`${HERE}/stop`, "POST")));
-element("retry").addEventListener("click", () => showProblem(() => request(`${HERE}/retry`, "POST")));
-element("extend").addEventListener("click", () => showProblem(() => (
-  request(`${HERE}/extend`, "POST", { trials: element("trials-wanted").valueAsNumber })
-)));
-element("set-priority").addEventListener("click", () => showProblem(() => (
-  request(HERE, "PATCH", { priority_class: element("priority").value })
-)));
-element("log-section").addEventListener("toggle", showLog);
-setInterval(showLog, LOG_MS);
+element("metric").addEventListener("change", refresh);
+element("stop").addEventListener("click", async () => {
+  const question = `Stop ${SWEEP}? Its trials are saved, and it goes on only when somebody runs it again.`;
+  if (await confirmed(question, "Stop the sweep")) changed(() => request(`${HERE}/stop`, "POST"));
+});
+element("retry").addEventListener("click", () => changed(() => request(`${HERE}/retry`, "POST")));
+element("release").addEventListener("click", () => changed(() => request(`${HERE}/release`, "POST")));
+element("extend").addEventListener("submit", (event) => {
+  event.preventDefault();
+  changed(() => request(`${HERE}/extend`, "POST", { trials: element("trials-wanted").valueAsNumber }));
+});
+element("move").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const body = { priority_class: element("priority").value, weight: element("weight").valueAsNumber };
+  changed(() => request(HERE, "PATCH", body));
+});
 
 analyse(HERE);
+followLog(`${HERE}/log`);
 
-const user = await signedIn();
-const sweep = await request(HERE);
-element("file").textContent = sweep.text;
-element("trials-wanted").value = sweep.progress.wanted;
-element("actions").hidden = !(user.role === "admin" || (user.role === "member" && sweep.owner === user.name));
-watch(`${HERE}/events`, paint);
+user = await signedIn();
+watch({ sweep: SWEEP }, refresh);

@@ -15,6 +15,7 @@ import pytest
 from orchestrator.api import users
 from orchestrator.errors import NoDatabase
 from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed
+from orchestrator.web.watching import MOST_SWEEPS
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
 
@@ -33,6 +34,9 @@ class Source:
 async def take(feed: Feed, count: int, last_id: str | None = None) -> list[str]:
     async with aclosing(feed.watch(last_id)) as events:
         return [(await anext(events)).decode() for _ in range(count)]
+
+
+PARTS = ("sweep", "running", "reported_at")
 
 
 def last_id(message: str) -> str:
@@ -149,6 +153,24 @@ def test_a_change_of_the_ledger_reaches_every_watcher(client: Client) -> None:
         assert changed.data["queue"][0]["priority_class"] == "idle"
     with client.events("/events", "vera", first.id) as again:
         assert next(again) == changed
+
+
+def test_one_stream_tells_the_changes_of_several_sweeps(client: Client) -> None:
+    chosen = f"sweep={QUEUED}&sweep={sweeps.SWEEP_ID}&sweep=nothing"
+    with client.events(f"/events?listed=false&{chosen}", "vera") as events:
+        parts = {f"{sweep}/{part}" for sweep in (QUEUED, sweeps.SWEEP_ID) for part in PARTS}
+        assert next(events).data.keys() == parts, "the one that does not exist has none"
+        client.send("PATCH", f"/api/v1/sweeps/{QUEUED}", "ada", body={"priority_class": "idle"})
+        changed = next(events).data
+        assert changed.keys() == {f"{QUEUED}/sweep"}
+        assert changed[f"{QUEUED}/sweep"]["priority_class"] == "idle"
+    with client.events(f"/events?{chosen}", "vera") as events:
+        assert next(events).data.keys() == parts | {QUEUED, sweeps.SWEEP_ID, "queue"}
+
+
+def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
+    chosen = "&".join(f"sweep={number}" for number in range(MOST_SWEEPS + 1))
+    assert client.send("GET", f"/api/v1/events?{chosen}", "vera").status == 422
 
 
 def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:

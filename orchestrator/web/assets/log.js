@@ -1,0 +1,38 @@
+// A log that is read as it grows, while its section is open.
+
+import { request } from "./requests.js";
+import { element } from "./shown.js";
+
+const EVERY_MS = 5_000;
+const MOST_CHARACTERS = 500_000;
+
+// What is new is appended, so that a selection stays.
+export function followLog(path) {
+  const section = element("log-section");
+  const shown = element("log");
+  const problem = element("log-problem");
+  let end = null;
+  let isReading = false;
+
+  async function read() {
+    if (!section.open || document.hidden || isReading) return;
+    isReading = true;
+    try {
+      const part = await request(end === null ? path : `${path}${path.includes("?") ? "&" : "?"}start=${end}`);
+      const isAtEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 5;
+      if (part.size < (end ?? 0)) shown.textContent = ""; // the log has begun anew
+      if (part.text) shown.append(part.text);
+      end = part.end;
+      while (shown.textContent.length > MOST_CHARACTERS && shown.childNodes.length > 1) shown.firstChild.remove();
+      if (isAtEnd) shown.scrollTop = shown.scrollHeight;
+      problem.textContent = "";
+    } catch (error) {
+      problem.textContent = error.message;
+    } finally {
+      isReading = false;
+    }
+  }
+
+  section.addEventListener("toggle", read);
+  setInterval(read, EVERY_MS);
+}

@@ -1,0 +1,50 @@
+// The machines of each cluster, and which sweep uses how much of them.
+
+import { watch } from "./events.js";
+import { refresher, request, signedIn } from "./requests.js";
+import { element, number, plural, show } from "./shown.js";
+import { bar, fill, sweepLink } from "./tables.js";
+
+const EVERY_MS = 10_000; // running trials change without a change of the queue
+
+const refresh = refresher(read);
+
+async function read() {
+  const { pools } = await request("/pool");
+  const machines = pools.flatMap((pool) => pool.nodes.map((node) => ({ pool, node })));
+  const uses = pools.flatMap((pool) => pool.uses.map((use) => ({ pool, use })));
+  const hosts = pools.flatMap((pool) => Object.entries(pool.running).map(([host, running]) => ({ pool, host, running })));
+  element("pools-empty").hidden = pools.length > 0;
+  show("summary", pools.length ? `${plural(pools.length, "cluster")}, ${plural(machines.length, "machine")}.` : "");
+  fill(element("pools"), pools, (pool) => pool.id, (pool) => [
+    pool.id, plural(pool.nodes.length, "machine"), used(pool.cpu, pool.free_cpu, `cores of ${pool.id}`),
+    pool.devices ? used(pool.devices, pool.free_devices, `GPUs of ${pool.id}`) : "none",
+  ]);
+  fill(element("machines"), machines, ({ pool, node }) => `${pool.id} ${node.name}`, ({ pool, node }) => [
+    node.name, pool.id, number(node.cpu), node.devices, shares(node.shares),
+  ]);
+  fill(element("hosts"), hosts, ({ pool, host }) => `${pool.id} ${host}`, ({ pool, host, running }) => [
+    host, pool.id, shares(running),
+  ]);
+  fill(element("uses"), uses, ({ pool, use }) => `${pool.id} ${use.sweep}`, ({ pool, use }) => [
+    sweepLink(use.sweep), use.owner, use.priority_class, use.trials, use.share, use.wanted, number(use.cpu), use.devices, pool.id,
+  ]);
+}
+
+function used(whole, free, label) {
+  const shown = document.createElement("span");
+  shown.append(bar(whole - free, whole || 1, label), ` ${number(whole - free)} of ${number(whole)}`);
+  return shown;
+}
+
+function shares(trials) {
+  const shown = document.createElement("span");
+  Object.entries(trials).forEach(([sweep, count], index) => {
+    shown.append(index ? ", " : "", `${count} of `, sweepLink(sweep));
+  });
+  return shown;
+}
+
+await signedIn();
+watch({ listed: true }, refresh);
+setInterval(refresh, EVERY_MS);

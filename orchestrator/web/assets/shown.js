@@ -1,0 +1,64 @@
+// Texts of the page: written only when they differ, and spoken at most every ten seconds.
+
+const ANNOUNCE_MS = 10_000;
+
+export const element = (id) => document.getElementById(id);
+
+// A text that is written again, unchanged, would lose its selection and be spoken again.
+export function show(id, text) {
+  const node = element(id);
+  const content = String(text ?? "");
+  if (node.textContent !== content) node.textContent = content;
+}
+
+export const number = (value, digits = 5) => (typeof value === "number" ? Number(value.toPrecision(digits)).toString() : value ?? "");
+export const parameters = (params) => Object.entries(params).map(([name, value]) => `${name} ${number(value)}`).join(", ");
+const written = (format) => (seconds) => (seconds === null || seconds === undefined ? "" : format.format(seconds * 1000));
+export const time = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }));
+export const minute = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }));
+export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+// Seconds in one or two units.
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
+}
+
+// Trials that will not run again, of their numbers by state.
+export const settled = (states) => ["COMPLETE", "PRUNED", "FAILED"].reduce((sum, state) => sum + (states[state] ?? 0), 0);
+
+export function budgetText(budget) {
+  if (!budget) return "";
+  const hours = budget.hours === null ? "" : ` of ${duration(budget.hours * 3600)}`;
+  const parts = [plural(budget.trials, "trial"), `${duration(budget.spent_hours * 3600)}${hours}`];
+  if (budget.gpu_hours !== null || budget.spent_gpu_hours > 0) {
+    const most = budget.gpu_hours === null ? "" : ` of ${number(budget.gpu_hours)}`;
+    parts.push(`${number(budget.spent_gpu_hours)}${most} GPU-hours`);
+  }
+  return parts.join(", ");
+}
+
+const waiting = new Map();
+const spoken = new Map();
+let timer = null;
+
+// Lets a screen reader speak a text about a subject. Of several within ten seconds, the last one is spoken.
+export function announce(subject, text) {
+  if (text === spoken.get(subject)) waiting.delete(subject);
+  else waiting.set(subject, text);
+  if (waiting.size) timer ??= setTimeout(speak, 0);
+}
+
+function speak() {
+  if (waiting.size) {
+    element("announcement").textContent = [...waiting.values()].join(". ");
+    for (const [subject, text] of waiting) spoken.set(subject, text);
+    waiting.clear();
+    timer = setTimeout(speak, ANNOUNCE_MS);
+  } else {
+    timer = null;
+  }
+}

@@ -1,0 +1,88 @@
+// The form that starts a sweep: an example to begin with, and what the file would run while it is written.
+
+import { confirmed } from "./dialogs.js";
+import { request, showProblem, signedIn } from "./requests.js";
+import { announce, duration, element, show } from "./shown.js";
+import { fill, sweepAddress } from "./tables.js";
+
+const PAUSE_MS = 1_500; // after the last key: a user may check thirty files a minute
+
+let timer = null;
+let asked = 0;
+let key = crypto.randomUUID(); // of this text: sending it twice starts one sweep
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+function file() {
+  return {
+    name: element("name").value,
+    text: element("text").value,
+    profile: element("profile").value || "auto",
+    overrides: lines(element("overrides").value),
+  };
+}
+
+async function check() {
+  const sent = file();
+  asked += 1;
+  const mine = asked;
+  if (!sent.name || !sent.text.trim()) {
+    showChecked({ refusals: [], plan: null }, "");
+    return;
+  }
+  show("checked", "Checking ...");
+  try {
+    const found = await request("/validate", "POST", sent);
+    if (mine === asked) showChecked(found, found.plan ? "This file can be started." : "This file is refused.");
+  } catch (error) {
+    if (mine === asked) showChecked({ refusals: [], plan: null }, error.message);
+  }
+}
+
+function showChecked({ refusals, plan }, summary) {
+  show("checked", summary);
+  if (summary) announce("checked", [summary, ...refusals.map(({ where, must }) => `${where}: ${must}`)].join(" "));
+  element("text").setAttribute("aria-invalid", refusals.length > 0);
+  element("refusals-part").hidden = !refusals.length;
+  fill(element("refusals"), refusals, ({ where, must }) => `${where} ${must}`, ({ where, must, got, remedy }) => [where, must, got, remedy]);
+  const facts = plan ? [
+    ["sweep", plan.id], ["task", plan.task], ["decides", `${plan.metric}, ${plan.direction === "minimize" ? "smaller" : "larger"} is better`],
+    ["trials", `at most ${plan.trials}, ${plan.at_once} at a time on this machine`],
+    ["steps of a trial", plan.steps ?? "the file does not say"], ["data", plan.data ?? "none"],
+    ["sizes", plan.match ?? ""],
+    ["time", plan.seconds === null ? "not known: no earlier sweep has measured it" : `${duration(plan.seconds)} a trial, as an earlier sweep has measured`],
+  ].filter(([, value]) => value !== "") : [];
+  element("plan-part").hidden = !plan;
+  fill(element("plan"), facts, ([name]) => name, ([name, value]) => [name, value]);
+}
+
+function changed() {
+  key = crypto.randomUUID();
+  clearTimeout(timer);
+  timer = setTimeout(check, PAUSE_MS);
+}
+
+element("submit").addEventListener("input", changed);
+element("example").addEventListener("click", async () => {
+  if (element("text").value.trim() && !(await confirmed("Replace the text by the example?", "Replace it"))) return;
+  const example = await showProblem(() => request("/example"));
+  if (!example) return;
+  element("name").value ||= example.name;
+  element("text").value = example.text;
+  changed();
+  clearTimeout(timer);
+  check();
+});
+element("submit").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = element("start");
+  button.disabled = true;
+  const body = { ...file(), new: element("new").checked };
+  const submitted = await showProblem(() => request("/sweeps", "POST", body, { "Idempotency-Key": key }));
+  button.disabled = false;
+  if (submitted) location.assign(sweepAddress(submitted.id));
+});
+
+const user = await signedIn();
+element("submit").hidden = user.role === "viewer";
+element("viewer").hidden = user.role !== "viewer";

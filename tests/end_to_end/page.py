@@ -1,0 +1,53 @@
+"""What tests of the page share: signing in, opening a sweep, and a trial that reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests import sweeps
+from tests.end_to_end import browser
+from tests.orchestrator.web.server import Client
+
+Report = Callable[[int, float], None]
+"""Writes a report of a running trial: its step and its value."""
+
+
+def sign_in(chrome: webdriver.Chrome, client: Client, user: str, address: str | None = None) -> None:
+    """Sign in as a user; the page of all sweeps is then open."""
+    chrome.get(f"{address or client.address}/sign-in")
+    chrome.delete_all_cookies()
+    chrome.find_element(By.ID, "token").send_keys(client.tokens[user], Keys.ENTER)
+    browser.until("the name of the user", lambda: user in shown(chrome, "user"))
+
+
+def shown(chrome: webdriver.Chrome, element: str) -> str:
+    """Return the text of an element, by its id."""
+    return chrome.find_element(By.ID, element).text
+
+
+def open_sweep(chrome: webdriver.Chrome, address: str, sweep_id: str = sweeps.SWEEP_ID) -> None:
+    """Open the page of a sweep."""
+    chrome.get(f"{address}/sweeps/{sweep_id}")
+    browser.until("the state of the sweep", lambda: shown(chrome, "state"))
+
+
+@contextmanager
+def running(client: Client, number: int) -> Iterator[Report]:
+    """Start a trial of the sweep; it fails at the end of the `with` block, so that the best one stays."""
+    start = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
+    record = sweeps.trial(number, "RUNNING", **start)
+    with client.workspace.ledger() as ledger:
+        writer = sweeps.writer_of(ledger)
+        writer.add_trial(record)
+        attempt = writer.start_attempt(record.key)
+
+        def report(step: int, value: float) -> None:
+            writer.record_report(attempt.id, step, {"val/accuracy": value}, at=sweeps.CREATED + step)
+
+        yield report
+        writer.end_attempt(attempt.id, "FAILED", "ended", trial_state="FAILED", value=None, best_step=None)
