@@ -7,8 +7,11 @@ from pathlib import Path
 
 from orchestrator.api.places import QueuedSweep, places
 from orchestrator.api.workspace import Workspace, one_of
+from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.users import users
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
 __all__ = ["QueuedSweep", "move", "queue", "quota"]
@@ -31,29 +34,48 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
 
 
 def move(
-    name: str, priority_class: str, *, weight: float = 1.0, root: str | Path | None = None
+    name: str,
+    priority_class: str,
+    *,
+    weight: float = 1.0,
+    actor: str | None = None,
+    root: str | Path | None = None,
 ) -> tuple[str, PriorityClass]:
     """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
 
-    It holds at once, and until the next call. Every user who can write the ledger can grant class `urgent`.
+    It holds at once, and until the next call. If the ledger has users (`user add`), an admin among them
+    grants class `urgent`; else everybody may. That is an agreement between people who can write the ledger,
+    and no protection of it.
 
     Args:
         name: id of the sweep, or its beginning.
         priority_class: `urgent`, `normal` or `idle`.
         weight: twice the weight is twice the share.
+        actor: who asks for it; if None, `SWEEP_OWNER` or else the user of this process.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
-        BadInput: no sweep matches, or the class or the weight is not valid.
+        BadInput: no sweep matches, the class or the weight is not valid, or only an admin may set the class.
     """
     if priority_class not in CLASSES:
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
     parts = _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
+        if priority_class == "urgent":
+            _check_admin(ledger, actor or current_owner())
         submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
         sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
         claims.set_priority(ledger, sweep_id, priority_class, parts)
     return sweep_id, priority_class
+
+
+def _check_admin(ledger: Ledger, actor: str) -> None:
+    active = {user.name: user.role for user in users(ledger) if user.is_active(ledger.now())}
+    if active and active.get(actor) != "admin":
+        got = f"{actor}, {f'a {active[actor]}' if actor in active else 'no user'}"
+        admins = ", ".join(name for name, role in active.items() if role == "admin")
+        remedy = f"Ask {admins}." if admins else "Add one: `user add NAME --role admin`."
+        raise BadInput("class urgent", "must be granted by an admin", got, remedy)
 
 
 def quota(

@@ -93,7 +93,7 @@ def set_priority(site: Here, user: SignedIn, sweep_id: SweepId, body: Priority) 
         raise NotAllowed("priority_class", must, f"{user.name}, a {user.role}", "Ask an admin.")
     _record(site, user, "priority", sweep_id, **body.model_dump())
     root = site.workspace.paths.root
-    _, moved = queue.move(sweep_id, body.priority_class, weight=body.weight, root=root)
+    _, moved = queue.move(sweep_id, body.priority_class, weight=body.weight, actor=user.name, root=root)
     site.snapshots.drop()
     return {"id": sweep_id, "priority_class": moved, "weight": body.weight}
 

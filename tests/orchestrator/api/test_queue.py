@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import BadInput, move, queue, quota
+from orchestrator.api import users
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.claims import Amounts, Claims, owners, pools
 from orchestrator.ledger.ledger import Ledger
@@ -51,6 +52,26 @@ def test_a_moved_sweep_has_another_place(root: Path) -> None:
     assert move("retrieval", "idle", weight=2, root=root) == (examples.SWEEP_ID, "idle")
     assert queue(root=root)[0].priority_class == "idle"
     assert queue(root=root)[0].share == 0, "the two others want all four places"
+
+
+def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEP_OWNER", "ada")
+    assert move("retrieval", "urgent", root=root)[1] == "urgent", "without users, everybody may"
+    users.add("bob", "admin", root=root)
+    users.add("ada", "member", root=root)
+    with pytest.raises(BadInput, match=r"must be granted by an admin, got ada, a member.*bob"):
+        move("retrieval", "urgent", root=root)
+    assert move("retrieval", "normal", root=root)[1] == "normal"
+    monkeypatch.setenv("SWEEP_OWNER", "cyd")
+    with pytest.raises(BadInput, match="got cyd, no user"):
+        move("retrieval", "urgent", root=root)
+    monkeypatch.setenv("SWEEP_OWNER", "bob")
+    assert move("retrieval", "urgent", root=root)[1] == "urgent"
+    users.revoke("bob", root=root)
+    with pytest.raises(BadInput, match="got bob, no user"):
+        move("retrieval", "urgent", root=root)
 
 
 def test_quotas_change_one_at_a_time(root: Path) -> None:
