@@ -5,7 +5,7 @@ A refusal is shown in one line, without a traceback.
 Refusal                    where - what must hold - what was found - what would be right
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
-+-- Busy                   another live driver holds the sweep: exit code 2
++-- Busy                   another live driver holds the sweep: exit code 6
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 from orchestrator.cli.app import drives_sweeps, run_command
@@ -28,6 +29,9 @@ def main() -> None:
         os.chdir(package.parent)
     if copied:
         os.environ.setdefault(detached.DETACH, "1")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # in a locale of few characters, `–` must not end a command
+            stream.reconfigure(errors="replace")
     if drives_sweeps(sys.argv[1:]):
         run_and_leave(run_command, sys.argv[1:])
     sys.exit(run_command(sys.argv[1:]))

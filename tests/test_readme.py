@@ -8,9 +8,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
 import orchestrator
-from orchestrator.cli.app import VERBS, run_command
+from orchestrator.cli.app import VERBS, build, run_command
 from tests import sweeps
 
 ROOT = Path(__file__).parents[1]
@@ -88,3 +89,15 @@ def test_the_doctests_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     results = doctest.testmod(orchestrator, optionflags=doctest.ELLIPSIS)
     assert results.attempted
     assert not results.failed
+
+
+def test_documented_variables_exist_and_those_of_options_are_documented() -> None:
+    """A variable in a page is read or set by the code; one that `--help` shows is in a page."""
+    documented = set(re.findall(r"SWEEP_[A-Z_]*[A-Z]", "".join(page.read_text("utf-8") for page in PAGES)))
+    files = [path for path in (ROOT / "orchestrator").rglob("*.py") if "migrations" not in path.parts]
+    used = set(re.findall(r"SWEEP_[A-Z_]*[A-Z]", "".join(path.read_text("utf-8") for path in files)))
+    hyperparameters = {name for name in documented if name.startswith("SWEEP_PARAM_")}
+    assert documented - hyperparameters <= used
+    group = typer.main.get_command(build(VERBS))
+    options = [option for command in group.commands.values() for option in command.params]  # type: ignore[attr-defined]
+    assert {str(option.envvar) for option in options if option.envvar} <= documented

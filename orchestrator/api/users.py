@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,9 @@ __all__ = ["DAYS", "ROLES", "AuditEntry", "Role", "User", "add", "audit_log", "r
 
 DAYS = LIFETIME_SECONDS / 86_400.0
 """Days that a token is valid by default."""
+
+LONGEST_DAYS = 36_500
+"""Days that a token with an end may be valid; the time of a much later end cannot be printed."""
 
 COMMAND_LINE = "command line"
 """The actor in the audit log of what was not asked for over HTTP."""
@@ -42,12 +46,13 @@ def add(
     Raises:
         BadInput: the name, the role or the days are not valid, or the user has a valid token.
     """
-    if not days > 0:
-        raise BadInput("--days", "must be greater than 0", f"{days:g}", "Write a number of days, or `inf`.")
+    if not (0 < days <= LONGEST_DAYS or days == math.inf):
+        must = f"must be greater than 0 and at most {LONGEST_DAYS:,}, or `inf`"
+        raise BadInput("--days", must, f"{days:g}", "Write a number of days, or `inf`.")
     workspace = Workspace.at(root)
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
-    lifetime = days * 86_400.0 if days < float("inf") else None
+    lifetime = days * 86_400.0 if days < math.inf else None
     with workspace.ledger(create=True) as ledger:
         return ledger_users.add_user(ledger, name, role, actor, lifetime=lifetime)
 

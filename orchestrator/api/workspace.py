@@ -103,7 +103,7 @@ def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
     """Return the sweep whose id is `name`, or else the only one whose id begins with it.
 
     Raises:
-        BadInput: no sweep matches, or several do.
+        BadInput: the name is empty, no sweep matches, or several do.
     """
     sweeps = {record.id: record for record in ledger.sweeps()}
     return sweeps[one_of(sweeps, name)]
@@ -113,8 +113,11 @@ def one_of(ids: Collection[str], name: str) -> str:
     """Return the id that is `name`, or else the only one that begins with it.
 
     Raises:
-        BadInput: no id matches, or several do.
+        BadInput: the name is empty, no id matches, or several do.
     """
+    if not name:  # of an unset variable in a script: every id begins with it
+        must = "must be the id of one sweep, or its beginning"
+        raise BadInput("SWEEP", must, "an empty name", "`list` shows all sweeps.")
     if name in ids:
         return name
     matching = [sweep_id for sweep_id in ids if sweep_id.startswith(name)]
@@ -122,7 +125,7 @@ def one_of(ids: Collection[str], name: str) -> str:
         return matching[0]
     close = matching or get_close_matches(name, ids, n=3, cutoff=0.4)
     raise BadInput(
-        name,
+        name[:80],
         "must be the id of one sweep, or its beginning",
         f"{len(matching)} sweeps",
         f"Did you mean {' or '.join(close)}?" if close else "`list` shows all sweeps.",
@@ -144,4 +147,4 @@ def trial_named(ledger: Ledger, key: str) -> TrialRecord:
             if keys
             else "A key is SWEEP-NUMBER; `list` shows all sweeps."
         )
-        raise BadInput(key, "must be the key of a trial", "no such trial", remedy) from None
+        raise BadInput(key[:80] or "TRIAL", "must be the key of a trial", "no such trial", remedy) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
@@ -65,6 +66,11 @@ VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, p
 DRIVING = frozenset({"run", "resume", "retry-failed", "experiment", "drive"})
 """Verbs whose process may drive a sweep."""
 
+_UNUSABLE_PATH = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+)
+"""Numbers of the OSErrors of a path that a person has named wrongly, or may not use. Others are defects."""
+
 _OWN_OPTIONS = ("--help", "--install-completion", "--show-completion")
 
 
@@ -82,6 +88,13 @@ def run_command(arguments: Sequence[str]) -> int:
         return Exit.BAD_INPUT
     except typer.Abort:
         return Exit.RESUMABLE
+    except OSError as error:
+        if error.filename is None or error.errno not in _UNUSABLE_PATH:
+            raise
+        _print_error(
+            f"{error.filename}: must be usable, got {error.strerror}. Name another, or change its rights."
+        )
+        return Exit.BAD_INPUT
     return int(result or 0)
 
 

@@ -91,7 +91,8 @@ def export_tensorboard(
 
 
 def ui(
-    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1.")] = 5000, root: Root = DEFAULT_ROOT
+    port: Annotated[int, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")] = 5000,
+    root: Root = DEFAULT_ROOT,
 ) -> int:
     """Serve MLflow's pages on 127.0.0.1 until Ctrl-C.
 

@@ -82,7 +82,7 @@ def revoke(name: UserName, root: Root = DEFAULT_ROOT) -> None:
 
 @user_app.command("log")
 def log(
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most entries to print.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Most entries to print.")] = 100,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
 ) -> None:

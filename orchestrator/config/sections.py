@@ -22,6 +22,9 @@ from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
 
+MOST_SLOTS = 256
+"""Trials that can share one device."""
+
 SLUG = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
@@ -47,9 +50,12 @@ def _whole(value: Any) -> int:
 
 
 def _slots(value: Any) -> int | str:
-    if isinstance(value, str) and value != "auto":
-        raise _must("a whole number or auto")
-    return value if value == "auto" else _whole(value)
+    if value == "auto":
+        return "auto"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or value != int(value) or not 1 <= value <= MOST_SLOTS:
+        raise _must(f"a whole number from 1 to {MOST_SLOTS}, or auto")
+    return int(value)
 
 
 def _flag(value: Any) -> bool:
@@ -77,7 +83,7 @@ def _listed(value: Any) -> list[Any]:
 
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_whole)]
-Slots = Annotated[Annotated[int, Field(ge=1, le=256)] | Literal["auto"], BeforeValidator(_slots)]
+Slots = Annotated[Annotated[int, Field(ge=1, le=MOST_SLOTS)] | Literal["auto"], BeforeValidator(_slots)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Word = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=200)]
 Text = Annotated[str, BeforeValidator(_word), Field(min_length=1, max_length=2000)]
@@ -445,6 +451,7 @@ _MUST = {
     "string_too_long": "must be at most {max_length} characters",
     "string_too_short": "must not be empty",
     "string_pattern_mismatch": "must be letters, digits, - and _, at most 64",
+    "empty": "must not be empty",
     "too_short": "must have at least {min_length} values",
     "too_long": "must have at most {max_length} values",
     "tuple_type": "must be a list of two numbers",
@@ -484,8 +491,12 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
         owner = _model_at(model, location[:-1])
         known = owner.model_fields if owner else ()
         return Violation(path, "must be a known key", nearest(name, known), f"`{name}`")
+    if isinstance(error["input"], str) and kind in ("too_short", "too_long"):
+        kind = f"string_{kind}"
     if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):
         kind, path = "tuple_type", tuple(part for part in path if isinstance(part, str))
+    if kind == "too_short" and context["min_length"] == 1:
+        kind = "empty"
     template = _MUST.get(kind)
     must = (
         template.format(**{name: flow(value) for name, value in context.items()})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +48,32 @@ def test_compare_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_unknown_sweep_is_bad_input(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "nothing", "--root", str(root)]) == 2
     assert "must be the id of one sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["stop", "resume", "retry-failed", "follow", "report", "compare", "check"])
+def test_an_empty_name_names_no_sweep(root: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every id begins with it: a script whose variable is unset must not stop or resume the only sweep."""
+    assert run_command([verb, "--root", str(root), "--", ""]) == 2
+    assert "SWEEP: must be the id of one sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "65536"])
+def test_a_port_that_cannot_be_is_refused(root: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["ui", "--port", port, "--root", str(root)]) == 2
+    assert "--port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["export-study", "export-tensorboard"])
+def test_a_target_below_a_file_is_refused(root: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "file").touch()
+    assert run_command([verb, "retrieval", str(root / "file" / "target"), "--root", str(root)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(str(root / "file"))
+
+
+def test_a_locale_without_the_characters_of_a_table_ends_no_command(root: Path) -> None:
+    words = ["-m", "orchestrator.sweep", "compare", "retrieval", "--root", str(root)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    left = subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=False)
+    assert left.returncode == 0
+    assert b"95 % interval" in left.stdout

@@ -31,3 +31,20 @@ def test_a_user_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.Captu
 def test_a_wrong_role_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["user", "add", "ada", "--role", "root", "--root", str(tmp_path)]) == 2
     assert "must be one of viewer, member, admin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["nan", "0", "1e300"])
+def test_days_without_a_printable_end_are_refused(
+    tmp_path: Path, days: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = ["--root", str(tmp_path / "mlruns")]
+    assert run_command(["user", "add", "ada", "--days", days, *root]) == 2
+    assert "must be greater than 0 and at most 36,500, or `inf`" in capsys.readouterr().err
+    assert not (tmp_path / "mlruns").exists()
+
+
+def test_a_limit_that_no_database_takes_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["user", "log", "--limit", "9" * 20, "--root", str(tmp_path)]) == 2
+    assert "--limit" in capsys.readouterr().err

@@ -338,10 +338,20 @@ CASES = {
         "16: resources.slots: must stand beside gpu: 1, which the slots then share, got 'auto'. "
         "Write gpu: 1, or leave it out.",
     ),
+    "no slots": (
+        "gpu: 1/8",
+        "gpu: 1, slots: 0",
+        "16: resources.slots: must be a whole number from 1 to 256, or auto, got 0. For example slots: auto.",
+    ),
+    "a long word": (
+        "task: listops",
+        f"task: {'x' * 201}",
+        f"1: task: must be at most 200 characters, got '{'x' * 116}.... For example task: retrieval.",
+    ),
     "slots by another word": (
         "gpu: 1/8",
         "gpu: 1, slots: many",
-        "16: resources.slots: must be a whole number or auto, got 'many'. For example slots: auto.",
+        "16: resources.slots: must be a whole number from 1 to 256, or auto, got 'many'. For example slots: auto.",
     ),
     "two gpus": ("gpu: 1/8", "gpu: 2", "16: resources.gpu: must be at most 1, got 2. For example gpu: 1/8."),
     "no rate": (
