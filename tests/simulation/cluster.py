@@ -29,6 +29,9 @@ START_SECONDS = (2.0, 2.0, 2.0, 40.0)
 
 STEP_SECONDS = 0.1
 LATENCY_SECONDS = 0.02
+POLL_SECONDS = 1.0
+"""Longest time after which a worker learns that its driver has published a stop request."""
+
 NOTICE_SECONDS = 3.0
 """Longest time after which the death of a process is noticed."""
 
@@ -227,9 +230,16 @@ class Tune:
             if kernel.now - ticked >= pause:
                 ticked, pause = kernel.now, min(2 * pause, LONGEST_TICK_SECONDS)
                 tick()
+                if session.stopped is not None:
+                    self._publish_stop()
                 for attempt_id in session.silent(self._deadline):
                     session.condemn(attempt_id, "hung")
                     kernel.kill(self.actors[attempt_id].process)
+
+    def _publish_stop(self) -> None:
+        """Let each worker learn, when it looks next, that it must save and end."""
+        for actor in self.actors.values():
+            self._kernel.after(self._kernel.random.random() * POLL_SECONDS, actor.worker.stop)
 
     def _launch(self) -> None:
         if (assignment := self.session.next_assignment()) is not None:

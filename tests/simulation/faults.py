@@ -17,6 +17,9 @@ KILL_AFTER_COMMIT = "kill after commit"
 WORLD_SECONDS = 40
 """Time up to which faults of no single process strike: about as long as a sweep takes without one."""
 
+TRAINING_SECONDS = range(3, 11)
+"""Times at which attempts are likely to train and their driver to wait for a report."""
+
 STEPS = (-3600.0, -5.0, 5.0, 3600.0)
 """Steps of a clock, in seconds."""
 
@@ -117,4 +120,9 @@ def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fau
     for kind, (share, seconds_of) in severity.world().items():
         if rng.random() < share:
             faults.append(Fault(kind, "world", rng.randrange(WORLD_SECONDS), rng.choice(seconds_of)))
+    # Only an outage that outlasts an attempt's deadline, and begins while it trains, could condemn it.
+    is_silent = any(fault.kind == "database vanishes" for fault in faults)
+    if rng.random() < 0.1 and not is_silent:
+        at = rng.choice(TRAINING_SECONDS)
+        faults.append(Fault("database vanishes", "world", at, max(severity.silences)))
     return faults

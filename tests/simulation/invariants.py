@@ -24,7 +24,7 @@ from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
-from tests.simulation.population import copies_of, states_of
+from tests.simulation.population import copies_of, reports_of
 from tests.simulation.sweeps import Variant
 from tests.simulation.tracking import Run
 from tests.simulation.violation import require
@@ -69,11 +69,12 @@ class Outcome:
 
 
 def check_values(sweep: SweepConfig, outcome: Outcome) -> None:
-    """Check that every report has the value of an undisturbed training, from the states that it copied."""
-    legal = states_of(sweep, outcome.trials)
+    """Check that every report has the values of an undisturbed training, from the states that it copied."""
+    legal = reports_of(sweep, outcome.trials)
     for report in outcome.reports:
-        key, step, got = report.trial_key, report.step, report.metrics[sweep.metric]
-        expected = sorted(state.accuracy() for state in legal[key].get(step, ()))
+        key, step = report.trial_key, report.step
+        got = report.metrics[sweep.metric], report.metrics["train/loss"]
+        expected = sorted((each.state.accuracy(), each.loss()) for each in legal[key].get(step, ()))
         require(got in expected, "values", f"{key} step {step}: {got}, undisturbed {expected}")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.keys import is_confirmation
@@ -14,26 +17,46 @@ from orchestrator.study.study import Study
 from tests.simulation.training import State
 from trainables.trial import TrialSettings
 
-States = dict[int, set[State]]
-"""The states that an undisturbed trial may have had, by step."""
+
+@dataclass(frozen=True)
+class Reached:
+    """What a trial may have reached.
+
+    Attributes:
+        state: of the trial.
+        losses: of its steps since the last report before this state; a checkpoint between two reports holds
+            them, so that a trial which copies it goes on with them.
+    """
+
+    state: State
+    losses: tuple[float, ...]
+
+    def loss(self) -> float:
+        """Return the training loss of a report of this state."""
+        return float(np.mean(np.array(self.losses, np.float32), dtype=np.float64))
 
 
-def states_of(sweep: SweepConfig, trials: Sequence[TrialRecord]) -> dict[str, States]:
-    """Return the states that each trial may have had at its reports, by its key.
+Reports = dict[int, set[Reached]]
+"""What an undisturbed trial may have reached, by step."""
+
+
+def reports_of(sweep: SweepConfig, trials: Sequence[TrialRecord]) -> dict[str, Reports]:
+    """Return what each trial may have reached, by its key.
 
     A trial that has copied others may have their states, from which it goes on with its own hyperparameters.
     """
-    states: dict[str, States] = {trial.key: {} for trial in trials}
+    reports: dict[str, Reports] = {trial.key: {} for trial in trials}
     for trial in trials:
         settings = sweep.settings(_first_params(sweep, trial), trial.seed)
-        _train(sweep, states[trial.key], State.first(settings), settings)
+        _train(sweep, reports[trial.key], Reached(State.first(settings), ()), settings)
     for _ in range(sum(len(_segments(trial)) for trial in trials)):  # a donor may have copied another trial
         for trial in trials:
             for segment in _segments(trial):
                 settings = sweep.settings(segment["params"], trial.seed)
-                for copied in tuple(states[segment["donor"]].get(segment["step"], ())):
-                    _train(sweep, states[trial.key], State.mutated(settings, copied), settings)
-    return states
+                for copied in tuple(reports[segment["donor"]].get(segment["step"], ())):
+                    mutated = Reached(State.mutated(settings, copied.state), copied.losses)
+                    _train(sweep, reports[trial.key], mutated, settings)
+    return reports
 
 
 def _first_params(sweep: SweepConfig, trial: TrialRecord) -> Mapping[str, Any]:
@@ -51,12 +74,14 @@ def _segments(trial: TrialRecord) -> Sequence[Mapping[str, Any]]:
     return list(trial.system_attrs.get("segments", ()))
 
 
-def _train(sweep: SweepConfig, own: States, state: State, settings: TrialSettings) -> None:
-    """Add the states at the reports after a state."""
-    interval = sweep.training.interval
-    while state.step < settings.training.steps:
-        state = state.trained(interval)
-        own.setdefault(state.step, set()).add(state)
+def _train(sweep: SweepConfig, own: Reports, begin: Reached, settings: TrialSettings) -> None:
+    """Add what follows from a state."""
+    state, losses = begin.state, begin.losses
+    for following in state.path(settings.training.steps - state.step):
+        if state.step % sweep.training.interval == 0:
+            losses = ()
+        state, losses = following, (*losses, following.loss())
+        own.setdefault(state.step, set()).add(Reached(state, losses))
 
 
 def copies_of(sweep: SweepConfig, reports: Sequence[ReportRecord]) -> dict[str, set[str]]:

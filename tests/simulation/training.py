@@ -29,6 +29,9 @@ from trainables.engine import TrainReport
 from trainables.per_step import PerStep
 from trainables.trial import TrialSettings
 
+ROUND_STEPS = 3
+"""Most steps of a call of the device, after which an attempt may stop: an interval takes several calls."""
+
 EVALUATE_SECONDS = 5.0
 """Longest time until a task that evaluates test begins."""
 
@@ -75,12 +78,17 @@ class State:
         """Return the state before the first step."""
         return State(State.salt_of(settings), 0, zlib.crc32(str(settings.seed).encode()))
 
-    def trained(self, steps: int) -> State:
-        """Return the state after more steps."""
-        chain = self.chain
+    def path(self, steps: int) -> list[State]:
+        """Return the state after each of the next steps."""
+        states, state = [], self
         for step in range(self.step + 1, self.step + steps + 1):
-            chain = zlib.crc32(self.salt, chain + step & 0xFFFFFFFF)
-        return State(self.salt, self.step + steps, chain)
+            state = State(self.salt, step, zlib.crc32(self.salt, state.chain + step & 0xFFFFFFFF))
+            states.append(state)
+        return states
+
+    def loss(self) -> float:
+        """Return the training loss of the last step."""
+        return self.chain / 2**32
 
     def accuracy(self) -> float:
         """Return the accuracy on validation."""
@@ -107,12 +115,18 @@ class CountingEngine:
         self._state = State(State.salt_of(settings), int(step), int(chain))
 
     def advance(self, steps: Mapping[int, int], *, stop: Callable[[], bool]) -> dict[int, TrainReport]:
-        ((slot, count),) = steps.items()
-        self._kernel.sleep(count * self._seconds * (0.5 + self._kernel.random.random()))
-        self._state = self._state.trained(count)
-        self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
-        per_step = PerStep(*np.full((3, count), 0.5, np.float32))
-        return {slot: TrainReport(self._state.step, count, per_step, 1e-3, count, (), True, 0.0, 0.0, ())}
+        ((slot, wanted),) = steps.items()
+        path, pace = self._state.path(wanted), self._seconds * (0.5 + self._kernel.random.random())
+        done = 0
+        while done < wanted and not (done and stop()):
+            count = min(ROUND_STEPS, wanted - done)
+            self._kernel.sleep(count * pace)
+            self._work.steps[self._key] = self._work.steps.get(self._key, 0) + count
+            done += count
+        self._state = path[done - 1]
+        losses = [state.loss() for state in path[:done]]
+        per_step = PerStep(*np.array([losses, losses, [1.0] * done], np.float32))
+        return {slot: TrainReport(self._state.step, done, per_step, 1e-3, done, (), True, 0.0, 0.0, ())}
 
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}
@@ -155,6 +169,15 @@ def evaluating(kernel: Kernel, machines: Sequence[Machine]) -> Iterator[None]:
         yield
 
 
+class StoppableAttempt(Attempt):
+    """An attempt whose own worker, not the whole process, learns that it must stop."""
+
+    stopping = False
+
+    def must_stop(self) -> bool:
+        return self.stopping
+
+
 class Worker:
     """The actor of one attempt: trains an interval at each request, and answers with a result.
 
@@ -180,7 +203,8 @@ class Worker:
     ) -> None:
         self._kernel, self._answer, self._assignment = kernel, answer, assignment
         self._engine = CountingEngine(kernel, work, assignment.trial_key, seconds)
-        self._attempt: Attempt | None = None
+        self._attempt: StoppableAttempt | None = None
+        self._stopping = False
         self.requests = 0
         self.is_doomed = self.loses_answer = False
         self.asked = Signal()
@@ -207,10 +231,17 @@ class Worker:
         self.requests += 1
         self._kernel.send(self.asked)
 
+    def stop(self) -> None:
+        """Let the attempt save and end at the end of its call of the device."""
+        self._stopping = True
+        if self._attempt is not None:
+            self._attempt.stopping = True
+
     def _advance(self) -> Outcome:
         try:
             if self._attempt is None:
-                self._attempt = Attempt(self._engine, 0, self._assignment)  # type: ignore[arg-type]
+                self._attempt = StoppableAttempt(self._engine, 0, self._assignment)  # type: ignore[arg-type]
+                self._attempt.stopping = self._stopping
             return self._attempt.advance()
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
             return failure_outcome(self._assignment, error)
