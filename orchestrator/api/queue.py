@@ -9,6 +9,7 @@ from orchestrator.api.places import QueuedSweep, places
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.audit import Asked
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
 __all__ = ["QueuedSweep", "move", "queue", "quota"]
@@ -31,7 +32,12 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
 
 
 def move(
-    name: str, priority_class: str, *, weight: float = 1.0, root: str | Path | None = None
+    name: str,
+    priority_class: str,
+    *,
+    weight: float = 1.0,
+    asked: Asked | None = None,
+    root: str | Path | None = None,
 ) -> tuple[str, PriorityClass]:
     """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
 
@@ -41,6 +47,7 @@ def move(
         name: id of the sweep, or its beginning.
         priority_class: `urgent`, `normal` or `idle`.
         weight: twice the weight is twice the share.
+        asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -52,7 +59,7 @@ def move(
     with Workspace.at(root).ledger() as ledger:
         submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
         sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
-        claims.set_priority(ledger, sweep_id, priority_class, parts)
+        claims.set_priority(ledger, sweep_id, priority_class, parts, asked=asked)
     return sweep_id, priority_class
 
 
@@ -62,6 +69,7 @@ def quota(
     weight: float | None = None,
     share: float | None = None,
     gpu_hours: float | None = None,
+    asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> Owner:
     """Change what is given of an owner's weight and quotas, and return all of them.
@@ -71,6 +79,7 @@ def quota(
         weight: relative to other owners; 1 by default.
         share: largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
         gpu_hours: most GPU-hours a week; infinite for no limit.
+        asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -86,7 +95,7 @@ def quota(
             raise BadInput("gpu_hours", "must be at least 0", f"{gpu_hours:g}", "Write a positive number.")
         changes["most_gpu_hours"] = gpu_hours if gpu_hours < float("inf") else None
     with Workspace.at(root).ledger() as ledger:
-        return claims.set_owner(ledger, name, **changes)
+        return claims.set_owner(ledger, name, asked=asked, **changes)
 
 
 def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from orchestrator.errors import NoDatabase
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.connect import with_retries
 from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Token, busy
@@ -215,12 +216,13 @@ def owners(ledger: Ledger) -> dict[str, Owner]:
     return ledger.retried(read)
 
 
-def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
+def set_owner(ledger: Ledger, name: str, *, asked: Asked | None = None, **changes: float | None) -> Owner:
     """Change the weight or the quotas of an owner, and return the new row.
 
     Args:
         ledger: of the owner's sweeps.
         name: of the owner.
+        asked: who asks for it, for the audit log; None for no entry.
         **changes: fields of `Owner`.
     """
 
@@ -228,6 +230,8 @@ def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
         with ledger.writer() as connection, connection.begin():
             owner = replace(_locked_owner(connection, name), **changes)  # type: ignore[arg-type]
             _write_owner(connection, owner)
+            if asked is not None:
+                asked.note(connection, ledger.now())
             return owner
 
     written = ledger.retried(write)
@@ -235,14 +239,31 @@ def set_owner(ledger: Ledger, name: str, **changes: float | None) -> Owner:
     return written
 
 
-def set_priority(ledger: Ledger, sweep_id: str, priority_class: PriorityClass, weight: int = UNIT) -> None:
-    """Set the class and the weight of a sweep, whether or not it runs now."""
+def set_priority(
+    ledger: Ledger,
+    sweep_id: str,
+    priority_class: PriorityClass,
+    weight: int = UNIT,
+    *,
+    asked: Asked | None = None,
+) -> None:
+    """Set the class and the weight of a sweep, whether or not it runs now.
+
+    Args:
+        ledger: of the sweep.
+        sweep_id: of the sweep.
+        priority_class: `urgent`, `normal` or `idle`.
+        weight: among the owner's sweeps, in 1/10,000.
+        asked: who asks for it, for the audit log; None for no entry.
+    """
 
     def write() -> None:
         with ledger.writer() as connection, connection.begin():
             execute(connection, statements(PRIORITY).delete, {"key_sweep_id": sweep_id})
             row = {"sweep_id": sweep_id, "priority_class": priority_class, "weight": weight}
             execute(connection, statements(PRIORITY).insert, row)
+            if asked is not None:
+                asked.note(connection, ledger.now())
 
     ledger.retried(write)
     renew(ledger, PRIORITY, sweep_id)
