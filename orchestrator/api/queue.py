@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orchestrator.api.places import QueuedSweep, places
@@ -10,9 +10,10 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.settings import Settings
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
-__all__ = ["QueuedSweep", "move", "queue", "quota"]
+__all__ = ["QueuedSweep", "change", "move", "queue", "quota"]
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
@@ -32,12 +33,7 @@ def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
 
 
 def move(
-    name: str,
-    priority_class: str,
-    *,
-    weight: float = 1.0,
-    asked: Asked | None = None,
-    root: str | Path | None = None,
+    name: str, priority_class: str, *, weight: float = 1.0, root: str | Path | None = None
 ) -> tuple[str, PriorityClass]:
     """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
 
@@ -47,20 +43,48 @@ def move(
         name: id of the sweep, or its beginning.
         priority_class: `urgent`, `normal` or `idle`.
         weight: twice the weight is twice the share.
-        asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
         BadInput: no sweep matches, or the class or the weight is not valid.
     """
-    if priority_class not in CLASSES:
+    sweep_id, chosen = change(name, priority_class, weight=weight, root=root)
+    return sweep_id, chosen.priority_class
+
+
+def change(
+    name: str,
+    priority_class: str | None = None,
+    *,
+    weight: float | None = None,
+    revisions: Collection[str] | None = None,
+    asked: Asked | None = None,
+    root: str | Path | None = None,
+) -> tuple[str, Settings]:
+    """Change what is given of the class and the weight of a sweep; return its id and all its settings.
+
+    Args:
+        name: id of the sweep, or its beginning.
+        priority_class: as in `move`.
+        weight: as in `move`.
+        revisions: of the settings that may be changed, one of which must hold; None for any.
+        asked: who asks for it, for the audit log; None for no entry.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: no sweep matches, or the class or the weight is not valid.
+        Changed: the settings have none of the revisions.
+    """
+    chosen = next((known for known in CLASSES if known == priority_class), None)
+    if chosen is None and priority_class is not None:
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
-    parts = _parts("weight", weight, above=0.0)
+    parts = None if weight is None else _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
         submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
         sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
-        claims.set_priority(ledger, sweep_id, priority_class, parts, asked=asked)
-    return sweep_id, priority_class
+        return sweep_id, claims.set_priority(
+            ledger, sweep_id, chosen, parts, revisions=revisions, asked=asked
+        )
 
 
 def quota(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query, Response
 
 from orchestrator.api import queue, service, users
 from orchestrator.api.sweep import Sweep
@@ -19,9 +19,11 @@ from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.request_keys import RequestKey
 from orchestrator.ledger.users import User
+from orchestrator.sharing.rows import UNIT
 from orchestrator.web import models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.bodies import Extend, NewUser, Priority, Quota, Submit
+from orchestrator.web.conditional import tags
 from orchestrator.web.once import Key, once
 from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
@@ -29,6 +31,13 @@ from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
 from orchestrator.web.submitted import check_own, sweep_of
 
 ROUTER = APIRouter()
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match", max_length=1_000, description="The `revision` of the sweep that was read, or `*`."
+    ),
+]
 
 
 @ROUTER.post("/sweeps", status_code=202, response_model=models.Submitted)
@@ -93,17 +102,33 @@ def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     return {"id": sweep_id, "state": "QUEUED"}
 
 
-@ROUTER.patch("/sweeps/{sweep_id}")
-def set_priority(site: Here, user: SignedIn, sweep_id: SweepId, body: Priority) -> Document:
-    """Set the class and the weight of a sweep; only an admin grants class `urgent`."""
+@ROUTER.patch("/sweeps/{sweep_id}", response_model=models.Settings)
+def set_priority(
+    site: Here,
+    user: SignedIn,
+    sweep_id: SweepId,
+    body: Priority,
+    response: Response,
+    revision: IfMatch = None,
+) -> Document:
+    """Set the class and the weight of a sweep; only an admin grants class `urgent`.
+
+    With `If-Match`, nothing is changed if the sweep has another `revision` (412).
+    """
     if body.priority_class == "urgent" and user.role != "admin":
         must = "must be granted by an admin"
         raise NotAllowed("priority_class", must, f"{user.name}, a {user.role}", "Ask an admin.")
-    asked = Asked(user.name, "priority", sweep_id, body.model_dump())
-    root = site.workspace.paths.root
-    _, moved = queue.move(sweep_id, body.priority_class, weight=body.weight, asked=asked, root=root)
+    changes = body.model_dump(exclude_none=True)
+    _, chosen = queue.change(
+        sweep_id,
+        **changes,
+        revisions=None if revision is None or revision.strip() == "*" else tags(revision),
+        asked=Asked(user.name, "priority", sweep_id, changes),
+        root=site.workspace.paths.root,
+    )
     site.snapshots.drop()
-    return {"id": sweep_id, "priority_class": moved, "weight": body.weight}
+    response.headers["ETag"] = f'"{chosen.revision}"'
+    return {"id": sweep_id, **asdict(chosen), "weight": chosen.weight / UNIT, "revision": chosen.revision}
 
 
 @ROUTER.patch("/quotas/{owner}", response_model=models.OwnerRow)

@@ -250,6 +250,32 @@ def test_an_ended_sweep_is_extended(client: Client) -> None:
     assert (entry.state, entry.document["budget"]["trials"]) == ("QUEUED", 7)
 
 
+def test_a_stale_revision_changes_nothing(client: Client) -> None:
+    path = f"/api/v1/sweeps/{QUEUED}"
+
+    def patch(body: object, **headers: str) -> Answer:
+        return client.send("PATCH", path, "ada", body=body, headers=headers)
+
+    read = client.get(f"/sweeps/{QUEUED}")["revision"]
+    first = patch({"weight": 2}, **{"If-Match": f'"{read}"'})
+    assert (first.status, first.headers["etag"]) == (200, f'"{first.document["revision"]}"')
+    assert first.document == {
+        "id": QUEUED,
+        "priority_class": "normal",
+        "weight": 2.0,
+        "paused": False,
+        "revision": client.get(f"/sweeps/{QUEUED}")["revision"],
+    }
+    before = rows(client)
+    stale = patch({"priority_class": "idle"}, **{"If-Match": f'"{read}"'})
+    assert (stale.status, stale.document["where"]) == (412, QUEUED)
+    assert rows(client) == before
+    last = patch({"priority_class": "idle"}, **{"If-Match": first.headers["etag"]})
+    assert (last.status, last.document["weight"]) == (200, 2.0), "what is not named stays"
+    assert patch({"weight": 1}, **{"If-Match": "*"}).status == 200
+    assert patch({"weight": 1}).status == 200
+
+
 def test_only_an_admin_grants_urgency(client: Client) -> None:
     path = f"/api/v1/sweeps/{QUEUED}"
     assert client.send("PATCH", path, "ada", body={"priority_class": "urgent"}).status == 403
