@@ -4,6 +4,7 @@ A refusal is shown in one line, without a traceback.
 
 Refusal                    where - what must hold - what was found - what would be right
 +-- BadInput               a file, an option or the requested resources are wrong: exit code 2
+|   +-- Changed            what is to be changed is no longer as it was read: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 6
 +-- Damaged                stored state does not match its own digest: exit code 2
@@ -33,6 +34,7 @@ __all__ = [
     "BadData",
     "BadInput",
     "Busy",
+    "Changed",
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
@@ -49,6 +51,10 @@ __all__ = [
 
 class BadInput(Refusal):
     """Raised before anything runs, for input that cannot be right."""
+
+
+class Changed(BadInput):
+    """Raised for a change of what has been changed since it was read."""
 
 
 class Busy(Refusal):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orchestrator.api.places import QueuedSweep, places
@@ -10,11 +10,13 @@ from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import Settings
 from orchestrator.ledger.users import users
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
-__all__ = ["QueuedSweep", "move", "queue", "quota"]
+__all__ = ["QueuedSweep", "change", "move", "queue", "quota"]
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
@@ -38,7 +40,6 @@ def move(
     priority_class: str,
     *,
     weight: float = 1.0,
-    actor: str | None = None,
     root: str | Path | None = None,
 ) -> tuple[str, PriorityClass]:
     """Set the class of a sweep, and its weight among its owner's sweeps; return its id and class.
@@ -51,22 +52,51 @@ def move(
         name: id of the sweep, or its beginning.
         priority_class: `urgent`, `normal` or `idle`.
         weight: twice the weight is twice the share.
-        actor: who asks for it; if None, `SWEEP_OWNER` or else the user of this process.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
         BadInput: no sweep matches, the class or the weight is not valid, or only an admin may set the class.
     """
-    if priority_class not in CLASSES:
+    sweep_id, chosen = change(name, priority_class, weight=weight, root=root)
+    return sweep_id, chosen.priority_class
+
+
+def change(
+    name: str,
+    priority_class: str | None = None,
+    *,
+    weight: float | None = None,
+    revisions: Collection[str] | None = None,
+    asked: Asked | None = None,
+    root: str | Path | None = None,
+) -> tuple[str, Settings]:
+    """Change what is given of the class and the weight of a sweep; return its id and all its settings.
+
+    Args:
+        name: id of the sweep, or its beginning.
+        priority_class: as in `move`.
+        weight: as in `move`.
+        revisions: of the settings that may be changed, one of which must hold; None for any.
+        asked: by a user whose role the caller has compared with the class, for the audit log; if None, there
+            is no entry, and the owner of new sweeps asks.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: no sweep matches, the class or the weight is not valid, or only an admin may set the class.
+        Changed: the settings have none of the revisions.
+    """
+    chosen = next((known for known in CLASSES if known == priority_class), None)
+    if chosen is None and priority_class is not None:
         raise BadInput("class", f"must be one of {', '.join(CLASSES)}", priority_class, "Choose one of them.")
-    parts = _parts("weight", weight, above=0.0)
+    parts = None if weight is None else _parts("weight", weight, above=0.0)
     with Workspace.at(root).ledger() as ledger:
-        if priority_class == "urgent":
-            _check_admin(ledger, actor or current_owner())
+        if priority_class == "urgent" and asked is None:
+            _check_admin(ledger, current_owner())
         submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
         sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
-        claims.set_priority(ledger, sweep_id, priority_class, parts)
-    return sweep_id, priority_class
+        return sweep_id, claims.set_priority(
+            ledger, sweep_id, chosen, parts, revisions=revisions, asked=asked
+        )
 
 
 def _check_admin(ledger: Ledger, actor: str) -> None:
@@ -84,6 +114,7 @@ def quota(
     weight: float | None = None,
     share: float | None = None,
     gpu_hours: float | None = None,
+    asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> Owner:
     """Change what is given of an owner's weight and quotas, and return all of them.
@@ -93,6 +124,7 @@ def quota(
         weight: relative to other owners; 1 by default.
         share: largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
         gpu_hours: most GPU-hours a week; infinite for no limit.
+        asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -108,7 +140,7 @@ def quota(
             raise BadInput("gpu_hours", "must be at least 0", f"{gpu_hours:g}", "Write a positive number.")
         changes["most_gpu_hours"] = gpu_hours if gpu_hours < float("inf") else None
     with Workspace.at(root).ledger() as ledger:
-        return claims.set_owner(ledger, name, **changes)
+        return claims.set_owner(ledger, name, asked=asked, **changes)
 
 
 def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:

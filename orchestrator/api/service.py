@@ -19,6 +19,7 @@ from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
@@ -127,6 +128,8 @@ def submit(
     options: Mapping[str, Any] | None = None,
     owner: str | None = None,
     only_own: bool = False,
+    only_ended: bool = False,
+    asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
     """Hand a sweep to the service, once everything that can be checked has been.
 
@@ -141,6 +144,8 @@ def submit(
             Those that are not given have the defaults of `Sweep.run`.
         owner: in whose name the sweep runs; if None, `SWEEP_OWNER` or else the user of this process.
         only_own: whether to refuse a sweep that the ledger knows and the owner has not submitted.
+        only_ended: whether to refuse a sweep that waits or runs.
+        asked: who asks for it, for the audit log; None for no entry.
 
     Returns:
         The submission, and whether this call has added or queued it.
@@ -148,6 +153,7 @@ def submit(
     Raises:
         BadInput: as `Sweep.run`, another submission has the key, or the sweep is another owner's.
         BadData: as `Sweep.run`.
+        Busy: the sweep waits or runs, and only one that has ended may be submitted.
     """
     workspace, specification = sweep.workspace, sweep.specification
     sweep.admit()
@@ -166,7 +172,9 @@ def submit(
         return _unused(specification, used) if new else sweep.id
 
     with workspace.ledger(create=True) as ledger:
-        submitted = submissions.submit(ledger, order, choose, again=True, only_own=only_own)
+        submitted = submissions.submit(
+            ledger, order, choose, again=True, only_own=only_own, only_ended=only_ended, asked=asked
+        )
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
     return submitted
@@ -178,11 +186,12 @@ def _unused(specification: SweepConfig, used: Collection[str]) -> str:
     return specification.id
 
 
-def release(name: str, *, root: str | Path | None = None) -> str:
+def release(name: str, *, asked: Asked | None = None, root: str | Path | None = None) -> str:
     """Queue a parked sweep again; return its id.
 
     Args:
         name: id of the sweep, or its beginning.
+        asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
@@ -190,7 +199,7 @@ def release(name: str, *, root: str | Path | None = None) -> str:
     """
     with Workspace.at(root).ledger() as ledger:
         ids = {entry.sweep_id for entry in submissions.submissions(ledger)}
-        return submissions.release(ledger, one_of(ids, name)).sweep_id
+        return submissions.release(ledger, one_of(ids, name), asked=asked).sweep_id
 
 
 def end_of_log(sweep: Sweep) -> int:

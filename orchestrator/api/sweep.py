@@ -30,6 +30,7 @@ from orchestrator.driver.run import drive
 from orchestrator.driver.sizes import counted
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
@@ -471,11 +472,14 @@ class Sweep:
             trials = ledger.trials(self._record(ledger).id)
         return tuple(trial.key for trial in trials if trial.state == "FAILED")
 
-    def stop(self) -> Holder | None:
+    def stop(self, *, asked: Asked | None = None) -> Holder | None:
         """Ask the driver of the sweep to save every trial and end; return that driver without waiting.
 
         Writes the request to the ledger, so it works from every machine that reaches the ledger. A sweep
         that waits in the service is not started.
+
+        Args:
+            asked: who asks for it, for the audit log; None for no entry.
 
         Returns:
             The driver, or None if the sweep waits in the service.
@@ -489,7 +493,7 @@ class Sweep:
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 remedy = "`status` shows the state of a sweep."
                 raise BadInput(self.id, "must be running to be stopped", self._record(ledger).state, remedy)
-            ask_to_stop(ledger, self.id)
+            ask_to_stop(ledger, self.id, asked=asked)
         return driver
 
     def extend(self, **budget: float | str) -> Sweep:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.request_keys import RequestKey, complete
 from orchestrator.ledger.tables import AUDIT
 
 MOST_ENTRIES = 1_000
@@ -37,22 +38,39 @@ class AuditEntry:
     detail: Mapping[str, Any]
 
 
-def record(ledger: Ledger, actor: str, action: str, target: str, **detail: Any) -> None:
-    """Write one entry, before the change that it describes is made.
+@dataclass(frozen=True)
+class Asked:
+    """Who asks for a change; the function that makes the change writes it in the same transaction.
 
-    Args:
-        ledger: of the sweeps.
+    Attributes:
         actor: name of the user.
         action: what the user asks for.
         target: what it concerns.
-        **detail: plain JSON values, without secrets.
+        detail: plain JSON values, without secrets.
+        request: the key of the request, whose answer is written with the change; None without a key.
     """
 
-    def write() -> None:
-        with ledger.writer() as connection, connection.begin():
-            append(connection, ledger.now(), actor, action, target, **detail)
+    actor: str
+    action: str
+    target: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    request: RequestKey | None = None
 
-    ledger.retried(write)
+    def note(self, connection: Connection, at: float, answer: Mapping[str, Any] | None = None) -> None:
+        """Write the entry, and the answer to a request with a key, in the transaction of the change.
+
+        Args:
+            connection: of the transaction.
+            at: time of the change, seconds since the epoch.
+            answer: what the user receives; needed for a request with a key.
+
+        Raises:
+            Busy: the request took so long that it may have been made again.
+        """
+        append(connection, at, self.actor, self.action, self.target, **self.detail)
+        if self.request is not None:
+            assert answer is not None, "a request with a key must be answered in its transaction"
+            complete(connection, self.request, answer)
 
 
 def append(connection: Connection, at: float, actor: str, action: str, target: str, **detail: Any) -> None:

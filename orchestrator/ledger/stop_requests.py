@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, insert, select
 
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import STOP_REQUEST
@@ -19,14 +20,22 @@ ROOM = "room for other sweeps"
 _ASKER = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == bindparam("sweep_id"))
 
 
-def ask_to_stop(ledger: Ledger, sweep_id: str) -> None:
-    """Ask the driver of a sweep to save every trial and to leave; replace an earlier request."""
+def ask_to_stop(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> None:
+    """Ask the driver of a sweep to save every trial and to leave; replace an earlier request.
+
+    Args:
+        ledger: of the sweep.
+        sweep_id: of the sweep.
+        asked: who asks for it, for the audit log; None for no entry.
+    """
 
     def ask() -> None:
         with ledger.writer() as connection, connection.begin():
             connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
             request = {"sweep_id": sweep_id, "asker": ledger.system.host(), "at": ledger.now()}
             connection.execute(insert(STOP_REQUEST).values(**request))
+            if asked is not None:
+                asked.note(connection, ledger.now())
 
     ledger.retried(ask)
     renew(ledger, STOP_REQUEST, sweep_id)

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Busy
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
@@ -96,6 +97,8 @@ def submit(
     *,
     again: bool = False,
     only_own: bool = False,
+    only_ended: bool = False,
+    asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
     """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
 
@@ -107,15 +110,24 @@ def submit(
         choose: returns the id of the sweep, given the ids of all sweeps and submissions.
         again: whether to queue an ended or parked submission again.
         only_own: whether to refuse a sweep that the ledger knows and its owner has not submitted.
+        only_ended: whether to refuse a sweep that waits or runs.
+        asked: who asks for it, for the audit log; None for no entry.
 
     Returns:
         The submission, and whether this call has added or queued it.
 
     Raises:
         BadInput: another submission has the key, or the sweep is another owner's.
+        Busy: the sweep waits or runs, and only one that has ended may be submitted.
     """
 
     def write(change: _Change) -> tuple[Submission, bool]:
+        written, is_new = add(change)
+        if asked is not None:
+            asked.note(change.connection, ledger.now(), answer_of(written, added=is_new))
+        return written, is_new
+
+    def add(change: _Change) -> tuple[Submission, bool]:
         connection = change.connection
         if order.key is not None and (same := _find(connection, SUBMISSION.c.key == order.key)):
             _refuse_other(same, order)
@@ -124,6 +136,9 @@ def submit(
         known = _find(connection, SUBMISSION.c.sweep_id == sweep_id)
         if only_own:
             _refuse_of_others(connection, sweep_id, known, order.owner)
+        if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
+            must = "must have ended before it is submitted again"
+            raise Busy(sweep_id, must, "a sweep that waits or runs", "Stop it first.")
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
@@ -141,8 +156,18 @@ def submit(
     return written
 
 
-def release(ledger: Ledger, sweep_id: str) -> Submission:
+def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:
+    """Return what the person who has submitted a sweep is told of it."""
+    return {"id": submission.sweep_id, "state": submission.state, "added": added}
+
+
+def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Submission:
     """Queue a parked submission again, as if its sweep had never crashed.
+
+    Args:
+        ledger: of the sweep.
+        sweep_id: of the sweep.
+        asked: who asks for it, for the audit log; None for no entry.
 
     Raises:
         BadInput: the submission is not parked.
@@ -155,6 +180,8 @@ def release(ledger: Ledger, sweep_id: str) -> Submission:
             raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
         queued = {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **queued)
+        if asked is not None:
+            asked.note(change.connection, ledger.now())
         return released
 
     released = _write(ledger, write)

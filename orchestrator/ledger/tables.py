@@ -279,6 +279,17 @@ AUDIT = Table(
 )
 """Which user asked for which change: the fields of `orchestrator.ledger.audit.AuditEntry`."""
 
+REQUEST_KEY = Table(
+    "request_key",
+    METADATA,
+    Column("user", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("answer", Text),
+)
+"""Keys of requests of the last day, digests of their bodies, and their answers (`ledger.request_keys`)."""
+
 IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))
 """The random id of this ledger, in one row: it keeps apart the files of ledgers that share a store."""
 

@@ -59,10 +59,10 @@ class Extend(Body):
 
 
 class Priority(Body):
-    """The class of a sweep, and its weight among its owner's sweeps."""
+    """What is to change of a sweep's class and its weight among its owner's sweeps."""
 
-    priority_class: Literal["urgent", "normal", "idle"]
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    priority_class: Literal["urgent", "normal", "idle"] | None = None
+    weight: Annotated[float | None, Field(gt=0)] = None
 
 
 class Quota(Body):

@@ -1,4 +1,7 @@
-"""The routes that change something: submissions, sweeps, quotas, users. Each writes the audit log first."""
+"""The routes that change something: submissions, sweeps, quotas, users.
+
+Each change is written to the audit log in its own transaction.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,22 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Response
 
 from orchestrator.api import queue, service, users
 from orchestrator.api.sweep import Sweep
 from orchestrator.errors import BadInput
-from orchestrator.ledger import audit
+from orchestrator.ledger import audit, submissions
+from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.records import FINISHED_SWEEP
+from orchestrator.ledger.request_keys import RequestKey
 from orchestrator.ledger.users import User
+from orchestrator.sharing.rows import UNIT
 from orchestrator.web import models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.bodies import Extend, NewUser, Priority, Quota, Submit
+from orchestrator.web.conditional import tags
+from orchestrator.web.once import Key, once
 from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
@@ -24,29 +32,39 @@ from orchestrator.web.submitted import check_own, sweep_of
 
 ROUTER = APIRouter()
 
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match", max_length=1_000, description="The `revision` of the sweep that was read, or `*`."
+    ),
+]
+
 
 @ROUTER.post("/sweeps", status_code=202, response_model=models.Submitted)
 def submit(
     site: Here,
     user: SignedIn,
     body: Submit,
-    key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)] = None,
+    key: Key = None,
 ) -> Document:
-    """Submit a search-space file; repeating it with the same `Idempotency-Key` adds nothing."""
-    _allow_submission(site, user)
-    _record(site, user, "submit", body.name, new=body.new)
-    sweep = sweep_of(site, body.sent)
-    own_key = None if key is None else f"{user.name}:{key}"
-    return _submitted(site, sweep, user.name, new=body.new, key=own_key, only_own=user.role != "admin")
+    """Submit a search-space file; repeating it with the same `Idempotency-Key` gives the first answer."""
+
+    def submitted(request: RequestKey | None) -> Document:
+        _allow_submission(site, user)
+        asked = Asked(user.name, "submit", body.name, {"new": body.new}, request)
+        sweep = sweep_of(site, body.sent)
+        only_own = user.role != "admin"
+        return _submitted(site, sweep, user.name, new=body.new, only_own=only_own, asked=asked)
+
+    return once(site, user, key, body, submitted)
 
 
 @ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202, response_model=models.Stopped)
 def stop(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Ask a sweep to save every trial and end."""
-    _record(site, user, "stop", sweep_id)
     selected = _found(site, sweep_id)
     try:
-        driver = selected.stop()
+        driver = selected.stop(asked=Asked(user.name, "stop", sweep_id))
     except BadInput as refusal:
         raise _conflict(refusal) from None
     site.snapshots.drop()
@@ -58,52 +76,67 @@ def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend) -> Docum
     """Go on with a sweep that has ended, with a larger budget."""
     _allow_submission(site, user)
     budget = {name: value for name, value in body.model_dump().items() if value is not None}
-    _record(site, user, "extend", sweep_id, **budget)
-    return _again(site, user, _found(site, sweep_id).extend(**budget))
+    asked = Asked(user.name, "extend", sweep_id, budget)
+    return _again(site, user, _found(site, sweep_id).extend(**budget), asked)
 
 
 @ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202, response_model=models.Submitted)
 def retry(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Run a sweep that was stopped again, or the failed trials of one that is finished."""
     _allow_submission(site, user)
-    _record(site, user, "retry", sweep_id)
     selected = _found(site, sweep_id)
     if selected.state in FINISHED_SWEEP and not selected.failed():
         raise Conflict(sweep_id, "must have failed trials to retry", "none", "Extend it to go on.")
-    return _again(site, user, selected, {service.RETRY_FAILED: True})
+    return _again(site, user, selected, Asked(user.name, "retry", sweep_id), {service.RETRY_FAILED: True})
 
 
 @ROUTER.post("/sweeps/{sweep_id}/release", status_code=202, response_model=models.Released)
 def release(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
     """Queue a parked sweep again."""
-    _record(site, user, "release", sweep_id)
+    asked = Asked(user.name, "release", sweep_id)
     try:
-        service.release(sweep_id, root=site.workspace.paths.root)
+        service.release(sweep_id, asked=asked, root=site.workspace.paths.root)
     except BadInput as refusal:
         raise _conflict(refusal) from None
     site.snapshots.drop()
     return {"id": sweep_id, "state": "QUEUED"}
 
 
-@ROUTER.patch("/sweeps/{sweep_id}")
-def set_priority(site: Here, user: SignedIn, sweep_id: SweepId, body: Priority) -> Document:
-    """Set the class and the weight of a sweep; only an admin grants class `urgent`."""
+@ROUTER.patch("/sweeps/{sweep_id}", response_model=models.Settings)
+def set_priority(
+    site: Here,
+    user: SignedIn,
+    sweep_id: SweepId,
+    body: Priority,
+    response: Response,
+    revision: IfMatch = None,
+) -> Document:
+    """Set the class and the weight of a sweep; only an admin grants class `urgent`.
+
+    With `If-Match`, nothing is changed if the sweep has another `revision` (412).
+    """
     if body.priority_class == "urgent" and user.role != "admin":
         must = "must be granted by an admin"
         raise NotAllowed("priority_class", must, f"{user.name}, a {user.role}", "Ask an admin.")
-    _record(site, user, "priority", sweep_id, **body.model_dump())
-    root = site.workspace.paths.root
-    _, moved = queue.move(sweep_id, body.priority_class, weight=body.weight, actor=user.name, root=root)
+    changes = body.model_dump(exclude_none=True)
+    _, chosen = queue.change(
+        sweep_id,
+        **changes,
+        revisions=None if revision is None or revision.strip() == "*" else tags(revision),
+        asked=Asked(user.name, "priority", sweep_id, changes),
+        root=site.workspace.paths.root,
+    )
     site.snapshots.drop()
-    return {"id": sweep_id, "priority_class": moved, "weight": body.weight}
+    response.headers["ETag"] = f'"{chosen.revision}"'
+    return {"id": sweep_id, **asdict(chosen), "weight": chosen.weight / UNIT, "revision": chosen.revision}
 
 
 @ROUTER.patch("/quotas/{owner}", response_model=models.OwnerRow)
 def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
     """Set the weight and the quotas of an owner."""
     changes = {name: value for name, value in body.model_dump().items() if value is not None}
-    _record(site, user, "quota", owner, **changes)
-    row = queue.quota(owner, **changes, root=site.workspace.paths.root)
+    asked = Asked(user.name, "quota", owner, changes)
+    row = queue.quota(owner, **changes, asked=asked, root=site.workspace.paths.root)
     site.snapshots.drop()
     return asdict(row)
 
@@ -151,30 +184,24 @@ def _allow_submission(site: Site, user: User) -> None:
         raise TooMany("submissions", must, "one more", "Wait a minute.")
 
 
-def _record(site: Site, user: User, action: str, target: str, **detail: Any) -> None:
-    with site.ledger() as ledger:
-        audit.record(ledger, user.name, action, target, **detail)
-
-
 def _found(site: Site, sweep_id: str) -> Sweep:
     return Sweep.find(sweep_id, root=site.workspace.paths.root, data=site.workspace.data)
 
 
-def _again(site: Site, user: User, sweep: Sweep, options: Mapping[str, Any] | None = None) -> Document:
-    """Submit a known sweep again in the name of its owner."""
+def _again(
+    site: Site, user: User, sweep: Sweep, asked: Asked, options: Mapping[str, Any] | None = None
+) -> Document:
+    """Submit a known sweep, which must have ended, again in the name of its owner."""
     if not site.plugins:
         check_own(sweep.specification)
-    answer = _submitted(site, sweep, site.owner(sweep.id) or user.name, options=options)
-    if not answer["added"]:
-        must = "must have ended before it is submitted again"
-        raise Conflict(sweep.id, must, "a sweep that waits or runs", "Stop it first.")
-    return answer
+    owner = site.owner(sweep.id) or user.name
+    return _submitted(site, sweep, owner, options=options, only_ended=True, asked=asked)
 
 
 def _submitted(site: Site, sweep: Sweep, owner: str, **arguments: Any) -> Document:
     submission, added = service.submit(sweep, owner=owner, **arguments)
     site.snapshots.drop()
-    return {"id": submission.sweep_id, "state": submission.state, "added": added}
+    return submissions.answer_of(submission, added=added)
 
 
 def _conflict(refusal: BadInput) -> Conflict:

@@ -14,6 +14,11 @@ CACHE_CONTROL = "private, no-cache"
 """A browser may keep an answer with an entity tag, and must ask whether it still holds."""
 
 
+def tags(header: str) -> frozenset[str]:
+    """Return the values of the entity tags in a header, without their quotes."""
+    return frozenset(part.strip().removeprefix("W/").strip('"') for part in header.split(","))
+
+
 class Conditional:
     """Adds an entity tag to every document that GET returns, and leaves out a document that the client has.
 

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from orchestrator.errors import BadInput
 from orchestrator.ledger import audit, users
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.ledger.tables import AUDIT, SERVICE_USER
 
 
@@ -58,7 +59,8 @@ def test_an_unknown_user_is_not_revoked(ledger: Ledger) -> None:
 def test_the_audit_log_holds_every_change_in_order(ledger: Ledger) -> None:
     users.add_user(ledger, "ada", "member", "grace")
     users.revoke_user(ledger, "ada", "grace")
-    audit.record(ledger, "ada", "stop", "listops-1", reason="tired")
+    stopped = audit.Asked("ada", "stop", "listops-1", {"reason": "tired"})
+    ask_to_stop(ledger, "listops-1", asked=stopped)
     newest, *older = audit.entries(ledger)
     assert (newest.actor, newest.action, newest.target, newest.detail) == (
         "ada",

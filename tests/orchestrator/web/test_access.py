@@ -8,26 +8,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from orchestrator.api import users
-from orchestrator.api.workspace import Workspace
 from orchestrator.web import page
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
-from orchestrator.web.app import build
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE, Site
+from orchestrator.web.site import BAD_TOKENS_A_MINUTE
 from tests import sweeps
+from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import Client
-
-APP = build(Site(Workspace.at("mlruns")))
-
-
-def _routes(routes: list[object]) -> list[APIRoute]:
-    own = [route for route in routes if isinstance(route, APIRoute)]
-    for route in routes:
-        nested = getattr(route, "original_router", None)
-        own += _routes(nested.routes) if nested is not None else []
-    return own
-
-
-ROUTES = _routes(APP.routes)
 
 ALLOWED: dict[Level, set[str | None]] = {
     "open": {None, "vera", "bob", "ada", "grace"},

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select
 
-from orchestrator.ledger import claims, submissions
+from orchestrator.errors import Busy
+from orchestrator.ledger import claims, request_keys, submissions
+from orchestrator.ledger.request_keys import RequestKey
 from orchestrator.ledger.stop_requests import asked_to_stop
 from orchestrator.ledger.submissions import Submission
+from orchestrator.ledger.tables import (
+    AUDIT,
+    OWNER,
+    PRIORITY,
+    REQUEST_KEY,
+    SERVICE_USER,
+    STOP_REQUEST,
+    SUBMISSION,
+)
+from orchestrator.web.bodies import Submit
 from orchestrator.web.limits import RateLimit
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
+from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import FILE, QUEUED, Answer, Client
 
 
@@ -26,6 +42,19 @@ def submission(client: Client, sweep_id: str) -> Submission:
         entry = submissions.submission(ledger, sweep_id)
     assert entry is not None
     return entry
+
+
+def change_row(client: Client, statement: str) -> None:
+    with client.workspace.ledger() as ledger, ledger.writer() as connection:
+        connection.exec_driver_sql(statement)
+        connection.commit()
+
+
+def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
+    """Return every row of the tables that people change."""
+    tables = (SUBMISSION, STOP_REQUEST, PRIORITY, OWNER, SERVICE_USER, AUDIT)
+    with client.workspace.ledger() as ledger, ledger.reader() as connection:
+        return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
 
 
 def test_a_submission_is_a_row_of_the_ledger(client: Client) -> None:
@@ -44,12 +73,100 @@ def test_a_submission_is_a_row_of_the_ledger(client: Client) -> None:
     assert (audit[0]["actor"], audit[0]["action"], audit[0]["target"]) == ("ada", "submit", "small")
 
 
-def test_a_key_submits_once_and_belongs_to_its_user(client: Client) -> None:
+def test_a_key_gives_the_first_answer_again_and_belongs_to_its_user(client: Client) -> None:
     first, again = submit(client, key="k", new=True), submit(client, key="k", new=True)
     assert first.document["added"]
-    assert again.document == {**first.document, "added": False}
-    assert submit(client, key="k", text=FILE.replace("steps: 20", "steps: 30")).status == 422
+    assert (again.status, again.document) == (first.status, first.document)
+    refused = submit(client, key="k", text=FILE.replace("steps: 20", "steps: 30"))
+    assert (refused.status, refused.document["where"]) == (422, "Idempotency-Key")
+    assert submit(client, key="k", new=False).status == 422, "every key of the body counts"
     assert submit(client, "bob", key="k", new=True).document["id"] != first.document["id"]
+    assert submit(client, key="l", new=True).document["id"] != first.document["id"]
+
+
+def test_a_key_in_work_is_a_conflict_until_its_process_is_taken_as_lost(client: Client) -> None:
+    digest = hashlib.sha256(Submit(name="small", text=FILE).model_dump_json().encode()).hexdigest()
+    with client.workspace.ledger() as ledger:
+        begun = request_keys.begin(ledger, "ada", "k", digest)
+    assert isinstance(begun, RequestKey)
+    refused = submit(client, key="k")
+    assert (refused.status, refused.document["where"]) == (409, "Idempotency-Key")
+    change_row(client, f"UPDATE request_key SET at = at - {request_keys.IN_WORK_SECONDS + 1}")
+    assert submit(client, key="k").status == 202
+    with (
+        client.workspace.ledger() as ledger,
+        ledger.writer() as connection,
+        pytest.raises(Busy, match="an older request"),
+    ):
+        request_keys.complete(connection, begun, {})
+
+
+def test_a_refusal_uses_up_no_key(client: Client) -> None:
+    assert submit(client, key="k", text="task: nothing\n").status == 422
+    assert submit(client, key="k").status == 202
+
+
+def test_a_key_is_forgotten_after_a_day(client: Client) -> None:
+    first = submit(client, key="k", new=True)
+    change_row(client, f"UPDATE request_key SET at = at - {request_keys.KEPT_SECONDS + 1}")
+    assert submit(client, key="k", text=FILE.replace("steps: 20", "steps: 30")).status == 202
+    assert submit(client, key="other").status == 202
+    with client.workspace.ledger() as ledger, ledger.reader() as connection:
+        keys = connection.execute(select(REQUEST_KEY.c.key)).scalars().all()
+    assert sorted(keys) == ["k", "other"]
+    assert submission(client, first.document["id"]).state == "QUEUED"
+
+
+CHANGES: Mapping[str, tuple[str, str, object]] = {
+    "submit": ("POST", "/sweeps", {"name": "small", "text": FILE}),
+    "stop": ("POST", f"/sweeps/{QUEUED}/stop", None),
+    "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
+    "retry": ("POST", "/sweeps/{ended}/retry", None),
+    "release": ("POST", "/sweeps/{ended}/release", None),
+    "set_priority": ("PATCH", f"/sweeps/{QUEUED}", {"priority_class": "idle"}),
+    "set_quota": ("PATCH", "/quotas/ada", {"weight": 2}),
+    "add_user": ("POST", "/users", {"name": "eve"}),
+    "revoke_user": ("DELETE", "/users/vera", None),
+}
+"""One request that each route that changes the ledger grants to an admin."""
+
+UNRECORDED = {"validate", "sign_in", "sign_out"}
+"""Routes whose method is not GET, but which change no row of the ledger."""
+
+
+def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> None:
+    changing = {route.name for route in ROUTES if route.methods != {"GET"}}
+    assert changing == CHANGES.keys() | UNRECORDED
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(client: Client, name: str) -> None:
+    """A failure while the entry is written undoes the change; the next request makes both."""
+    ended = submit(client, "grace", text=FILE.replace("steps: 20", "steps: 40")).document["id"]
+    change_row(client, f"UPDATE submission SET state = 'ENDED' WHERE sweep_id = '{ended}'")
+    if name == "release":
+        change_row(client, f"UPDATE submission SET state = 'PARKED' WHERE sweep_id = '{ended}'")
+    method, path, body = CHANGES[name]
+    path = f"/api/v1{path.format(ended=ended)}"
+    before = rows(client)
+    change_row(
+        client, "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no entry'); END"
+    )
+    assert client.send(method, path, "grace", body=body).status == 500
+    assert rows(client) == before
+    change_row(client, "DROP TRIGGER refuse")
+    answer = client.send(method, path, "grace", body=body)
+    assert answer.status in {200, 201, 202}, answer.body
+    after = rows(client)
+    assert len(after.pop("audit")) == len(before.pop("audit")) + 1
+    assert after != before
+
+
+def test_a_refused_change_leaves_no_entry(client: Client) -> None:
+    before = rows(client)
+    assert client.send("POST", f"/api/v1/sweeps/{QUEUED}/retry", "ada").status == 409
+    assert submit(client, text="task: nothing\n").status == 422
+    assert rows(client) == before
 
 
 def test_a_member_does_not_take_over_the_sweep_of_another(client: Client) -> None:
@@ -131,6 +248,32 @@ def test_an_ended_sweep_is_extended(client: Client) -> None:
     assert answer.status == 202, answer.body
     entry = submission(client, first)
     assert (entry.state, entry.document["budget"]["trials"]) == ("QUEUED", 7)
+
+
+def test_a_stale_revision_changes_nothing(client: Client) -> None:
+    path = f"/api/v1/sweeps/{QUEUED}"
+
+    def patch(body: object, **headers: str) -> Answer:
+        return client.send("PATCH", path, "ada", body=body, headers=headers)
+
+    read = client.get(f"/sweeps/{QUEUED}")["revision"]
+    first = patch({"weight": 2}, **{"If-Match": f'"{read}"'})
+    assert (first.status, first.headers["etag"]) == (200, f'"{first.document["revision"]}"')
+    assert first.document == {
+        "id": QUEUED,
+        "priority_class": "normal",
+        "weight": 2.0,
+        "paused": False,
+        "revision": client.get(f"/sweeps/{QUEUED}")["revision"],
+    }
+    before = rows(client)
+    stale = patch({"priority_class": "idle"}, **{"If-Match": f'"{read}"'})
+    assert (stale.status, stale.document["where"]) == (412, QUEUED)
+    assert rows(client) == before
+    last = patch({"priority_class": "idle"}, **{"If-Match": first.headers["etag"]})
+    assert (last.status, last.document["weight"]) == (200, 2.0), "what is not named stays"
+    assert patch({"weight": 1}, **{"If-Match": "*"}).status == 200
+    assert patch({"weight": 1}).status == 200
 
 
 def test_only_an_admin_grants_urgency(client: Client) -> None:
