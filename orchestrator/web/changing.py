@@ -29,8 +29,10 @@ from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
 from orchestrator.web.submitted import check_own, sweep_of
+from orchestrator.web.yaml_bodies import FileRoute, described
 
 ROUTER = APIRouter()
+FILES = APIRouter(route_class=FileRoute)
 
 IfMatch = Annotated[
     str | None,
@@ -40,14 +42,17 @@ IfMatch = Annotated[
 ]
 
 
-@ROUTER.post("/sweeps", status_code=202, response_model=models.Submitted)
+@FILES.post("/sweeps", status_code=202, response_model=models.Submitted, openapi_extra=described("new"))
 def submit(
     site: Here,
     user: SignedIn,
     body: Submit,
     key: Key = None,
 ) -> Document:
-    """Submit a search-space file; repeating it with the same `Idempotency-Key` gives the first answer."""
+    """Submit a search-space file; repeating it with the same `Idempotency-Key` gives the first answer.
+
+    With `application/yaml`, the body is the file itself.
+    """
 
     def submitted(request: RequestKey | None) -> Document:
         _allow_submission(site, user)
