@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mlflow.exceptions import MlflowException
@@ -16,6 +16,9 @@ from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from pandas import DataFrame
 
 from trainables.errors import Refusal
+
+if TYPE_CHECKING:
+    from trainables.trained_program import TrainedProgram
 
 
 class Served(PythonModel):
@@ -32,7 +35,7 @@ class Served(PythonModel):
         if context.model_config.get("is_program"):
             code = context.artifacts.get("program")  # None of an installed package
             program = trained_program.TrainedProgram(folder, digest, Path(code) if code else None)
-            self.answer = lambda given: program.predict(_batch(given))
+            self.answer = lambda given: _predicted(program, given)
         else:
             network = inference.Predictor(folder, digest)
             self.answer = lambda given: DataFrame(network.predict(_examples(given)))
@@ -48,6 +51,23 @@ class Served(PythonModel):
             return self.answer(model_input)
         except Refusal as refusal:
             raise MlflowException.invalid_parameter_value(str(refusal)) from None
+
+
+def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarray]:
+    """Return the answers of a program.
+
+    Raises:
+        Refusal: the input is no batch, or lacks what the program reads, or has other shapes.
+    """
+    batch = _batch(model_input)
+    try:
+        return program.predict(batch)
+    except (MemoryError, RuntimeError):
+        raise  # of this machine, as those of JAX are, and not of the input
+    except Exception as error:  # the program's code and Flax have errors of their own
+        got = f"{', '.join(batch)}, and {type(error).__name__}: {error}"
+        remedy = "Name and shape the arrays as the program's data does."
+        raise Refusal("the input", "must be a batch that the program can read", got, remedy) from error
 
 
 def _batch(model_input: Any) -> dict[str, np.ndarray]:

@@ -126,9 +126,17 @@ def test_a_frame_of_lists_is_a_batch(champion: Any) -> None:
     assert np.array_equal(answers["answer"], champion.predict({"inputs": inputs})["answer"])
 
 
-def test_what_is_no_batch_is_refused_with_a_reason(champion: Any) -> None:
-    with pytest.raises(MlflowException, match="must be a dict of arrays") as refused:
-        champion.predict(np.zeros((1, 64), np.float32))
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (np.zeros((1, 64), np.float32), "must be a dict of arrays"),
+        ({"x": np.zeros((1, 64), np.float32)}, "KeyError: 'inputs'"),
+        ({"inputs": np.zeros((1, 63), np.float32)}, "must be a batch that the program can read"),
+    ],
+)
+def test_what_is_no_batch_is_refused_with_a_reason(champion: Any, given: Any, reason: str) -> None:
+    with pytest.raises(MlflowException, match=reason) as refused:
+        champion.predict(given)
     assert refused.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
