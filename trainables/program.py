@@ -96,6 +96,21 @@ class Program(ABC):
     def evaluate(self, state: Tree, batch: Batch) -> Mapping[str, Array]:
         """Return the `loss` and the metric of every example, arrays (B,)."""
 
+    def predict(self, state: Tree, batch: Batch) -> Mapping[str, Array]:
+        """Return answers by name, arrays (B, ...), which need no more of a batch than a user of them has.
+
+        A program whose class defines it offers a predictor: the chosen trial becomes a registered model.
+
+        Args:
+            state: as `step` returned it.
+            batch: of examples.
+
+        Raises:
+            Refusal: the class does not define it.
+        """
+        must, remedy = "must define `predict(self, state, batch)` to predict", "See docs/trainables.md."
+        raise Refusal("predict", must, type(self).__name__, remedy)
+
 
 class Supervised(Program):
     """A network whose mean loss an Optax optimiser lowers; `Linen` and `Nnx` say how it is called."""

@@ -25,7 +25,7 @@ def digest_of(target: str | Sequence[str], folder: Path) -> str:
         target: `file.py:name` or `package.module:name`, or the words of a command.
         folder: of the trainable.
     """
-    files = _files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
+    files = files_of_reference(target, folder) if isinstance(target, str) else _files_of(target, folder)
     digest = hashlib.sha256()
     for name, file in sorted(files):
         try:
@@ -79,7 +79,13 @@ def is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").exists()
 
 
-def _files_of_reference(reference: str, folder: Path) -> list[tuple[str, Path]]:
+def files_of_reference(reference: str, folder: Path) -> list[tuple[str, Path]]:
+    """Return the Python files of a function or a program: relative names, and where they are.
+
+    Args:
+        reference: `file.py:name` or `package.module:name`.
+        folder: of the trainable.
+    """
     module = reference.partition(":")[0]
     if module.endswith(".py"):
         own = [(module, folder / module)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from trainables import checkpoint
 from trainables.engine.custom import CustomProgram
@@ -48,6 +49,19 @@ class TrainedProgram:
         self._outputs = (
             jax.jit(partial(_outputs, self.program)) if isinstance(self.program, Supervised) else None
         )
+
+        self._predict = jax.jit(self.program.predict)
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Return the program's answers for a batch of examples, arrays (B, ...) by name.
+
+        Args:
+            batch: what the program's `predict` reads.
+
+        Raises:
+            Refusal: the program does not define `predict`.
+        """
+        return {name: np.asarray(answers) for name, answers in self._predict(self.state, batch).items()}
 
     def outputs(self, batch: Batch) -> Any:
         """Return the network's outputs for a batch of examples, without dropout and its like.

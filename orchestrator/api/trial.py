@@ -167,7 +167,7 @@ class Trial:
             BadInput: the trial has no checkpoint, or the checkpoint cannot be evaluated.
             NoStore: the shared store does not answer.
         """
-        self._check_kind("evaluate", "function", "command")
+        self._check_kind("be evaluated", "function", "command")
         saved = self._best_checkpoint()
         answer = self._evaluated(self._at_hand(saved), saved.digest)
         recorded = {name: saved.metrics[f"val/{name}"] for name in answer["metrics"]}
@@ -204,7 +204,7 @@ class Trial:
             NoStore: the shared store does not answer.
             DamagedCheckpoint: a file of the checkpoint is not what was recorded.
         """
-        self._check_kind("load as a network", "function", "command", "program")
+        self._check_kind("be loaded as one", "function", "command", "program")
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
         predictor, _ = _readers()
@@ -269,11 +269,12 @@ class Trial:
     def _check_kind(self, what: str, *kinds: str) -> None:
         """Refuse what the service cannot do with a trial of some kinds of trainable."""
         section = self._trainable()
+        network = "train a network of this package"
+        able = network if "program" in kinds else f"run a program, or {network},"
         for kind in kinds:
             if kind in section:
-                must = f"must train a network of this package to {what} its trials"
-                remedy = "`export` writes the files that a function or a command has saved."
-                raise BadInput(self.key, must, f"a trial of a {kind}", remedy)
+                must = f"must {able} to {what}"
+                raise BadInput(self.key, must, f"a trial of a {kind}", _INSTEAD[kind])
 
     def _trainable(self) -> Mapping[str, Any]:
         """Return the section `trainable` of the sweep's file; empty if it trains networks of this package."""
@@ -315,6 +316,15 @@ class Trial:
             raise BadInput(str(folder), "must be a checkpoint that can be evaluated", lines[-1], remedy)
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
+
+
+_SAVED = "`export` writes the files that a function or a command has saved."
+_INSTEAD: Mapping[str, str] = {
+    "function": _SAVED,
+    "command": _SAVED,
+    "program": "`trained_program` returns the program with its state.",
+}
+"""What there is for a trial of a kind of trainable in place of what is refused."""
 
 
 def _readers() -> tuple[type[Predictor], type[TrainedProgram]]:

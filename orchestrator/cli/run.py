@@ -290,9 +290,17 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         f"resources: {what.resources.cpu:g} CPU and {what.resources.gpu:g} GPU a trial;"
         f" this machine has {plan.hardware.cpus} and {plan.hardware.gpus}",
         *([] if plan.matched is None else [f"match: {plan.matched}"]),
+        *_registered(sweep),
         "space:",
         *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
     ]
+
+
+def _registered(sweep: Sweep) -> list[str]:
+    """Return why no model will be registered, if that is so."""
+    trainable = sweep.specification.trainable
+    why = None if trainable is None else trainable.why_not_registered()
+    return [] if why is None else [f"registered model: none, because {why}"]
 
 
 def _data(sweep: Sweep, plan: Plan) -> str:

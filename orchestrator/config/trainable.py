@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.config.document import Violation, nearest
+from orchestrator.config.program_source import free_of, why_not_registered
 from orchestrator.config.sections import LIMITS, ResourcesSection, TrainableFile, TrainableSection
 from orchestrator.config.space import Distribution
 from orchestrator.errors import redacted
-from trainables.sources import digest_of, source_of
+from trainables.sources import digest_of
 from trainables.trial import Clock, ProgramSettings, ScriptSettings, variable_of
 
 Space = Mapping[str, Distribution]
@@ -74,6 +74,16 @@ class Trainable:
     def imported_code(self) -> str:
         """Return the digest of the code that a worker itself imports, which only a program's does, or ''."""
         return self.code() if self.kind == "program" else ""
+
+    def why_not_registered(self) -> str | None:
+        """Return why the chosen trial does not become a registered model, or None if it does.
+
+        Raises:
+            Violation: the class of a program cannot be read.
+        """
+        if self.kind != "program":
+            return f"a {self.kind} offers no predictor"
+        return why_not_registered(str(self.target), Path(self.folder))
 
     def document(self) -> dict[str, Any]:
         """Return the section as plain JSON values."""
@@ -270,47 +280,3 @@ def _recorded_free(recorded: Mapping[str, Any], space: Space, place: str) -> tup
         return free_of(recorded["program"], Path(place))
     except Violation:
         return tuple(space)
-
-
-def free_of(reference: str, folder: Path) -> tuple[str, ...]:
-    """Return `free` of a program's class, read from its source: importing it takes seconds.
-
-    Args:
-        reference: `module:Name` or `file.py:Name`.
-        folder: in which files are looked for.
-
-    Raises:
-        Violation: there is no such file or class, or its `free` is no list of words.
-    """
-    module, _, name = reference.partition(":")
-    path = ("trainable", "program")
-    file = source_of(module, folder)
-    if file is None or not file.is_file():
-        must = "must name a class whose source can be read"
-        remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
-        raise Violation(path, must, remedy, f"no file for `{module}`")
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    except (SyntaxError, ValueError) as error:
-        raise Violation(path, "must name a class in valid Python", "Correct the file.", str(error)) from None
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    if name not in classes:
-        raise Violation(path, f"must name a class of {file.name}", nearest(name, classes), f"`{name}`")
-    for node in classes[name].body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign):
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(isinstance(target, ast.Name) and target.id == "free" for target in targets):
-            return _words(node.value, path, name)
-    return ("learning_rate",)
-
-
-def _words(node: ast.expr | None, path: tuple[str, ...], name: str) -> tuple[str, ...]:
-    try:
-        words = ast.literal_eval(node) if node is not None else None
-    except ValueError:
-        words = None
-    if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
-        must = f"`free` of {name} must be a tuple of names, written out"
-        raise Violation(path, must, 'For example free = ("learning_rate",).')
-    return tuple(words)

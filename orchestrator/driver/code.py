@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeGuard
 
 from orchestrator.config.document import Violation, nearest
-from orchestrator.config.trainable import Trainable, free_of
+from orchestrator.config.program_source import free_of
+from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput
 from trainables.sources import module_in, source_of
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.document import Violation
+from orchestrator.config.program_source import why_not_registered
+from orchestrator.driver.sweep_rows import CODE
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.records import FINISHED_SWEEP, Event, SweepState
+from orchestrator.ledger.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
 from orchestrator.ledger.selection import best_checkpoint
 from orchestrator.report import report, words
 from orchestrator.report.answer import answer, caveats, findings, notes
@@ -72,16 +76,19 @@ def _results(summary: Summary) -> dict[str, float]:
 def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
     """Return the event that registers the chosen checkpoint.
 
-    None while the choice can still change, and where the service cannot load the weights as a model.
+    None while the choice can still change, and for a trainable that offers no predictor.
     """
-    chosen = summary.chosen
-    if chosen is None or summary.state != "COMPLETE" or "trainable" in history.sweep.document:
+    chosen, trainable = summary.chosen, history.sweep.document.get("trainable")
+    if chosen is None or summary.state != "COMPLETE":
         return None
     key = chosen.row.key
     (trial,) = (trial for trial in history.trials if trial.key == key)
     checkpoint = best_checkpoint(trial, history.checkpoints[key])
     assert checkpoint is not None, "a chosen trial has a checkpoint"
-    name = f"{summary.chosen_layer}-{summary.task}"
+    program = None if trainable is None else _program(history, checkpoint)
+    if trainable is not None and program is None:
+        return None
+    name = f"{summary.chosen_layer}-{summary.task}" if trainable is None else _name(history)
     facts = {
         "sweep.id": summary.sweep_id,
         "sweep.profile": summary.profile or "none",
@@ -94,23 +101,47 @@ def model_of(history: History, summary: Summary, at_ms: int) -> Event | None:
         "value": chosen.row.value,
         "git.commit": history.sweep.facts.get("git_commit", "unknown"),
     }
-    return events.model(key, name, checkpoint, card(history, summary, name), facts, at_ms)
+    return events.model(key, name, checkpoint, card(history, summary, name), facts, at_ms, program)
+
+
+def _program(history: History, checkpoint: CheckpointRecord) -> Mapping[str, str] | None:
+    """Return the program of a checkpoint, where its code is, and the digest of the code that trained it.
+
+    None of what offers no predictor, also if its source can no longer be read, and where no code is recorded.
+    """
+    section = history.sweep.document["trainable"]
+    if "program" not in section:
+        return None
+    target, folder = section["program"], section["folder"]
+    try:
+        why = why_not_registered(target, Path(folder))
+    except Violation:
+        return None
+    key = checkpoint.trial_key
+    (report,) = (row for row in history.reports[key] if row.step == checkpoint.step)
+    (began,) = (row.started_at for row in history.attempts[key] if row.id == report.attempt_id)
+    codes = [one["digest"] for one in history.sweep.facts.get(CODE, ()) if one["at"] <= began]
+    if why is not None or not codes:
+        return None
+    return {"target": target, "folder": folder, "code": codes[-1]}
+
+
+def _name(history: History) -> str:
+    """Return the name of a program's model, after the sweep and the class; MLflow takes no dots in it."""
+    _, _, cls = history.sweep.document["trainable"]["program"].partition(":")
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', history.sweep.name)}-{cls}"
 
 
 def card(history: History, summary: Summary, name: str) -> str:
     """Return the model card in Markdown: what the model is, its data, its metrics and its limits."""
     chosen = summary.chosen
     assert chosen is not None, "a card is of a chosen trial"
-    model = {**history.sweep.document["model"], **_drawn(history, chosen)}
-    size = f"{model['depth']} blocks of width {model['d_model']}, state {model['d_state']}"
-    direction = "bidirectional" if model.get("bidirectional") else "looks back only"
-    title = plain(TASKS[summary.task].title)
     data = f"{summary.data_source}; SHA-256 {history.sweep.data_digest}."
     trained = {**chosen.row.params, "step": chosen.row.best_step}
     parts = [
         f"# {name}",
-        f"{title}. {model['layer']}, {size}; {direction}. Trial `{chosen.row.key}`.",
-        f"```python\n{_usage(name, summary.task)}\n```",
+        f"{_subject(history, summary, chosen)} Trial `{chosen.row.key}`.",
+        f"```python\n{_usage(history, summary, name)}\n```",
         "## Data and splits",
         bullets([data, *_splits(history)]),
         "## Metrics",
@@ -120,9 +151,19 @@ def card(history: History, summary: Summary, name: str) -> str:
         "## Training",
         table(["hyperparameter", "value"], [[key, words.setting(value)] for key, value in trained.items()]),
         "## Limits",
-        _limits(summary, bool(model.get("bidirectional"))),
+        _limits(summary, _reading(history, summary, chosen)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _subject(history: History, summary: Summary, chosen: Chosen) -> str:
+    """Return a sentence or two on what the model is."""
+    if "trainable" in history.sweep.document:
+        return f"The program `{history.sweep.document['trainable']['program']}`."
+    model = {**history.sweep.document["model"], **_drawn(history, chosen)}
+    size = f"{model['depth']} blocks of width {model['d_model']}, state {model['d_state']}"
+    direction = "bidirectional" if model.get("bidirectional") else "looks back only"
+    return f"{plain(TASKS[summary.task].title)}. {model['layer']}, {size}; {direction}."
 
 
 def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:
@@ -132,8 +173,8 @@ def _drawn(history: History, chosen: Chosen) -> Mapping[str, Any]:
     }
 
 
-def _usage(name: str, task: str) -> str:
-    texts = TASKS[task].texts
+def _usage(history: History, summary: Summary, name: str) -> str:
+    texts = () if "trainable" in history.sweep.document else TASKS[summary.task].texts
     example = repr(list(texts) if len(texts) == 1 else [list(texts)]) if texts else "examples"
     loaded = f'mlflow.pyfunc.load_model("models:/{name}@champion")'
     return f"import mlflow\n\n{loaded}.predict({example})"
@@ -158,19 +199,23 @@ def _metrics(chosen: Chosen) -> str:
     return table(["metric", "value"], rows)
 
 
-def _limits(summary: Summary, bidirectional: bool) -> str:
+def _reading(history: History, summary: Summary, chosen: Chosen) -> str:
+    """Return a sentence on how the model reads its input."""
+    if "trainable" in history.sweep.document:
+        return "It reads what `predict` of the program reads: a dict of arrays with the dtypes of its data."
+    model = {**history.sweep.document["model"], **_drawn(history, chosen)}
+    if model.get("bidirectional") or len(TASKS[summary.task].texts) > 1:
+        return "It needs whole sequences: streaming, step by step, is refused."
+    return "It can read a sequence step by step: `trainables.inference.Predictor.stream`."
+
+
+def _limits(summary: Summary, reading: str) -> str:
     complete = summary.states.get("COMPLETE", 0)
-    needs_whole_sequences = bidirectional or len(TASKS[summary.task].texts) > 1
-    streaming = (
-        "It needs whole sequences: streaming, step by step, is refused."
-        if needs_whole_sequences
-        else "It can read a sequence step by step: `trainables.inference.Predictor.stream`."
-    )
     lines = [
         *(plain(line) for line in caveats(summary)),
         f"Chosen among {complete} complete trials by validation, so its validation result is too optimistic; "
         "its test result is not.",
         "It answers every input of the right form, and does not notice inputs unlike its training data.",
-        streaming,
+        reading,
     ]
     return "\n".join(f"- {line}" for line in lines)

@@ -163,7 +163,13 @@ def text(run: str, content: str, name: str, at_ms: int) -> Event:
 
 
 def model(
-    run: str, name: str, checkpoint: CheckpointRecord, card: str, facts: Mapping[str, Any], at_ms: int
+    run: str,
+    name: str,
+    checkpoint: CheckpointRecord,
+    card: str,
+    facts: Mapping[str, Any],
+    at_ms: int,
+    program: Mapping[str, str] | None = None,
 ) -> Event:
     """Make a trial's checkpoint a version of the registered model `name`.
 
@@ -175,6 +181,7 @@ def model(
         facts: tags of the version; `data.digest`, `data.comparable`, `metric`, `direction` and `value` decide
             which of two versions is the champion.
         at_ms: end of the sweep, in milliseconds since 1970.
+        program: of a user's program, `target`, its `folder`, and the digest of its `code`; None of a network.
     """
     payload = {
         "name": name,
@@ -182,6 +189,7 @@ def model(
         "digest": checkpoint.digest,
         "card": card,
         "tags": _texts(facts),
+        **({} if program is None else {"program": dict(program)}),
     }
     return Event("model", run, payload, at_ms)
 

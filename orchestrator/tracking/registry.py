@@ -1,8 +1,9 @@
 """A checkpoint as a version of a model in MLflow's registry, created once however often its event is applied.
 
 A version holds the unchanged checkpoint (arrays without pickle), the code that reads it (`served`, stored as
-MLflow stores models from code, and the package `trainables`), and the versions of the packages that both
-import. A machine that serves it needs Python and pip, and nothing of this service.
+MLflow stores models from code, the package `trainables` and, of a user's program, its Python files), and the
+versions of the packages that they import. A machine that serves it needs Python and pip, and nothing of this
+service.
 
 The alias `champion` of a model names the version to use.
 """
@@ -26,9 +27,10 @@ from mlflow.types.schema import Array, ColSpec, DataType, Schema, TensorSpec
 from pandas import DataFrame
 
 from orchestrator.ledger.selection import order
+from orchestrator.tracking import program_code
 from trainables import checkpoint
 from trainables.data.task import Output, Signature
-from trainables.errors import DamagedCheckpoint
+from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
@@ -123,25 +125,23 @@ def _logged(client: MlflowClient, experiment: str, run_id: str, payload: Mapping
     logged = known[0] if known else client.create_logged_model(experiment, payload["name"], run_id, tags)
     if logged.status != LoggedModelStatus.READY:
         with TemporaryDirectory() as folder:
-            _save(Path(folder) / "model", logged, Path(payload["checkpoint"]), payload["digest"])
+            _save(Path(folder), logged, payload)
             client.log_model_artifacts(logged.model_id, f"{folder}/model")
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
         client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
     return logged
 
 
-def _save(folder: Path, logged: LoggedModel, stored: Path, digest: str) -> None:
-    """Write the files of a model in MLflow's format."""
+def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None:
+    """Write the files of a model in MLflow's format to `model` of a folder."""
+    stored = Path(payload["checkpoint"])
     try:
-        facts = checkpoint.load(stored, digest)[1]
-    except DamagedCheckpoint as damage:
-        raise MlflowException.invalid_parameter_value(str(damage)) from damage
-    signature, settings = (
-        Signature.from_document(facts["signature"]),
-        TrialSettings.from_document(facts["settings"]),
-    )
+        facts = checkpoint.load(stored, payload["digest"])[1]
+        own = _own_of_program(payload["program"], folder) if "program" in payload else _own_of_network(facts)
+    except Refusal as refusal:
+        raise MlflowException.invalid_parameter_value(str(refusal)) from refusal
     save_model(
-        str(folder),
+        str(folder / "model"),
         mlflow_model=Model(
             artifact_path=logged.artifact_location,
             run_id=logged.source_run_id,
@@ -149,13 +149,31 @@ def _save(folder: Path, logged: LoggedModel, stored: Path, digest: str) -> None:
             model_id=logged.model_id,
         ),
         python_model=str(_SERVED),
-        artifacts={"checkpoint": str(stored)},
-        model_config={"checkpoint_digest": digest},
+        model_config={"checkpoint_digest": payload["digest"], "is_program": "program" in payload},
         code_paths=[str(_PACKAGE)],
-        signature=model_signature(signature, TASKS[settings.task].texts),
-        input_example=_example(signature, TASKS[settings.task].texts),
-        pip_requirements=_requirements(settings),
+        **{**own, "artifacts": {"checkpoint": str(stored), **own.get("artifacts", {})}},
     )
+
+
+def _own_of_network(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what only a model of a network has."""
+    signature, settings = (
+        Signature.from_document(facts["signature"]),
+        TrialSettings.from_document(facts["settings"]),
+    )
+    return {
+        "signature": model_signature(signature, TASKS[settings.task].texts),
+        "input_example": _example(signature, TASKS[settings.task].texts),
+        "pip_requirements": _requirements(settings),
+    }
+
+
+def _own_of_program(program: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Return what only a model of a program has, after copying its code to a folder."""
+    code = program_code.kept(program, folder / "program")
+    further = [line for line in code.requirements if line.partition("==")[0] not in _PINNED]
+    artifacts = {} if code.folder is None else {"program": str(code.folder)}
+    return {"artifacts": artifacts, "pip_requirements": [*_pinned(), *further]}
 
 
 def model_signature(signature: Signature, texts: tuple[str, ...]) -> ModelSignature:
@@ -186,7 +204,8 @@ def _width(signature: Signature) -> tuple[int, ...]:
 def _requirements(settings: TrialSettings) -> list[str]:
     """Return the packages to install, including those of a third-party layer or task."""
     third_party = (LAYERS.package(settings.model.layer), TASKS.package(settings.task))
-    return [
-        *(f"{name}=={version(name)}" for name in _PINNED),
-        *(package for package in third_party if package),
-    ]
+    return [*_pinned(), *(package for package in third_party if package)]
+
+
+def _pinned() -> list[str]:
+    return [f"{name}=={version(name)}" for name in _PINNED]

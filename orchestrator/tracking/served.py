@@ -5,8 +5,9 @@ It imports nothing of the service, which is not installed on a serving machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mlflow.exceptions import MlflowException
@@ -16,6 +17,9 @@ from pandas import DataFrame
 
 from trainables.errors import Refusal
 
+if TYPE_CHECKING:
+    from trainables.trained_program import TrainedProgram
+
 
 class Served(PythonModel):
     """Answers MLflow's `predict` from a checkpoint; answers other input than examples with code 400."""
@@ -24,22 +28,56 @@ class Served(PythonModel):
         """Read the checkpoint."""
         # Imported here because MLflow also runs this file where a model is logged, and that process needs no
         # JAX.
-        from trainables.inference import Predictor
+        from trainables import inference, trained_program
 
-        digest = context.model_config["checkpoint_digest"]
-        self.predictor = Predictor(Path(context.artifacts["checkpoint"]), digest)
+        folder, digest = Path(context.artifacts["checkpoint"]), context.model_config["checkpoint_digest"]
+        self.answer: Callable[[Any], Any]
+        if context.model_config.get("is_program"):
+            code = context.artifacts.get("program")  # None of an installed package
+            program = trained_program.TrainedProgram(folder, digest, Path(code) if code else None)
+            self.answer = lambda given: _predicted(program, given)
+        else:
+            network = inference.Predictor(folder, digest)
+            self.answer = lambda given: DataFrame(network.predict(_examples(given)))
 
     # Without annotations, because MLflow would read them as a schema.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Answer a frame of texts, one column a text, or an array of examples.
+        """Answer a frame of texts, one column a text, or an array of examples; a program, a dict of arrays.
 
         Raises:
             MlflowException: INVALID_PARAMETER_VALUE, which says what must hold and what was given.
         """
         try:
-            return DataFrame(self.predictor.predict(_examples(model_input)))
+            return self.answer(model_input)
         except Refusal as refusal:
             raise MlflowException.invalid_parameter_value(str(refusal)) from None
+
+
+def _predicted(program: TrainedProgram, model_input: Any) -> dict[str, np.ndarray]:
+    """Return the answers of a program.
+
+    Raises:
+        Refusal: the input is no batch, or lacks what the program reads, or has other shapes.
+    """
+    batch = _batch(model_input)
+    try:
+        return program.predict(batch)
+    except (MemoryError, RuntimeError):
+        raise  # of this machine, as those of JAX are, and not of the input
+    except Exception as error:  # the program's code and Flax have errors of their own
+        got = f"{', '.join(batch)}, and {type(error).__name__}: {error}"
+        remedy = "Name and shape the arrays as the program's data does."
+        raise Refusal("the input", "must be a batch that the program can read", got, remedy) from error
+
+
+def _batch(model_input: Any) -> dict[str, np.ndarray]:
+    """Return a batch of a program: named arrays, or the columns of a frame, whose cells may be lists."""
+    if isinstance(model_input, DataFrame):
+        return {str(name): np.asarray(column.to_list()) for name, column in model_input.items()}
+    if not isinstance(model_input, Mapping):
+        must, remedy = "must be a dict of arrays, or a frame", "Name the arrays as the program's data does."
+        raise Refusal("the input", must, type(model_input).__name__, remedy)
+    return {str(name): np.asarray(array) for name, array in model_input.items()}
 
 
 def _examples(model_input: Any) -> list[Any]:

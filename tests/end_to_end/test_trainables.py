@@ -12,10 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from sklearn.datasets import load_digits
 
+from orchestrator import Sweep
 from orchestrator.ledger.ledger import Ledger
 from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 
@@ -250,7 +252,7 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
     assert "starts at 0" in printed
     code, printed = commands.run("evaluate", best.key)
     assert code == 2
-    assert "must train a network of this package" in printed
+    assert "must run a program, or train a network of this package, to be evaluated" in printed
     exported = commands.folder / "exported"
     code, printed = commands.run("export", best.key, "--to", str(exported))
     assert code == 0, printed
@@ -261,6 +263,53 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
     code, printed = commands.run("check")
     assert code == 0, printed
     assert not scripts(commands.folder / "own")
+
+
+PREDICT = """
+
+class Net(OfNnx):
+    def predict(self, state, batch):
+        outputs, _ = self.outputs(state["params"], state["rest"], batch, None)
+        return {"answer": outputs.argmax(-1), "outputs": outputs}
+"""
+LOADED = """
+import json, sys, mlflow, numpy
+model = mlflow.pyfunc.load_model("models:/digits-Net@champion")
+answers = model.predict({"inputs": numpy.array(json.loads(sys.argv[1]), numpy.float32)})
+print(json.dumps({name: values.tolist() for name, values in answers.items()}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_chosen_trial_of_a_program_is_a_registered_model(commands: Commands) -> None:
+    """Another process, which has neither the program nor this repository, gets the answers of this one."""
+    own = commands.folder / "own"
+    file = Path(written(own, "program", pause=0))
+    with (own / "model.py").open("a") as model:
+        model.write(PREDICT)
+    file.write_text(file.read_text().replace("OfNnx", "Net"))
+    code, printed = commands.run(str(file))
+    assert code == 0, printed
+    (sweep,) = commands.ledger.sweeps()
+    best = Sweep.find(sweep.id, root=commands.folder / "mlruns").best
+    assert best is not None
+    numbers, _ = load_digits(return_X_y=True)
+    inputs = (numbers[:4] / 16).astype(np.float32)
+    expected = best.trained_program().predict({"inputs": inputs})
+    shutil.rmtree(own)
+    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{commands.folder}/mlruns/mlflow.db"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, json.dumps(inputs.tolist())],
+        env={name: value for name, value in variables.items() if name != "PYTHONPATH"},
+        cwd=commands.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert answers == {name: values.tolist() for name, values in expected.items()}
 
 
 @pytest.mark.slow

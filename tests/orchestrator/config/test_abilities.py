@@ -94,5 +94,31 @@ def test_what_no_file_declares_mutable_cannot_be_changed(tmp_path: Path) -> None
         load(file, profile=None, gpus=1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "target", "why"),
+    [
+        ("function", "", None, "a function offers no predictor"),
+        ("command", "", None, "a command offers no predictor"),
+        ("program", "    width = 8\n", None, "class Net does not define `predict`"),
+        ("program", "    def predict(self, state, batch): ...\n", None, None),
+        ("program", "    def predict(self, state, batch): ...\n", "HERE/model.py:Net", "is not below"),
+        ("program", "    def predict(self, state, batch): ...\n", "model:Net", None),
+    ],
+)
+def test_a_model_is_registered_as_the_page_says(
+    kind: str, body: str, target: str | None, why: str | None, tmp_path: Path
+) -> None:
+    cell = dict(rows())["registered model in MLflow"][list(KINDS).index(kind)]
+    assert cell == ("if its class defines `predict`" if kind == "program" else "no")
+    (tmp_path / "model.py").write_text(f"class Net(Linen):\n    free = ('learning_rate',)\n{body}")
+    file = tmp_path / "digits.yaml"
+    text = text_of(kind, "`confirm`")
+    file.write_text(text.replace("model.py:Net", target.replace("HERE", str(tmp_path))) if target else text)
+    trainable = load(file, profile=None, gpus=1).trainable
+    assert trainable is not None
+    found = trainable.why_not_registered()
+    assert found is None if why is None else why in str(found)
+
+
 def test_the_page_has_a_row_for_every_ability() -> None:
     assert SECTIONS.keys() < dict(rows()).keys()

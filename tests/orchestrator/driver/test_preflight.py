@@ -120,6 +120,15 @@ def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> 
         preflight.check_widths(lru, signature)
 
 
+PROGRAM = """
+trainable: {program: "model.py:Net"}
+search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}
+training: {steps: 100, interval: 10}
+objective: {minimize: val/loss}
+budget: {trials: 4}
+"""
+
+
 def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     """Return what `validate` prints."""
     words = ["validate", str(file), "--root", str(file.parent / "mlruns"), *options]
@@ -144,3 +153,16 @@ def test_a_budget_that_ends_before_the_first_report_gives_a_warning(
 def test_the_cost_of_another_program_is_unknown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "time and memory: unknown" in validated(file, capsys, "--set", "model.d_state=32")
     assert '"estimate": null' in validated(file, capsys, "--set", "training.batch_size=4", "--json")
+
+
+@pytest.mark.parametrize(("method", "registers"), [("predict", True), ("answer", False)])
+def test_a_program_without_a_predictor_is_told_apart(
+    method: str, registers: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"class Net(Linen):\n    free = ('learning_rate',)\n    def {method}(self, state, batch): ...\n"
+    (tmp_path / "model.py").write_text(source)
+    file = tmp_path / "digits.yaml"
+    file.write_text(PROGRAM)
+    printed = validated(file, capsys)
+    line = "registered model: none, because class Net does not define `predict`"
+    assert (line not in printed) is registers

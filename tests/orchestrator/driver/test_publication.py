@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.driver.publication import card, conclude, model_of
+from orchestrator.driver.sweep_rows import CODE
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.report.history import History
 from orchestrator.report.summary import summarise
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -64,6 +67,70 @@ def test_the_model_is_the_chosen_checkpoint() -> None:
     assert event.payload["tags"]["value"] == repr(summary.chosen.row.value)
     running = sweeps.history(state="INTERRUPTED")
     assert model_of(running, summarise(running), 7) is None
+
+
+NET = """
+class Net(Linen):
+    free = ('learning_rate',)
+    def predict(self, state, batch):
+        return {}
+"""
+
+
+BEFORE, LATER = {"digest": "aa", "at": 0.0}, {"digest": "bb", "at": 9e9}
+"""The codes of a sweep, from the times at which trials could start with them."""
+
+
+def history_of(trainable: Mapping[str, Any], codes: Sequence[Mapping[str, Any]] = (BEFORE, LATER)) -> History:
+    """Return the history of a sweep whose file names a trainable."""
+    document = sweeps.sweep_record().document
+    kept = {name: value for name, value in document.items() if name not in {"task", "model", "published"}}
+    facts = {**sweeps.sweep_record().facts, CODE: codes}
+    changes = {"name": "digits.v2", "task": "model.py:Net", "facts": facts}
+    return sweeps.history(**changes, document={**kept, "trainable": trainable})
+
+
+def test_the_model_of_a_program_is_named_after_its_sweep_and_its_class(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(NET)
+    history = history_of({"program": "model.py:Net", "free": ["learning_rate"], "folder": str(tmp_path)})
+    summary = summarise(history)
+    event = model_of(history, summary, 7)
+    assert event is not None
+    assert summary.chosen is not None
+    assert event.payload["name"] == "digits-v2-Net"
+    assert event.payload["program"] == {
+        "target": "model.py:Net",
+        "folder": str(tmp_path),
+        "code": "aa",
+    }
+    for part in (
+        "# digits-v2-Net",
+        f"The program `model.py:Net`. Trial `{summary.chosen.row.key}`.",
+        'load_model("models:/digits-v2-Net@champion").predict(examples)',
+        f"| test/accuracy | {summary.chosen.test['test/accuracy']:.4f} |",
+        "a dict of arrays",
+    ):
+        assert part in event.payload["card"], part
+
+
+@pytest.mark.parametrize("source", [NET.replace("predict", "answer"), NET.replace("Net", "Other"), "class"])
+def test_a_program_without_a_predictor_registers_nothing(source: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(source)
+    history = history_of({"program": "model.py:Net", "free": ["learning_rate"], "folder": str(tmp_path)})
+    assert model_of(history, summarise(history), 7) is None
+
+
+def test_a_program_of_unknown_code_registers_nothing(tmp_path: Path) -> None:
+    """Earlier versions did not record it."""
+    (tmp_path / "model.py").write_text(NET)
+    section = {"program": "model.py:Net", "free": ["learning_rate"], "folder": str(tmp_path)}
+    history = history_of(section, codes=())
+    assert model_of(history, summarise(history), 7) is None
+
+
+def test_a_function_registers_nothing(tmp_path: Path) -> None:
+    history = history_of({"function": "train.py:train", "folder": str(tmp_path)})
+    assert model_of(history, summarise(history), 7) is None
 
 
 def test_a_finished_sweep_is_published_with_its_files_and_its_model(ledger: Ledger, paths: Paths) -> None:

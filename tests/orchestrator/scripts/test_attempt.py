@@ -217,6 +217,7 @@ def test_the_traceback_is_in_the_log(runs: Runs) -> None:
     assert "ZeroDivisionError" in runs.log
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
 COMMAND = """
 import argparse, json, os, sys
 parser = argparse.ArgumentParser()
@@ -227,6 +228,7 @@ with open(os.environ["SWEEP_PARAMS"]) as file:
     given["file"] = json.load(file)
 given["variable"] = os.environ["SWEEP_PARAM_BLOCK_WIDTH"]
 given["secrets"] = [name for name in os.environ if "TOKEN" in name or name.startswith("RAY_")]
+given["named"] = [name for name in os.environ if name.startswith("SWEEP_")]
 folder = os.path.join(os.environ["SWEEP_CHECKPOINT"], "next")
 os.mkdir(folder)
 with open(os.path.join(folder, "given.json"), "w") as file:
@@ -261,6 +263,9 @@ def test_a_command_gets_its_parameters_and_no_secret(runs: Runs, monkeypatch: py
     assert given["file"] == PARAMS
     assert given["variable"] == "8"
     assert given["secrets"] == []
+    _, _, table = PAGE.read_text().partition("| variable | content |\n")
+    on_the_page = re.findall(r"`(SWEEP_(?!PARAM_)\w+)`", table.partition("\n\n")[0])
+    assert {name for name in given["named"] if not name.startswith("SWEEP_PARAM_")} == set(on_the_page)
     assert given["out"].endswith("/scratch/{x}")
     assert not place.folder.exists()
 

@@ -230,8 +230,11 @@ def test_everything_that_a_network_has(
     if kind == "program":
         assert best.evaluate().metrics["accuracy"] > 0
     else:
-        with pytest.raises(BadInput, match="must train a network of this package"):
+        with pytest.raises(BadInput, match="must run a program, or train a network of this package, to be"):
             best.evaluate()
+    with pytest.raises(BadInput, match="must train a network of this package to be loaded") as refused:
+        best.predictor()
+    assert ("trained_program" if kind == "program" else "`export`") in refused.value.remedy
 
 
 @pytest.mark.parametrize(("cause", "attempts"), [("out of memory", 3), ("time limit", 2), ("disk limit", 1)])
