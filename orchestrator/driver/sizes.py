@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,10 @@ from trainables.trial import TrialSettings
 _MODULE = "orchestrator.training.costs"
 
 
+class Unfinished(BadInput):
+    """Raised if the process that counts was ended before it had counted, such as at a limit of the system."""
+
+
 def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:
     """Return what the static choice of each trial takes. Nothing is written.
 
@@ -28,6 +33,7 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
 
     Raises:
         BadInput: a network cannot be built.
+        Unfinished: the process was ended by a signal, or has found too little memory.
     """
     document = {
         "settings": [asdict(one) for one in settings],
@@ -43,6 +49,18 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
         check=False,
     )
     if done.returncode != 0:
+        _check_end(done)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise BadInput("model", "must be a network that can be built", lines[-1], "Change its options.")
     return [Cost.from_document(cost) for cost in json.loads(done.stdout)]
+
+
+def _check_end(done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode < 0:
+        got = signal.Signals(-done.returncode).name
+    elif "MemoryError" in done.stderr:
+        got = "too little memory"
+    else:
+        return
+    must, remedy = "must be counted before its process is ended", "Search fewer networks, or give it more."
+    raise Unfinished("model", must, got, remedy)

@@ -1,8 +1,8 @@
 """Check one search-space file that a stranger has sent, in a process with limits of time and memory.
 
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
-          "plugins": ..., "sizes": ...}
-    out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}
+          "plugins": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
+    out  {"document": ..., "plan": ...}   or   {"refusal": {...}, "allowed": ...}   or   {"exhausted": true}
 
 A file of a few bytes can ask for a grid of 10^12 trials or nest mappings without end; what its check costs is
 not known before. The process reads the ledger and writes nothing. It imports no web framework, which would
@@ -16,7 +16,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.driver.sizes import Unfinished
 from orchestrator.errors import BadInput, Refusal
 from trainables.layers import LAYERS
 from trainables.registry import Registry
@@ -32,11 +33,18 @@ from trainables.tasks import TASKS
 MOST_TRIALS = 100_000
 """Most trials of a sweep that is submitted over HTTP."""
 
-CPU_SECONDS = 20
-"""Processor time of a check, the imports included."""
 
-MEMORY_BYTES = 2 * 1024**3
-"""Memory of a check that is written to; what is only mapped does not count."""
+@dataclass(frozen=True)
+class CheckLimits:
+    """What the process of a check may use.
+
+    Attributes:
+        cpu_seconds: processor time, the imports included.
+        memory_bytes: memory that is written to; what is only mapped does not count.
+    """
+
+    cpu_seconds: int = 20
+    memory_bytes: int = 2 * 1024**3
 
 
 class ForeignCode(Exception):
@@ -142,11 +150,14 @@ def planned(sweep: Sweep, *, sizes: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Check what standard input describes, and print the answer."""
-    _limit()
+    given = json.load(sys.stdin)
+    _limit(CheckLimits(**given["limits"]))
     try:
-        answer = check(json.load(sys.stdin))
+        answer = check(given)
     except ForeignCode as error:
         answer = _refused(error.refusal, allowed=False)
+    except Unfinished:
+        answer = {"exhausted": True}
     except Refusal as refusal:
         answer = _refused(refusal, allowed=True)
     json.dump(answer, sys.stdout)
@@ -157,8 +168,11 @@ def _refused(refusal: Refusal, *, allowed: bool) -> dict[str, Any]:
     return {"refusal": parts, "allowed": allowed}
 
 
-def _limit() -> None:
-    for kind, most in ((resource.RLIMIT_CPU, CPU_SECONDS), (resource.RLIMIT_DATA, MEMORY_BYTES)):
+def _limit(limits: CheckLimits) -> None:
+    for kind, most in (
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+    ):
         resource.setrlimit(kind, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -16,6 +16,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.ledger import submissions
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.users import User, users_by_digest
+from orchestrator.web.checking import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.limits import RateLimit
 from orchestrator.web.problems import NotFound
@@ -48,6 +49,7 @@ class Site:
         validations: allowance of each user.
         bad_tokens: allowance of each address.
         checks: how many files may be checked at once.
+        check_limits: what the process of each check may use.
         feeds: what watchers receive.
     """
 
@@ -60,6 +62,7 @@ class Site:
     validations: RateLimit = field(default_factory=partial(RateLimit, VALIDATIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))
     checks: BoundedSemaphore = field(default_factory=partial(BoundedSemaphore, CHECKS_AT_ONCE))
+    check_limits: CheckLimits = field(default_factory=CheckLimits)
     feeds: Feeds = field(default_factory=Feeds)
 
     @contextmanager

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.api.sweep import Sweep
@@ -105,6 +105,7 @@ def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]
         "data": str(site.workspace.data),
         "plugins": site.plugins,
         "sizes": sizes,
+        "limits": asdict(site.check_limits),
     }
     try:
         done = subprocess.run(
@@ -117,18 +118,21 @@ def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]
             timeout=WAIT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        raise _too_large(sent) from None
+        raise _too_large(site, sent) from None
     finally:
         site.checks.release()
     if done.returncode in _STOPPED or "MemoryError" in done.stderr:
-        raise _too_large(sent)
+        raise _too_large(site, sent)
     if done.returncode != 0:
         raise RuntimeError(f"the check of {sent.name} has failed:\n{done.stderr}")
     answer: Mapping[str, Any] = json.loads(done.stdout)
+    if "exhausted" in answer:
+        raise _too_large(site, sent)
     return answer
 
 
-def _too_large(sent: Sent) -> BadInput:
-    memory = checking.MEMORY_BYTES / 1024**3
-    must = f"must be checked within {checking.CPU_SECONDS} s of a processor and {memory:g} GiB of memory"
+def _too_large(site: Site, sent: Sent) -> BadInput:
+    limits = site.check_limits
+    memory = limits.memory_bytes / 1024**3
+    must = f"must be checked within {limits.cpu_seconds} s of a processor and {memory:g} GiB of memory"
     return BadInput(f"{sent.name}.yaml", must, "more", "Search fewer values, or nest them less.")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.api.starting import EXAMPLE, EXAMPLE_NAME
-from orchestrator.web.checking import MOST_TRIALS
+from orchestrator.web.checking import MOST_TRIALS, CheckLimits
+from orchestrator.web.problems import MEDIA_TYPE
+from orchestrator.web.server import Listening, answering
+from orchestrator.web.site import Site
 from tests.orchestrator.web.server import FILE, Client
 
 
@@ -88,3 +94,51 @@ def test_a_grid_of_many_combinations_is_valid_and_lists_none(reader: Client) -> 
     answer = reader.send("POST", "/api/v1/validate", "bob", body={"name": "small", "text": text})
     assert (answer.status, answer.document["refusals"]) == (200, []), answer.body
     assert answer.document["plan"]["trials"] == MOST_TRIALS
+
+
+def searched(*names: str, values: Iterable[float]) -> str:
+    """Return a valid file that also searches many values of hyperparameters."""
+    choices = ", ".join(f"{value:g}" for value in values)
+    added = "".join(f", {name}: {{choice: [{choices}]}}" for name in names)
+    return FILE.replace(SEARCH, f"{SEARCH[:-1]}{added}}}")
+
+
+LONG = searched(
+    "recurrent_learning_rate", "weight_decay", "dropout", values=[value / 2000 for value in range(1, 1001)]
+)
+"""Its check takes more than 4 MiB of memory."""
+
+NETWORKS = searched("d_state", values=range(8, 88, 2))
+"""Its 40 networks take more than a second of a processor to count."""
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "sizes"),
+    [
+        (CheckLimits(memory_bytes=4 * 1024**2), LONG, False),
+        (CheckLimits(cpu_seconds=1), NETWORKS, True),  # a process of its own counts the sizes
+    ],
+    ids=["memory", "processor"],
+)
+def test_a_check_that_reaches_a_limit_is_refused_and_the_service_lives_on(
+    reader: Client, limits: CheckLimits, text: str, sizes: bool
+) -> None:
+    with answering(Site(reader.workspace, check_limits=limits), Listening(0)) as address:
+        limited = replace(reader, address=address)
+        body = {"name": "small", "text": text}
+        memory = f"{limits.memory_bytes / 1024**3:g} GiB of memory"
+        refusal = {
+            "where": "small.yaml",
+            "must": f"must be checked within {limits.cpu_seconds} s of a processor and {memory}",
+            "got": "more",
+            "remedy": "Search fewer values, or nest them less.",
+        }
+        checked = limited.send("POST", "/api/v1/validate", "ada", body={**body, "sizes": sizes})
+        assert (checked.status, checked.document) == (200, {"refusals": [refusal], "plan": None})
+        if not sizes:
+            submitted = limited.send("POST", "/api/v1/sweeps", "ada", body=body)
+            assert (submitted.status, submitted.headers["content-type"]) == (422, MEDIA_TYPE)
+            assert {name: submitted.document[name] for name in refusal} == refusal
+        assert limited.get("/queue")["queue"], "the service lives on"
+        wrong = limited.send("POST", "/api/v1/validate", "ada", body={"name": "small", "text": "task: no\n"})
+        assert "must be given" in str(wrong.document["refusals"]), "and checks the next file"

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from orchestrator.api import users
 from orchestrator.api.workspace import Workspace
 from orchestrator.web.access import CHANGE_HEADER, COOKIE
@@ -63,7 +61,7 @@ def requests(client: Client, token: str) -> Iterator[Answer]:
     yield client.send("GET", f"{SWEEP}/trials?sort=nothing", headers=bearer)
     yield client.send("POST", f"{SWEEP}/stop", headers=cookie)
     yield client.send("POST", f"{SWEEP}/stop", headers={**cookie, "Origin": "https://evil.example"})
-    yield client.send("POST", f"{SWEEP}/retry", headers={**bearer, "If-Match": token})
+    yield client.send("POST", f"{SWEEP}/release", headers={**bearer, "If-Match": token})
     yield client.send("PATCH", SWEEP, body={"priority_class": token}, headers=bearer)
     yield client.send("PATCH", SWEEP, body={"weight": 2.0}, headers={**bearer, "If-Match": '"old"'})
     yield client.send("POST", "/api/v1/session", body={"token": token * 5}, headers=own)
@@ -73,7 +71,6 @@ def requests(client: Client, token: str) -> Iterator[Answer]:
     yield client.send("GET", "/api/v1/nothing", headers={**bearer, "Referer": f"https://a/{token}"})
 
 
-@pytest.mark.slow  # it starts a service in a process of its own
 def test_no_token_is_printed_recorded_or_answered(tmp_path: Path) -> None:
     log, root = tmp_path / "log", tmp_path / "mlruns"
     with process(root, log) as client:
