@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,10 @@ def shared_file(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"{path} is missing: real data is optional, SWEEP_TEST_DATA names its folder")
     return path
+
+
+def cifar_subset(folder: Path) -> Path:
+    """Unpack the first 1,000 images of each original Python batch of CIFAR-10; return the data folder."""
+    with tarfile.open(shared_file("cifar10/cifar-10-python.subset-1000-per-batch.tar.gz")) as members:
+        members.extractall(folder, filter="data")
+    return folder

@@ -1,10 +1,10 @@
-"""Losses, and an optimiser in two groups under one schedule; every hyperparameter may be a traced number.
+"""Losses, and an optimiser in groups under one schedule; every hyperparameter may be a traced number.
 
 Losses and metrics are sums and counts, so that batches, micro-batches and masked rows add up exactly. The
 recurrent parameters that a layer names have a rate of their own and no weight decay. Everything else is
 decayed if the optimiser has a weight decay, biases and normalisation included: the public implementations
 behind the papers' tables (S5, and the RotRNN authors' fork of it) apply AdamW to that whole group without a
-mask.
+mask. Only what a layer names as undecayed is left out, where its publication marks single parameters (S6).
 
 Source: RotRNN, table 3 (GLR, LR, WD); LRU, appendix (no decay on recurrent parameters).
 """
@@ -95,7 +95,7 @@ class Rates(NamedTuple):
     Attributes:
         learning_rate: of the parameters outside the recurrence, at this step.
         recurrent_learning_rate: of the recurrent parameters, at this step.
-        weight_decay: decoupled, of the parameters outside the recurrence; times their rate.
+        weight_decay: decoupled, of the first group; times their rate.
     """
 
     learning_rate: Array
@@ -134,11 +134,23 @@ def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine
     return jnp.where(step < rise, jnp.minimum(rising, 1), SCHEDULES[shape](fallen))
 
 
-def recurrent_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
-    """Return a function that is True for the paths of a layer's recurrent parameters.
+class Groups(NamedTuple):
+    """Where in a vector of parameters each group begins; the first one has the general rate and decay.
+
+    Attributes:
+        undecayed: place of the first parameter that has the general rate and no weight decay.
+        recurrent: place of the first recurrent parameter, which has a rate of its own and no weight decay.
+    """
+
+    undecayed: int
+    recurrent: int
+
+
+def layer_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
+    """Return a function that is True for the paths of a layer's parameters of these names.
 
     Args:
-        names: the layer's `recurrent`.
+        names: the layer's `recurrent` or `undecayed`.
     """
     return lambda path: "layer" in path and path[-1] in names
 
@@ -157,22 +169,22 @@ def clipped(gradients: Array, largest: Array) -> Array:
 
 
 def updated(
-    params: Array, gradients: Array, moments: Moments, boundary: int, rates: Rates, optimizer: str
+    params: Array, gradients: Array, moments: Moments, groups: Groups, rates: Rates, optimizer: str
 ) -> tuple[Array, Moments]:
     """Return parameters and moments after one update.
 
     Args:
-        params: (P,), the recurrent ones last.
+        params: (P,), one group after the other.
         gradients: (P,).
         moments: state of the optimiser's `transformation`.
-        boundary: where the recurrent parameters begin.
+        groups: where the groups begin.
         rates: scalars, traced or not; the weight decay is unused by an optimiser without one.
         optimizer: a name of `OPTIMIZERS`.
     """
     directions, moments = transformation(optimizer).update(gradients, moments, params)
-    recurrent = jax.lax.iota(jnp.int32, params.size) >= boundary
-    rate = jnp.where(recurrent, rates.recurrent_learning_rate, rates.learning_rate)
+    places = jax.lax.iota(jnp.int32, params.size)
+    rate = jnp.where(places >= groups.recurrent, rates.recurrent_learning_rate, rates.learning_rate)
     if not OPTIMIZERS[optimizer].decays:
         return params - rate * directions, moments
-    decay = jnp.where(recurrent, 0, rates.weight_decay)
+    decay = jnp.where(places >= groups.undecayed, 0, rates.weight_decay)
     return params - rate * (directions + decay * params), moments

@@ -1,4 +1,4 @@
-"""How sweeps share a cluster: the queue, the class of a sweep, and the weight and quotas of an owner."""
+"""How sweeps share a cluster: the queue, the settings of a sweep, and the weight and quotas of an owner."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from orchestrator.api.places import QueuedSweep, places
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims, submissions
+from orchestrator.ledger import claims, settings, submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.settings import Settings
+from orchestrator.ledger.settings import Settings, change_settings
 from orchestrator.ledger.users import users
 from orchestrator.sharing.rows import CLASSES, UNIT, Owner, PriorityClass
 
-__all__ = ["QueuedSweep", "change", "move", "queue", "quota"]
+__all__ = ["QueuedSweep", "change", "move", "queue", "quota", "resume"]
 
 
 def queue(*, root: str | Path | None = None) -> Sequence[QueuedSweep]:
@@ -66,23 +66,27 @@ def change(
     priority_class: str | None = None,
     *,
     weight: float | None = None,
+    paused: bool | None = None,
     revisions: Collection[str] | None = None,
     asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> tuple[str, Settings]:
-    """Change what is given of the class and the weight of a sweep; return its id and all its settings.
+    """Change what is given of the settings of a sweep; return its id and all of them.
 
     Args:
         name: id of the sweep, or its beginning.
         priority_class: as in `move`.
         weight: as in `move`.
+        paused: true to have its driver save every trial and leave until the sweep is resumed; false to
+            resume it.
         revisions: of the settings that may be changed, one of which must hold; None for any.
         asked: by a user whose role the caller has compared with the class, for the audit log; if None, there
             is no entry, and the owner of new sweeps asks.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
-        BadInput: no sweep matches, the class or the weight is not valid, or only an admin may set the class.
+        BadInput: no sweep matches, the class or the weight is not valid, only an admin may set the class, or
+            the sweep can be neither paused nor resumed.
         Changed: the settings have none of the revisions.
     """
     chosen = next((known for known in CLASSES if known == priority_class), None)
@@ -94,9 +98,32 @@ def change(
             _check_admin(ledger, current_owner())
         submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
         sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
-        return sweep_id, claims.set_priority(
-            ledger, sweep_id, chosen, parts, revisions=revisions, asked=asked
+        return sweep_id, change_settings(
+            ledger,
+            sweep_id,
+            priority_class=chosen,
+            weight=parts,
+            paused=paused,
+            revisions=revisions,
+            asked=asked,
         )
+
+
+def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = None) -> tuple[str, Settings]:
+    """Queue a paused sweep again, or let its driver go on; return its id and all its settings.
+
+    Args:
+        name: id of the sweep, or its beginning.
+        asked: who asks for it, for the audit log; None for no entry.
+        root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
+
+    Raises:
+        BadInput: no submitted sweep matches, it is not paused, or it has ended.
+    """
+    with Workspace.at(root).ledger() as ledger:
+        ids = {entry.sweep_id for entry in submissions.submissions(ledger)}
+        sweep_id = one_of(ids, name)
+        return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
 
 
 def _check_admin(ledger: Ledger, actor: str) -> None:

@@ -233,6 +233,14 @@ class RemoteSweep:
         """Ask the driver of the sweep to save every trial and end."""
         self._call("POST", "/stop")
 
+    def pause(self) -> None:
+        """Have the driver of the sweep save every trial and leave its place until `resume`."""
+        self._call("PATCH", "", {"paused": True})
+
+    def resume(self) -> None:
+        """Queue the sweep again after `pause` or `stop`, or let its driver go on if it has not left."""
+        self._call("POST", "/resume")
+
     def extend(self, **budget: float) -> None:
         """Go on with the sweep once it has ended, with another budget: `trials`, `hours`, `gpu_hours`."""
         self._call("POST", "/extend", budget)

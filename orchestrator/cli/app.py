@@ -26,6 +26,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "orchestrator.cli.serve:serve",
         "submit": "orchestrator.cli.service:submit",
+        "pause": "orchestrator.cli.service:pause",
         "release": "orchestrator.cli.service:release",
         "drive": "orchestrator.cli.service:drive",
         "user": "orchestrator.cli.users:user_app",

@@ -97,6 +97,19 @@ def stop(server: str, sweep: str) -> None:
     print_line(f"{sweep}: is asked to save its trials and end.")
 
 
+def pause(server: str, sweep: str) -> None:
+    """Pause a sweep."""
+    RemoteService.at(server).sweep(sweep).pause()
+    print_line(f"{sweep}: is asked to save its trials and wait.")
+
+
+def resume(server: str, sweep: str) -> int:
+    """Resume a sweep that was paused or stopped."""
+    RemoteService.at(server).sweep(sweep).resume()
+    print_line(f"{sweep}: goes on.")
+    return Exit.COMPLETE
+
+
 def follow(server: str, sweep: str, *, plain: bool) -> int:
     """Show a sweep, and print what its drivers print until it has ended."""
     found = RemoteService.at(server).sweep(sweep)

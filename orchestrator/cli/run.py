@@ -85,19 +85,25 @@ def load(
 
 
 @with_run_options
-def resume(sweep: SweepId, extend: Extend = None, *, options: RunOptions) -> int:
+def resume(sweep: SweepId, extend: Extend = None, server: Server = None, *, options: RunOptions) -> int:
     """Resume a sweep from the ledger, without its file.
 
-    If a service runs for the root, the sweep is handed to it and followed.
+    If a service runs for the root, the sweep is handed to it and followed. With `--server`, a sweep that was
+    paused or stopped goes on there.
 
     Example:
 
         sweep resume retrieval --extend trials=128
     """
-    server = server_for(options)
-    options = with_root_of(server, options)
+    if server is not None:
+        if extend is not None:
+            remedy = "Extend it on the page, or with `RemoteSweep.extend` in Python."
+            raise BadInput("--extend", "must be left out with --server", extend, remedy)
+        return remote.resume(server, sweep)
+    running = server_for(options)
+    options = with_root_of(running, options)
     selected = _extended(Sweep.find(sweep, root=options.root, data=options.data), extend)
-    if server is None or (extend is None and selected.is_finished):
+    if running is None or (extend is None and selected.is_finished):
         return run_here(selected, options)
     return run_by_service(selected, options)
 

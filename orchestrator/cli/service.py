@@ -1,4 +1,4 @@
-"""The verbs that hand sweeps to the service: `submit`, `release`, and `drive`, which the service calls."""
+"""The verbs about sweeps of the service: `submit`, `pause`, `release`; and `drive`, which it calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.api import service
+from orchestrator.api import queue, service
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import DEFAULT_ROOT
 from orchestrator.cli import remote, submission
@@ -51,6 +51,22 @@ def submit(
     if running is None:
         print_line("No service runs for this root: `serve` starts one, which then starts the sweep.")
     return Exit.COMPLETE
+
+
+def pause(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+    """Have a sweep of the service save every trial and leave its place until it is resumed.
+
+    It stays paused when the service or the machine is started again; `resume` goes on.
+
+    Example:
+
+        sweep pause listops
+    """
+    if server is not None:
+        remote.pause(server, sweep)
+        return
+    sweep_id, _ = queue.change(sweep, paused=True, root=root)
+    print_line(f"{sweep_id}: is asked to save its trials and wait.")
 
 
 def release(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> None:

@@ -8,14 +8,14 @@ the rows, and writes what the driver may do. All times are those of the clock of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
-from orchestrator.errors import Changed, NoDatabase
+from orchestrator.errors import NoDatabase
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.connect import with_retries
 from orchestrator.ledger.decision_backup import renew
@@ -23,7 +23,6 @@ from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import SERVER_NOW, holds
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.prepared import execute
-from orchestrator.ledger.settings import Settings, locked_settings
 from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY
 from orchestrator.ledger.transaction import statements
 from orchestrator.sharing.rows import (
@@ -238,50 +237,6 @@ def set_owner(ledger: Ledger, name: str, *, asked: Asked | None = None, **change
 
     written = ledger.retried(write)
     renew(ledger, OWNER, name)
-    return written
-
-
-def set_priority(
-    ledger: Ledger,
-    sweep_id: str,
-    priority_class: PriorityClass | None,
-    weight: int | None = UNIT,
-    *,
-    revisions: Collection[str] | None = None,
-    asked: Asked | None = None,
-) -> Settings:
-    """Set the class and the weight of a sweep, whether or not it runs now; return all its settings.
-
-    Args:
-        ledger: of the sweep.
-        sweep_id: of the sweep.
-        priority_class: `urgent`, `normal` or `idle`; None to leave it.
-        weight: among the owner's sweeps, in 1/10,000; None to leave it.
-        revisions: of the settings that may be changed, one of which must hold; None for any.
-        asked: who asks for it, for the audit log; None for no entry.
-
-    Raises:
-        Changed: the settings have none of the revisions.
-    """
-
-    def write() -> Settings:
-        with ledger.writer() as connection, connection.begin():
-            old = locked_settings(connection, sweep_id)
-            if revisions is not None and old.revision not in revisions:
-                remedy = "Read it again, and decide anew."
-                raise Changed(sweep_id, f"must be at revision {', '.join(revisions)}", old.revision, remedy)
-            new = replace(
-                old, priority_class=priority_class or old.priority_class, weight=weight or old.weight
-            )
-            execute(connection, statements(PRIORITY).delete, {"key_sweep_id": sweep_id})
-            row = {"sweep_id": sweep_id, "priority_class": new.priority_class, "weight": new.weight}
-            execute(connection, statements(PRIORITY).insert, row)
-            if asked is not None:
-                asked.note(connection, ledger.now())
-            return new
-
-    written = ledger.retried(write)
-    renew(ledger, PRIORITY, sweep_id)
     return written
 
 

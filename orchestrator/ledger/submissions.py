@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, update
@@ -87,6 +88,11 @@ class Submission(Order):
     revision: int = 0
 
 
+QUEUED_ANEW: Mapping[str, Any] = MappingProxyType(
+    {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
+)
+"""Columns of a submission that is queued again as if its sweep had never crashed."""
+
 # ------------------------------------------------------------------ by people
 
 
@@ -121,13 +127,13 @@ def submit(
         Busy: the sweep waits or runs, and only one that has ended may be submitted.
     """
 
-    def write(change: _Change) -> tuple[Submission, bool]:
+    def write(change: Change) -> tuple[Submission, bool]:
         written, is_new = add(change)
         if asked is not None:
             asked.note(change.connection, ledger.now(), answer_of(written, added=is_new))
         return written, is_new
 
-    def add(change: _Change) -> tuple[Submission, bool]:
+    def add(change: Change) -> tuple[Submission, bool]:
         connection = change.connection
         if order.key is not None and (same := _find(connection, SUBMISSION.c.key == order.key)):
             _refuse_other(same, order)
@@ -150,7 +156,7 @@ def submit(
         change.replace(submission)
         return submission, True
 
-    written = _write(ledger, write)
+    written = change_rows(ledger, write)
     renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
@@ -173,18 +179,17 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         BadInput: the submission is not parked.
     """
 
-    def write(change: _Change) -> Submission:
+    def write(change: Change) -> Submission:
         known = _find(change.connection, SUBMISSION.c.sweep_id == sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
             raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
-        queued = {"state": "QUEUED", "next_try": 0.0, "tries": 0, "crashes": 0, "cause": None}
-        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **queued)
+        [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_ANEW)
         if asked is not None:
             asked.note(change.connection, ledger.now())
         return released
 
-    released = _write(ledger, write)
+    released = change_rows(ledger, write)
     ledger.flush()
     return released
 
@@ -250,7 +255,7 @@ class SubmissionWriter:
             **columns: new values.
         """
 
-        def write(change: _Change) -> bool:
+        def write(change: Change) -> bool:
             of_seen = and_(SUBMISSION.c.sweep_id == seen.sweep_id, SUBMISSION.c.revision == seen.revision)
             of_room = and_(STOP_REQUEST.c.sweep_id == seen.sweep_id, STOP_REQUEST.c.asker == ROOM)
             if has_changed := bool(change.update(of_seen, **columns)):
@@ -262,7 +267,7 @@ class SubmissionWriter:
     def ask_for_room(self, sweep_id: str) -> None:
         """Ask the driver of a sweep to save every trial and to leave, unless it was asked to stop before."""
 
-        def write(change: _Change) -> None:
+        def write(change: Change) -> None:
             of_sweep = select(STOP_REQUEST.c.sweep_id).where(STOP_REQUEST.c.sweep_id == sweep_id)
             if change.connection.execute(of_sweep).first() is None:
                 request = {"sweep_id": sweep_id, "asker": ROOM, "at": self._ledger.now()}
@@ -273,7 +278,7 @@ class SubmissionWriter:
     def pause(self, since: float) -> None:
         """Pause all starts."""
 
-        def write(change: _Change) -> None:
+        def write(change: Change) -> None:
             change.connection.execute(delete(START_PAUSE))
             change.connection.execute(insert(START_PAUSE).values(since=since))
 
@@ -282,20 +287,20 @@ class SubmissionWriter:
     def go_on(self) -> None:
         """End the pause of starts, and forget the crashes that led to it."""
 
-        def write(change: _Change) -> None:
+        def write(change: Change) -> None:
             change.connection.execute(delete(START_PAUSE))
             change.update(SUBMISSION.c.crashed_at.is_not(None), crashed_at=None)
 
         self._write(write)
 
-    def _write(self, write: Callable[[_Change], Result]) -> Result:
-        def checked(change: _Change) -> Result:
+    def _write(self, write: Callable[[Change], Result]) -> Result:
+        def checked(change: Change) -> Result:
             result = write(change)
             if not holds(change.connection, self._token):
                 raise busy(self._token.sweep_id, None)
             return result
 
-        result = _write(self._ledger, checked)
+        result = change_rows(self._ledger, checked)
         self._ledger.flush()
         return result
 
@@ -340,7 +345,7 @@ def paused_since(ledger: Ledger) -> float | None:
 _JSON = ("document", "options")
 
 
-class _Change:
+class Change:
     """A write transaction.
 
     Attributes:
@@ -369,12 +374,12 @@ class _Change:
         self.rows.append(row)
 
 
-def _write(ledger: Ledger, write: Callable[[_Change], Result]) -> Result:
+def change_rows(ledger: Ledger, write: Callable[[Change], Result]) -> Result:
     """Run a write transaction, and write the backup of a SQLite ledger after its commit."""
 
     def attempt() -> Result:
         with ledger.writer() as connection:
-            change = _Change(connection)
+            change = Change(connection)
             result = write(change)
             with keeping(ledger.address) if ledger.is_file and change.rows else nullcontext():
                 connection.commit()
@@ -395,7 +400,7 @@ def _read(ledger: Ledger, transaction: Callable[[Connection], Result]) -> Result
 
 def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:
     own = and_(SUBMISSION.c.sweep_id == sweep_id, expected)
-    return _write(ledger, lambda change: bool(change.update(own, **columns)))
+    return change_rows(ledger, lambda change: bool(change.update(own, **columns)))
 
 
 def _find(connection: Connection, where: ColumnElement[bool]) -> Submission | None:

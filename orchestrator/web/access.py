@@ -63,6 +63,7 @@ ACCESS: Mapping[str, Level] = {
     "extend": "owner",
     "retry": "owner",
     "release": "owner",
+    "resume": "owner",
     "set_priority": "owner",
     "set_quota": "admin",
     "list_users": "admin",

@@ -71,5 +71,7 @@ def build(site: Site) -> FastAPI:
     app.state.site = site
     for routes in (session, reading, trials, analysing, results, planning, watching, changing):
         app.include_router(routes.ROUTER, prefix=PREFIX)
+    for files in (planning.FILES, changing.FILES):
+        app.include_router(files, prefix=PREFIX)
     app.include_router(page.ROUTER)
     return app

@@ -59,10 +59,14 @@ class Extend(Body):
 
 
 class Priority(Body):
-    """What is to change of a sweep's class and its weight among its owner's sweeps."""
+    """What is to change of a sweep: its class, its weight among its owner's sweeps, whether it is paused."""
 
     priority_class: Literal["urgent", "normal", "idle"] | None = None
     weight: Annotated[float | None, Field(gt=0)] = None
+    paused: Annotated[
+        bool | None,
+        Field(description="True to save every trial and wait until it is resumed; false to resume it."),
+    ] = None
 
 
 class Quota(Body):

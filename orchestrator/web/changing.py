@@ -13,11 +13,12 @@ from fastapi import APIRouter, Header, Query, Response
 
 from orchestrator.api import queue, service, users
 from orchestrator.api.sweep import Sweep
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Changed
 from orchestrator.ledger import audit, submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.request_keys import RequestKey
+from orchestrator.ledger.settings import Settings
 from orchestrator.ledger.users import User
 from orchestrator.sharing.rows import UNIT
 from orchestrator.web import models
@@ -29,8 +30,10 @@ from orchestrator.web.problems import Conflict, NotAllowed, NotFound, TooMany
 from orchestrator.web.reading import Document, SweepId
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Here, Site
 from orchestrator.web.submitted import check_own, sweep_of
+from orchestrator.web.yaml_bodies import FileRoute, described
 
 ROUTER = APIRouter()
+FILES = APIRouter(route_class=FileRoute)
 
 IfMatch = Annotated[
     str | None,
@@ -40,14 +43,17 @@ IfMatch = Annotated[
 ]
 
 
-@ROUTER.post("/sweeps", status_code=202, response_model=models.Submitted)
+@FILES.post("/sweeps", status_code=202, response_model=models.Submitted, openapi_extra=described("new"))
 def submit(
     site: Here,
     user: SignedIn,
     body: Submit,
     key: Key = None,
 ) -> Document:
-    """Submit a search-space file; repeating it with the same `Idempotency-Key` gives the first answer."""
+    """Submit a search-space file; repeating it with the same `Idempotency-Key` gives the first answer.
+
+    With `application/yaml`, the body is the file itself.
+    """
 
     def submitted(request: RequestKey | None) -> Document:
         _allow_submission(site, user)
@@ -111,24 +117,42 @@ def set_priority(
     response: Response,
     revision: IfMatch = None,
 ) -> Document:
-    """Set the class and the weight of a sweep; only an admin grants class `urgent`.
+    """Set the class and the weight of a sweep, pause or resume it; only an admin grants class `urgent`.
 
     With `If-Match`, nothing is changed if the sweep has another `revision` (412).
     """
     if body.priority_class == "urgent" and user.role != "admin":
         must = "must be granted by an admin"
         raise NotAllowed("priority_class", must, f"{user.name}, a {user.role}", "Ask an admin.")
+    if body.paused is False:
+        _allow_start(site, user, sweep_id)
     changes = body.model_dump(exclude_none=True)
-    _, chosen = queue.change(
-        sweep_id,
-        **changes,
-        revisions=None if revision is None or revision.strip() == "*" else tags(revision),
-        asked=Asked(user.name, "priority", sweep_id, changes),
-        root=site.workspace.paths.root,
-    )
-    site.snapshots.drop()
+    try:
+        _, chosen = queue.change(
+            sweep_id,
+            **changes,
+            revisions=None if revision is None or revision.strip() == "*" else tags(revision),
+            asked=Asked(user.name, "priority", sweep_id, changes),
+            root=site.workspace.paths.root,
+        )
+    except Changed:
+        raise
+    except BadInput as refusal:
+        raise (_conflict(refusal) if refusal.where == sweep_id else refusal) from None
     response.headers["ETag"] = f'"{chosen.revision}"'
-    return {"id": sweep_id, **asdict(chosen), "weight": chosen.weight / UNIT, "revision": chosen.revision}
+    return _settings(site, sweep_id, chosen)
+
+
+@ROUTER.post("/sweeps/{sweep_id}/resume", status_code=202, response_model=models.Settings)
+def resume(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
+    """Queue a sweep again that was paused or stopped, or let its driver go on if it has not left."""
+    _allow_start(site, user, sweep_id)
+    asked = Asked(user.name, "resume", sweep_id)
+    try:
+        _, chosen = queue.resume(sweep_id, asked=asked, root=site.workspace.paths.root)
+    except BadInput as refusal:
+        raise _conflict(refusal) from None
+    return _settings(site, sweep_id, chosen)
 
 
 @ROUTER.patch("/quotas/{owner}", response_model=models.OwnerRow)
@@ -182,6 +206,18 @@ def _allow_submission(site: Site, user: User) -> None:
     if not site.submissions.take(user.name):
         must = f"must be at most {SUBMISSIONS_A_MINUTE} submissions a minute"
         raise TooMany("submissions", must, "one more", "Wait a minute.")
+
+
+def _allow_start(site: Site, user: User, sweep_id: str) -> None:
+    """Check that a user may have the driver of a known sweep started."""
+    _allow_submission(site, user)
+    if not site.plugins:
+        check_own(_found(site, sweep_id).specification)
+
+
+def _settings(site: Site, sweep_id: str, chosen: Settings) -> Document:
+    site.snapshots.drop()
+    return {"id": sweep_id, **asdict(chosen), "weight": chosen.weight / UNIT, "revision": chosen.revision}
 
 
 def _found(site: Site, sweep_id: str) -> Sweep:

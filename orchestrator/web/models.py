@@ -145,7 +145,9 @@ class SweepDocument(SweepRow):
     failures: Annotated[Mapping[str, int], Field(description="Failed trials of the search by cause.")]
     text: str
     weight: float
-    paused: Annotated[bool, Field(description="Whether a person has stopped it, and it can be resumed.")]
+    paused: Annotated[
+        bool, Field(description="Whether a person has paused or stopped it: it can be resumed.")
+    ]
     revision: Annotated[str, Field(description="Of what PATCH changes; send it as `If-Match`.")]
     mlflow: MlflowRun
 

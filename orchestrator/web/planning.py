@@ -12,8 +12,10 @@ from orchestrator.web.problems import TooMany
 from orchestrator.web.reading import Document
 from orchestrator.web.site import VALIDATIONS_A_MINUTE, Here
 from orchestrator.web.submitted import validated
+from orchestrator.web.yaml_bodies import FileRoute, described
 
 ROUTER = APIRouter()
+FILES = APIRouter(route_class=FileRoute)
 
 
 @ROUTER.get("/example")
@@ -22,9 +24,12 @@ def example() -> models.Example:
     return models.Example(name=starting.EXAMPLE_NAME, text=starting.EXAMPLE)
 
 
-@ROUTER.post("/validate", response_model=models.Validated)
+@FILES.post("/validate", response_model=models.Validated, openapi_extra=described("sizes"))
 def validate(site: Here, user: SignedIn, body: Validate) -> Document:
-    """Return what a file would run, or why it is refused; nothing is submitted."""
+    """Return what a file would run, or why it is refused; nothing is submitted.
+
+    With `application/yaml`, the body is the file itself.
+    """
     if not site.validations.take(user.name):
         must = f"must be at most {VALIDATIONS_A_MINUTE} files a minute"
         raise TooMany("validate", must, "one more", "Wait a minute.")

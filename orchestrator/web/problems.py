@@ -69,6 +69,10 @@ class TooLarge(Denial):
     """Raised for a request whose body is larger than any that the API takes."""
 
 
+class UnknownMediaType(Denial):
+    """Raised for a request whose body is in a format that its route does not read."""
+
+
 class WrongHost(Denial):
     """Raised for a request that names another host, or that a page of another site has sent."""
 
@@ -89,6 +93,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnknownMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     TooMany: HTTPStatus.TOO_MANY_REQUESTS,
     Damaged: HTTPStatus.SERVICE_UNAVAILABLE,
     NoCluster: HTTPStatus.SERVICE_UNAVAILABLE,

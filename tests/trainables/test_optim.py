@@ -1,4 +1,4 @@
-"""The schedules' shapes, two groups under every optimiser, and losses as sums that leave padding out."""
+"""The schedules' shapes, groups under every optimiser, and losses as sums that leave padding out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from jax import numpy as jnp
 from trainables.data.task import IGNORED
 from trainables.optim import (
     SCHEDULES,
+    Groups,
     Rates,
     classification,
     clipped,
-    recurrent_path,
+    layer_path,
     regression,
     schedule,
     step_mask,
@@ -66,32 +67,32 @@ def test_schedule_stays_at_zero_after_its_end() -> None:
     assert float(schedule(jnp.int32(12), jnp.float32(10), jnp.float32(0.1))) == 0
 
 
-def test_recurrent_parameters_are_those_of_a_layer() -> None:
-    """A name counts as recurrent inside a layer only."""
-    recurrent = recurrent_path({"B", "theta"})
+def test_names_are_those_of_a_layer() -> None:
+    """A name counts as recurrent, or as undecayed, inside a layer only."""
+    recurrent = layer_path({"B", "theta"})
     assert recurrent(("blocks", "0", "layer", "B"))
     assert not recurrent(("blocks", "0", "layer", "C"))
     assert not recurrent(("head", "B"))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_two_groups_follow_optax(optimizer: str) -> None:
+def test_groups_follow_optax(optimizer: str) -> None:
     """Each group moves as the optimiser of this name in Optax does, with the group's rate and decay."""
     random = np.random.default_rng(0)
-    params = jnp.asarray(random.normal(size=5), jnp.float32)
+    params = jnp.asarray(random.normal(size=7), jnp.float32)
     rates = Rates(jnp.float32(1e-2), jnp.float32(3e-3), jnp.float32(0.1))
     build: Any = getattr(optax, optimizer)
     decays = OPTIMIZERS[optimizer].decays
     assert decays == ("weight_decay" in inspect.signature(build).parameters)
     none, some = ({"weight_decay": decay} if decays else {} for decay in (0.0, 0.1))
-    rules = build(1e-2, **some), build(3e-3, **none)
-    expected = [params[:3], params[3:]]
+    rules = build(1e-2, **some), build(1e-2, **none), build(3e-3, **none)
+    expected = [params[:3], params[3:5], params[5:]]
     states = [rule.init(part) for rule, part in zip(rules, expected, strict=True)]
     moments = transformation(optimizer).init(params)
     for _ in range(4):
-        gradients = jnp.asarray(random.normal(size=5), jnp.float32)
-        params, moments = updated(params, gradients, moments, 3, rates, optimizer)
-        for group, part in enumerate((gradients[:3], gradients[3:])):
+        gradients = jnp.asarray(random.normal(size=7), jnp.float32)
+        params, moments = updated(params, gradients, moments, Groups(3, 5), rates, optimizer)
+        for group, part in enumerate((gradients[:3], gradients[3:5], gradients[5:])):
             moves, states[group] = rules[group].update(part, states[group], expected[group])
             expected[group] = optax.apply_updates(expected[group], moves)
     np.testing.assert_allclose(params, np.concatenate(expected), rtol=1e-6)

@@ -27,7 +27,6 @@ from trainables.optim import (
     Rates,
     Sums,
     clipped,
-    recurrent_path,
     schedule,
     transformation,
     updated,
@@ -167,7 +166,7 @@ class NetworkProgram:
         return Cost(
             parameters=params.size,
             layer_parameters=sum(of_layers),
-            recurrent_parameters=params.size - params.boundary,
+            recurrent_parameters=params.size - params.groups.recurrent,
             state_floats=self._state_floats(),
         )
 
@@ -225,8 +224,8 @@ class NetworkProgram:
     def layout(self) -> Layout:
         """The network without its arrays, and their order."""
         graph, params, stats = _apart(nnx.eval_shape(self._model, free_of(self.settings)))
-        recurrent = recurrent_path(LAYERS[self.settings.model.layer].recurrent)
-        return Layout(graph, packing_of(params, recurrent), packing_of(stats, lambda _: False))
+        layer = LAYERS[self.settings.model.layer]
+        return Layout(graph, packing_of(params, layer.undecayed, layer.recurrent), packing_of(stats))
 
     def _model(self, free: Free) -> Model:
         return Model(
@@ -256,10 +255,10 @@ class NetworkProgram:
             recurrent_learning_rate=share * values["recurrent_learning_rate"],
             weight_decay=values["weight_decay"],
         )
-        boundary = self.layout.params.boundary
+        groups = self.layout.params.groups
         followed = gradients if training.clip is None else clipped(gradients, values["clip"])
         params, moments = updated(
-            trained.params, followed, trained.moments, boundary, rates, training.optimizer
+            trained.params, followed, trained.moments, groups, rates, training.optimizer
         )
         # A sum is not finite where a part is not, and one that overflows is as bad.
         finite = jnp.isfinite(outcome.loss) & jnp.isfinite(jnp.sum(jnp.abs(gradients)))

@@ -12,7 +12,7 @@ the time to compile it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.layer import Bounds
-from trainables.optim import Moments, transformation
+from trainables.optim import Groups, Moments, layer_path, transformation
 from trainables.trial import TrialSettings
 
 Tree = Any
@@ -109,21 +109,21 @@ def blank(one: Tree, slots: int) -> Tree:
 
 @dataclass(frozen=True)
 class Packing:
-    """The order of a tree's arrays in a vector: the recurrent ones come last.
+    """The order of a tree's arrays in a vector: one group of the optimiser after the other.
 
     Attributes:
         names: of the arrays in the vector's order, such as `blocks/0/layer/theta`.
         shapes: of the arrays in the same order.
         leaves: place of each array of the order among the tree's leaves.
         structure: of the tree.
-        boundary: where in the vector the recurrent arrays begin.
+        groups: where in the vector each group begins.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     leaves: tuple[int, ...]
     structure: jax.tree_util.PyTreeDef
-    boundary: int
+    groups: Groups
 
     @property
     def size(self) -> int:
@@ -150,24 +150,28 @@ class Packing:
         return arrays
 
 
-def packing_of(tree: Tree, recurrent: Callable[[tuple[str, ...]], bool]) -> Packing:
+def packing_of(tree: Tree, undecayed: Set[str] = frozenset(), recurrent: Set[str] = frozenset()) -> Packing:
     """Return the packing of a tree of float32 arrays.
 
     Args:
         tree: arrays or shapes, in nested dicts.
-        recurrent: returns True for the path of an array that comes last.
+        undecayed: names of a layer's arrays that come after all others.
+        recurrent: names of a layer's arrays that come last.
     """
+    groups = layer_path(undecayed), layer_path(recurrent)
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     paths = [tuple(str(entry.key) for entry in path) for path, _ in leaves]
     shapes = [leaf.shape for _, leaf in leaves]
     assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)
-    order = sorted(range(len(leaves)), key=lambda index: recurrent(paths[index]))
+    group = [2 if groups[1](path) else int(groups[0](path)) for path in paths]
+    sizes = [sum(math.prod(shapes[i]) for i in range(len(leaves)) if group[i] == number) for number in (0, 1)]
+    order = sorted(range(len(leaves)), key=lambda index: group[index])
     return Packing(
         names=tuple("/".join(paths[index]) for index in order),
         shapes=tuple(shapes[index] for index in order),
         leaves=tuple(order),
         structure=structure,
-        boundary=sum(math.prod(shapes[index]) for index in order if not recurrent(paths[index])),
+        groups=Groups(undecayed=sizes[0], recurrent=sum(sizes)),
     )
 
 

@@ -38,12 +38,14 @@ class Layer(nnx.Module):
     Attributes:
         settings: what the layer accepts; its constructor takes its defaults from here.
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
+        undecayed: names of further parameters without weight decay, trained at the general rate.
         states_at_hand: whether the outputs are computed from the states; if not, states cost extra.
         bidirectional: whether the layer also reads the sequence backwards.
     """
 
     settings: ClassVar[LayerSettings]
     recurrent: ClassVar[frozenset[str]]
+    undecayed: ClassVar[frozenset[str]] = frozenset()
     states_at_hand: ClassVar[bool] = True
     bidirectional: bool
     C: nnx.Param

@@ -57,6 +57,11 @@ class RGLRU(GatedLayer):
     The published code divides the first input of a sequence by sqrt(1 - a^2) and starts without it; here
     h = 0 before the first step, as in every other layer.
 
+    Paper and code initialise Lambda differently. The paper draws exp(-8 softplus(Lambda)), the decay of an
+    open gate, uniformly from [0.9, 0.999]. The code draws exp(-softplus(Lambda)) from the ring of these
+    radii: an open gate decays by 0.43 to 0.992, a half-open one by 0.656 to 0.996. `r_init` draws as the code
+    does; with (0.9^(1/8), 0.999^(1/8)) it has the paper's range, but for the distribution within it.
+
     Source: De et al., Griffin, 2024, section 2.4 and appendix A; google-deepmind/recurrentgemma (the initial
     gates and Lambda); the complex form follows appendix B, with a gate on the angle.
     """

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import initial_step, normal
+from trainables.layers.layer import between, initial_step, normal
 from trainables.layers.recurrence import pace, varying_recurrence
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option
 
@@ -48,8 +48,13 @@ class S6(ChunkedLayer):
     x_proj (R + 2 N, E) with R = ceil(D / 16), dt_proj (E, R), dt_bias (E,), A_log (E, N), D (E,), out_proj
     (D, E); out_proj_backward (D, E) if bidirectional.
 
+    Initial values are the published code's for A_log = log(1..N), D = 1, dt_bias, dt_proj and conv. The other
+    projections are normal with variance 1 / fan-in, as in all layers here, and conv_bias is 0; the code draws
+    them uniformly, with a third of this variance, and conv_bias within 1/2. A_log and D are not decayed, as
+    the code marks them, nor is dt_bias, which is trained at the recurrent rate.
+
     Source: Gu and Dao, Mamba, 2023, sections 3.2-3.4 and 3.6; state-spaces/mamba (Euler's rule for B, initial
-    values); Grazzi et al., 2024 (signed).
+    values, weight decay); Grazzi et al., 2024 (signed).
     """
 
     settings = LayerSettings(
@@ -65,6 +70,7 @@ class S6(ChunkedLayer):
         ),
     )
     recurrent = frozenset({"A_log", "dt_bias"})
+    undecayed = frozenset({"D"})
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class S6(ChunkedLayer):
         bidirectional: bool = False,
         algorithm: str = settings.default("algorithm"),
     ) -> None:
-        """Draw the parameters as the published code does.
+        """Draw the parameters.
 
         Args:
             d_model: width D.
@@ -94,7 +100,8 @@ class S6(ChunkedLayer):
         self.conv = nnx.Param(initial_conv(rngs.params(), (width, WIDTH)))
         self.conv_bias = nnx.Param(jnp.zeros(width))
         self.x_proj = nnx.Param(normal(rngs.params(), (rank + 2 * d_state, width), 1 / width))
-        self.dt_proj = nnx.Param(normal(rngs.params(), (width, rank), 1 / (3 * rank)))
+        bound = rank**-0.5
+        self.dt_proj = nnx.Param(between(rngs.params(), (width, rank), (-bound, bound)))
         self.dt_bias = nnx.Param(initial_step(rngs.params(), (width,)))
         rates = jnp.log(jnp.arange(1, d_state + 1, dtype=jnp.float32))
         self.A_log = nnx.Param(jnp.broadcast_to(rates, (width, d_state)))

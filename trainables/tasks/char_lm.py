@@ -123,19 +123,17 @@ class CharLm(Task):
         return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
-        """Return the signature of segments; the documentation of a Python decides its own alphabet."""
-        text = _TEXTS.get(options["source"])
-        alphabet = _BYTES if text is None or text.alphabet is None else len(text.alphabet)
-        return self._signature(options, alphabet)
+        """Return the signature of segments; that of text8 if the data folder decides the source."""
+        source = options["source"]
+        return self._signature(options, "text8" if source == "auto" else source)
 
-    def _signature(self, options: Mapping[str, Any], alphabet: int) -> Signature:
-        length = options["length"]
-        return Signature("steps", alphabet, alphabet + 1, features=1, length=length, metric=self.metric)
+    def _signature(self, options: Mapping[str, Any], kind: str) -> Signature:
+        classes, length = len(_alphabet(kind)), options["length"]
+        return Signature("steps", classes, classes + 1, features=1, length=length, metric=self.metric)
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write segments of each part of the text; a rest that is shorter than a segment is left out."""
-        numbers, alphabet = _read(source)
-        numbers = numbers[: options["characters"] or None]
+        numbers = _read(source)[: options["characters"] or None]
         ends = np.cumsum([round(share * len(numbers)) for share in _SHARES[:-1]])
         parts = dict(zip(SPLITS, np.split(numbers, ends), strict=True))
         longest = options["length"] * max((1, *(_times(name) for name in self.further(options))))
@@ -150,19 +148,26 @@ class CharLm(Task):
             _write(out, f"test_{name}", parts["test"], _times(name) * options["length"])
         chance = {split: _cross_entropy(targets["train"], targets[split]) for split in SPLITS[1:]}
         trivial = entropy(targets["validation"])
-        return Encoding(self._signature(options, len(alphabet)), chance, trivial)
+        return Encoding(self._signature(options, source.kind), chance, trivial)
 
 
 def _times(name: str) -> int:
     return int(name.removeprefix("x"))
 
 
-def _read(source: Source) -> tuple[np.ndarray, str]:
-    """Return the numbers of a text's characters in its alphabet, (n,) uint8 or uint16, and the alphabet."""
+def _alphabet(kind: str) -> str:
+    """Return the different characters of a whole source in their order."""
+    if kind == "pydoc":
+        return pydoc_passages.alphabet()
+    known = _TEXTS[kind].alphabet
+    return "".join(map(chr, range(_BYTES))) if known is None else known.decode()
+
+
+def _read(source: Source) -> np.ndarray:
+    """Return the numbers of a text's characters in its alphabet, (n,) uint8 or uint16."""
     if source.kind == "pydoc":
-        text = pydoc_passages.whole_text()
-        alphabet = "".join(sorted(set(text)))
-        return np.searchsorted(np.array(list(alphabet)), np.array(list(text))).astype(np.uint16), alphabet
+        characters, text = list(_alphabet(source.kind)), list(pydoc_passages.whole_text())
+        return np.searchsorted(np.array(characters), np.array(text)).astype(np.uint16)
     known, (path,) = _TEXTS[source.kind], source.files
     again = "Remove it and fetch it again (`data fetch char_lm`)."
     try:
@@ -175,12 +180,12 @@ def _read(source: Source) -> tuple[np.ndarray, str]:
         raise BadData(str(path), must, got, again)
     codes = np.frombuffer(content, np.uint8)
     if known.alphabet is None:
-        return codes, "".join(map(chr, range(_BYTES)))
+        return codes
     order = np.frombuffer(known.alphabet, np.uint8)
     if strange := set(np.unique(codes).tolist()) - set(order.tolist()):
         must = "must hold lower-case letters and blanks"
         raise BadData(str(path), must, repr(bytes(sorted(strange)))[:40], again)
-    return np.searchsorted(order, codes).astype(np.uint8), known.alphabet.decode()
+    return np.searchsorted(order, codes).astype(np.uint8)
 
 
 def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> np.ndarray:

@@ -15,6 +15,7 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pydoc_data.topics import topics
 
 import numpy as np
@@ -61,6 +62,12 @@ def whole_phrase() -> str:
 def whole_text() -> str:
     """Return the documentation of this Python, the topics in their order, each paragraph once."""
     return "\n\n".join(_distinct_texts())
+
+
+@cache
+def alphabet() -> str:
+    """Return the different characters of the whole text in their order."""
+    return "".join(sorted(set(whole_text())))
 
 
 def drawn(length: int, sizes: Mapping[str, int], seed: int) -> dict[str, Pairs]:

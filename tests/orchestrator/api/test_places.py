@@ -12,9 +12,10 @@ from sqlalchemy import event
 
 from orchestrator.api.places import UNSERVED, QueuedSweep, places
 from orchestrator.ledger import submissions
-from orchestrator.ledger.claims import Amounts, Claims, set_owner, set_priority
+from orchestrator.ledger.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import change_settings
 from orchestrator.ledger.submissions import Order
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
@@ -81,7 +82,7 @@ def test_sweeps_with_and_without_drivers_are_numbered_in_one_order(queue: Queue)
         ("bad", "eve"),
     ):
         queue.submit(sweep, owner)
-    set_priority(queue.ledger, "first", "urgent")
+    change_settings(queue.ledger, "first", priority_class="urgent")
     queue.set_state("bad", state="PARKED", crashes=5, cause="it broke")
     queue.drive("runs", "ada", 4)
     queue.drive("short", "bob", 0, created=1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import run_command
+from orchestrator.ledger.settings import settings
 from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED
@@ -33,6 +34,17 @@ def test_the_verbs_reach_a_service_over_http(
         shown = run("queue").splitlines()
         assert shown[shown.index(sweep_id) + 1].split() == ["2", "ada", "idle", "0", "0", "3", "unknown"]
         assert "best val/accuracy 0.646866" in run("status", sweeps.SWEEP_ID)
+        assert run("pause", sweep_id) == f"{sweep_id}: is asked to save its trials and wait.\n"
+        assert client.get(f"/sweeps/{sweep_id}")["paused"]
+        run("resume", sweep_id, "--extend", "trials=9", code=2)
+        assert run("resume", sweep_id) == f"{sweep_id}: goes on.\n"
+        assert not client.get(f"/sweeps/{sweep_id}")["paused"]
+        run("resume", sweep_id, code=2)
+        root = str(client.workspace.paths.root)
+        assert run_command(["pause", sweep_id, "--root", root]) == 0
+        assert capsys.readouterr().out == f"{sweep_id}: is asked to save its trials and wait.\n"
+        with client.workspace.ledger() as ledger:
+            assert settings(ledger, sweep_id).paused
         assert run("stop", sweep_id) == f"{sweep_id}: is asked to save its trials and end.\n"
         run("release", sweep_id, code=2)
         run("retry-failed", sweep_id, code=2)

@@ -18,9 +18,9 @@ from orchestrator.ledger.claims import (
     owners,
     pools,
     set_owner,
-    set_priority,
 )
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import change_settings
 from orchestrator.sharing.rows import RULES, UNIT, Owner, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres
@@ -166,11 +166,11 @@ def test_what_dead_drivers_left_of_another_pool_is_removed_after_a_day(
 
 
 def test_class_and_weight_hold_before_and_while_a_sweep_runs(ledger: Ledger) -> None:
-    set_priority(ledger, "a", "idle", weight=2 * UNIT)
+    change_settings(ledger, "a", priority_class="idle", weight=2 * UNIT)
     own = claims(ledger, "a")
     claim = own.renew(NODES, amounts()).claims["a"]  # type: ignore[union-attr]
     assert (claim.priority_class, claim.weight) == ("idle", 2 * UNIT)
-    set_priority(ledger, "a", "urgent")
+    change_settings(ledger, "a", priority_class="urgent", weight=UNIT)
     claim = own.renew(NODES, amounts()).claims["a"]  # type: ignore[union-attr]
     assert (claim.priority_class, claim.weight) == ("urgent", UNIT)
     assert pools(ledger)["pool"].claims["a"].priority_class == "urgent"

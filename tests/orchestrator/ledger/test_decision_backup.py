@@ -13,6 +13,7 @@ from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.backup import decision_folder
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import change_settings
 from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
 from orchestrator.ledger.submissions import Order
 from orchestrator.sharing.rows import UNIT
@@ -42,9 +43,9 @@ def submit(ledger: Ledger) -> None:
 def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:
     ledger = Ledger.open(url)
     ask_to_stop(ledger, "a-1")
-    claims.set_priority(ledger, "a-1", "urgent", 2 * UNIT)
-    claims.set_priority(ledger, "a-2", "idle")
-    claims.set_priority(ledger, "a-2", "normal", 3 * UNIT)
+    change_settings(ledger, "a-1", priority_class="urgent", weight=2 * UNIT)
+    change_settings(ledger, "a-2", priority_class="idle")
+    change_settings(ledger, "a-2", priority_class="normal", weight=3 * UNIT)
     claims.set_owner(ledger, ODD, weight=3 * UNIT, most_share=UNIT // 2)
     claims.set_owner(ledger, "bob", most_gpu_hours=100.0)
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)

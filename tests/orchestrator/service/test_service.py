@@ -17,9 +17,9 @@ from sqlalchemy import update
 
 from orchestrator.errors import Exit
 from orchestrator.ledger import submissions
-from orchestrator.ledger.claims import set_priority
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import change_settings, resume, settings
 from orchestrator.ledger.stop_requests import ask_to_stop
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.ledger.tables import SUBMISSION
@@ -212,9 +212,29 @@ def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deploy
 
 
 @only_sqlite
+def test_a_paused_sweep_stays_paused_over_a_restart_of_the_service(deployment: Deployment) -> None:
+    service = deployment.serve()
+    deployment.submit()
+    wait_for(deployment.is_driven)
+    change_settings(deployment.ledger, "a-1", paused=True)
+    kill(service)
+    wait_for(lambda: not deployment.is_driven())
+    deployment.serve()
+    wait_for(lambda: deployment.submission().state == "ENDED")
+    time.sleep(1.0)
+    assert (deployment.submission().starts, settings(deployment.ledger, "a-1").paused) == (1, True)
+    resume(deployment.ledger, "a-1")
+    wait_for(lambda: len(deployment.started()) == 2 and deployment.is_driven())
+    assert not settings(deployment.ledger, "a-1").paused
+    deployment.finish()
+    wait_for(lambda: deployment.submission().state == "ENDED")
+    assert deployment.submission().code == Exit.COMPLETE
+
+
+@only_sqlite
 def test_an_idle_driver_makes_room_for_a_normal_sweep_and_goes_on_after_it(deployment: Deployment) -> None:
     """The service runs one driver at once; neither sweep is charged with a crash or a try."""
-    set_priority(deployment.ledger, "idle-1", "idle")
+    change_settings(deployment.ledger, "idle-1", priority_class="idle")
     deployment.serve("one")
     deployment.submit("idle-1")
     wait_for(lambda: deployment.is_driven("idle-1"))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
+from orchestrator.api import queue, service
+from orchestrator.api.sweep import Sweep
 from orchestrator.errors import Busy
 from orchestrator.ledger import claims, request_keys, submissions
 from orchestrator.ledger.request_keys import RequestKey
-from orchestrator.ledger.stop_requests import asked_to_stop
+from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
 from orchestrator.ledger.submissions import Submission
 from orchestrator.ledger.tables import (
     AUDIT,
@@ -27,6 +30,8 @@ from orchestrator.web.bodies import Submit
 from orchestrator.web.limits import RateLimit
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
+from tests import sweeps
+from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.web.routes import ROUTES
 from tests.orchestrator.web.server import FILE, QUEUED, Answer, Client
 
@@ -123,6 +128,7 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
     "retry": ("POST", "/sweeps/{ended}/retry", None),
     "release": ("POST", "/sweeps/{ended}/release", None),
+    "resume": ("POST", "/sweeps/{ended}/resume", None),
     "set_priority": ("PATCH", f"/sweeps/{QUEUED}", {"priority_class": "idle"}),
     "set_quota": ("PATCH", "/quotas/ada", {"weight": 2}),
     "add_user": ("POST", "/users", {"name": "eve"}),
@@ -146,6 +152,9 @@ def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(clien
     change_row(client, f"UPDATE submission SET state = 'ENDED' WHERE sweep_id = '{ended}'")
     if name == "release":
         change_row(client, f"UPDATE submission SET state = 'PARKED' WHERE sweep_id = '{ended}'")
+    if name == "resume":
+        with client.workspace.ledger() as ledger:
+            ask_to_stop(ledger, ended)
     method, path, body = CHANGES[name]
     path = f"/api/v1{path.format(ended=ended)}"
     before = rows(client)
@@ -274,6 +283,75 @@ def test_a_stale_revision_changes_nothing(client: Client) -> None:
     assert (last.status, last.document["weight"]) == (200, 2.0), "what is not named stays"
     assert patch({"weight": 1}, **{"If-Match": "*"}).status == 200
     assert patch({"weight": 1}).status == 200
+
+
+def test_a_sweep_is_paused_and_resumed(client: Client) -> None:
+    path = f"/api/v1/sweeps/{QUEUED}"
+
+    def patch(user: str = "ada", match: str = "*", **body: object) -> Answer:
+        return client.send("PATCH", path, user, body=body, headers={"If-Match": match})
+
+    unpaused = client.send("POST", f"{path}/resume", "ada")
+    assert (unpaused.status, unpaused.document["must"]) == (409, "must be paused to be resumed")
+    read = client.get(f"/sweeps/{QUEUED}")["revision"]
+    paused = patch(paused=True, weight=2)
+    assert (paused.status, paused.document["paused"], paused.document["weight"]) == (200, True, 2.0)
+    assert client.get(f"/sweeps/{QUEUED}")["paused"]
+    assert patch(match=f'"{read}"', paused=False).status == 412
+    change_row(client, f"UPDATE submission SET state = 'ENDED', tries = 3 WHERE sweep_id = '{QUEUED}'")
+    again = patch(paused=True)
+    assert (again.status, again.document["revision"]) == (200, paused.document["revision"])
+    resumed = client.send("POST", f"{path}/resume", "ada")
+    assert (resumed.status, resumed.document["paused"], resumed.document["weight"]) == (202, False, 2.0)
+    assert not client.get(f"/sweeps/{QUEUED}")["paused"]
+    entry = submission(client, QUEUED)
+    assert (entry.state, entry.tries) == ("QUEUED", 0)
+    assert patch(paused=True).document["paused"]
+    assert patch("grace", paused=False).document == resumed.document
+    audit = client.get("/audit", "grace")["audit"]
+    assert [(entry["actor"], entry["action"], entry["detail"]) for entry in audit[:2]] == [
+        ("grace", "priority", {"paused": False}),
+        ("ada", "priority", {"paused": True}),
+    ]
+
+
+def test_a_sweep_that_has_ended_is_neither_paused_nor_resumed(client: Client) -> None:
+    path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
+    refused = client.send("PATCH", path, "ada", body={"paused": True})
+    assert (refused.status, refused.document["got"]) == (409, "ENDED")
+    with client.workspace.ledger() as ledger:
+        writer(ledger, sweeps.SWEEP_ID).set_sweep_state("COMPLETE")
+        ask_to_stop(ledger, sweeps.SWEEP_ID)
+    before = rows(client)
+    refused = client.send("POST", f"{path}/resume", "ada")
+    assert (refused.status, refused.document["got"]) == (409, "COMPLETE")
+    assert rows(client) == before
+
+
+OWN_CODE = """\
+trainable: {function: train.py:train}
+search: {rate: {uniform: [0, 1]}}
+objective: {minimize: loss}
+sampler: {random: {seed: 0}}
+scheduler: none
+training: {steps: 10, interval: 5}
+budget: {trials: 2}
+resources: {cpu: 1}
+"""
+
+
+def test_the_code_of_another_package_is_not_resumed(client: Client, tmp_path: Path) -> None:
+    """The sweep was submitted in a shell; over HTTP, its code would run as the service."""
+    (tmp_path / "train.py").write_text("def train(trial): pass\n")
+    file = tmp_path / "own.yaml"
+    file.write_text(OWN_CODE)
+    root, data = client.workspace.paths.root, client.workspace.data
+    entry, _ = service.submit(Sweep.load(file, root=root, data=data), owner="ada")
+    queue.change(entry.sweep_id, paused=True, root=root)
+    for method, path, body in (("POST", "/resume", None), ("PATCH", "", {"paused": False})):
+        answer = client.send(method, f"/api/v1/sweeps/{entry.sweep_id}{path}", "ada", body=body)
+        assert (answer.status, answer.document["where"]) == (403, "trainable"), answer.body
+    assert client.get(f"/sweeps/{entry.sweep_id}")["paused"]
 
 
 def test_only_an_admin_grants_urgency(client: Client) -> None:

@@ -43,6 +43,18 @@ def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> N
     assert client.tokens["ada"] not in repr(service)
 
 
+def test_a_sweep_is_paused_and_resumed(client: Client) -> None:
+    sweep = connect(client).sweep(QUEUED)
+    with pytest.raises(BadInput, match="must be paused to be resumed"):
+        sweep.resume()
+    sweep.pause()
+    assert sweep.status()["paused"]
+    sweep.resume()
+    assert not sweep.status()["paused"]
+    with pytest.raises(BadInput, match="the owner of the sweep or an admin"):
+        connect(client, "bob").sweep(QUEUED).pause()
+
+
 def test_results_are_those_of_the_ledger(client: Client, tmp_path: Path) -> None:
     sweep = connect(client, "vera").sweep(sweeps.SWEEP_ID)
     assert [trial["number"] for trial in sweep.trials] == list(range(8))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 from flax import nnx
 from jax import Array
 from jax import numpy as jnp
@@ -41,6 +43,12 @@ RELATED = frozenset(
     }
 )
 """Layers that share their code over time with another one; their longest tests are marked slow."""
+
+LOWERED_HERE = pytest.mark.skipif(
+    jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
+    reason="JAX 0.11 and later lower kernels only on a machine with a GPU",
+)
+"""Marks tests that lower kernels for a GPU."""
 
 Floats = NDArray[np.float64]
 

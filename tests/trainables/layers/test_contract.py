@@ -126,6 +126,7 @@ def test_parameters(name: str) -> None:
     assert all(value.dtype == jnp.float32 for value in parameters.values())
     assert bool(built(name).recurrent & set(parameters)) == (name not in {"none", "attention"})
     assert not built(name).recurrent & {"C", "C_re", "C_im", "D"}
+    assert built(name).undecayed <= parameters.keys() - built(name).recurrent
 
 
 @pytest.mark.parametrize("name", BOTH_WAYS)

@@ -70,14 +70,16 @@ OF_DELTA_NET = {
 }
 OF_ROTRNN = {"theta": (4, 2), "gamma_log": (4,), "M": (4, 4, 4), "B": (4, 4, 4), **READ_OUT}
 OF_S4 = {"Lambda_re": (1, 8), "Lambda_im": (1, 8), "P": (1, 2, 8), "B": (1, 2, 8), "C": (4, 2, 8)}
-SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+Shapes = dict[str, tuple[int, ...]]
+OF_RG_LRU: Shapes = {
+    **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,), "Lambda": (16,)},
+    **READ_OUT,
+}
+SHAPES: dict[str, Shapes] = {
     "gru": {"W": (3, 16, 4), "U": (3, 16, 16), "b": (3, 16), **READ_OUT},
     "min_gru": {"W_z": (16, 4), "W_h": (16, 4), **READ_OUT},
     "rot_gated": {**OF_ROTRNN, "W_theta": (4, 2, 4), "W_gamma": (4, 4), "b_gamma": (4,)},
-    "rg_lru": {
-        **{"B": (16, 4), "W_a": (4, 4, 4), "W_x": (4, 4, 4), "b_a": (16,), "b_x": (16,), "Lambda": (16,)},
-        **READ_OUT,
-    },
+    "rg_lru": OF_RG_LRU,
     "s6": {
         **{"in_proj": (16, 4), "conv": (8, 4), "conv_bias": (8,), "x_proj": (33, 8), "dt_proj": (8, 1)},
         **{"dt_bias": (8,), "A_log": (8, 16), "D": (8,), "out_proj": (4, 8)},
@@ -101,11 +103,24 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 """Of a model of width 4 with 16 states; `OPTIONS` has the numbers of heads."""
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_parameters_can_be_set_from_outside(name: str) -> None:
+OF_COMPLEX: Shapes = {**OF_RG_LRU, "theta": (16,), "C_im": (4, 16)}
+OF_OPTIONS: list[tuple[str, dict[str, Any], Shapes]] = [
+    ("rg_lru", {"complex": True}, OF_COMPLEX),
+    (
+        *("rg_lru", {"complex": True, "bidirectional": True}),
+        {**OF_COMPLEX, "C_backward": (4, 16), "C_backward_im": (4, 16)},
+    ),
+]
+"""With options that add parameters."""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shapes"), [*((name, {}, shapes) for name, shapes in SHAPES.items()), *OF_OPTIONS]
+)
+def test_parameters_can_be_set_from_outside(name: str, options: dict[str, Any], shapes: Shapes) -> None:
     """Names and shapes are those that docs/layers.md refers to, so that weights of other programs fit."""
-    drawn = jax.eval_shape(lambda: nnx.to_pure_dict(nnx.state(build(name), nnx.Param)))
-    assert {path: value.shape for path, value in drawn.items()} == SHAPES[name]
+    drawn = jax.eval_shape(lambda: nnx.to_pure_dict(nnx.state(build(name, **options), nnx.Param)))
+    assert {path: value.shape for path, value in drawn.items()} == shapes
 
 
 def test_rot_gated_is_rotrnn_without_its_gates() -> None:
@@ -185,6 +200,20 @@ def test_rg_lru_starts_with_slow_decays() -> None:
     slow = np.exp(-np.log1p(np.exp(exact(build("rg_lru", d_state=512, heads=8))["Lambda"])))
     assert 0.9 < slow.min() < 0.905
     assert 0.997 < slow.max() < 0.999
+
+
+def test_rg_lru_can_start_from_the_papers_decays() -> None:
+    """An open gate decays by 0.9 to 0.999 in the paper, by 0.43 to 0.992 in the code and by default."""
+    eighth = 1 / 8
+    papers = build("rg_lru", d_state=512, heads=8, r_init=(0.9**eighth, 0.999**eighth))
+    decays, default = (
+        np.exp(-8 * np.log1p(np.exp(exact(layer)["Lambda"])))
+        for layer in (papers, build("rg_lru", d_state=512, heads=8))
+    )
+    assert 0.9 < decays.min() < 0.902
+    assert 0.997 < decays.max() < 0.999
+    assert 0.43 < default.min() < 0.45
+    assert default.max() < 0.992
 
 
 @pytest.mark.parametrize(("heads", "size", "groups"), [(16, 8, 2), (3, 40, 3), (6, 20, 2), (1, 100, 1)])

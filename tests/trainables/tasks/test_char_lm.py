@@ -7,13 +7,16 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from trainables.data.task import IGNORED, TaskData
+from trainables.cost import parameters
+from trainables.data.task import IGNORED, Signature, TaskData, completed
 from trainables.engine import Engine
 from trainables.errors import BadData, Refusal
+from trainables.matching import matched
 from trainables.tasks import char_lm
 from trainables.tasks.char_lm import CharLm
 from trainables.tasks.pydoc_passages import whole_text
@@ -86,12 +89,36 @@ def test_published_texts_are_read_from_their_archives(
     archive(tmp_path, monkeypatch, kind, content)
     data = CharLm().load({"source": kind, "length": 20, "reach": 1}, tmp_path)
     assert (data.comparable, data.signature.classes) == (True, len(alphabet))
+    assert data.signature == _outline({"source": kind, "length": 20})
     text = content.decode("latin-1")
     expected = f"{text[:7181]}|{text[7200:7581]}|{text[7600:7981]}"
     assert text_of(data, alphabet.decode("latin-1")) == expected
     assert CharLm().check({}, tmp_path).kind == ("text8" if kind == "text8" else "pydoc")
     part = CharLm().load({"source": kind, "length": 20, "reach": 1, "characters": 4000}, tmp_path)
     assert not part.comparable
+
+
+def _outline(options: dict[str, Any]) -> Signature:
+    return CharLm().outline(completed("char_lm", CharLm.options, options))
+
+
+@pytest.mark.parametrize("characters", [0, 20_000])
+def test_sizes_are_known_before_the_documentation_is_encoded(tmp_path: Path, characters: int) -> None:
+    """The alphabet is that of the whole text, however much of it is read; `auto` stands for text8."""
+    options = {"source": "pydoc", "length": 32, "characters": characters}
+    signature = CharLm().load(options, tmp_path).signature
+    assert signature == _outline(options)
+    assert signature.classes == len(set(whole_text()))
+    assert _outline({"length": 32}) == _outline({"source": "text8", "length": 32})
+    assert _outline({"length": 32}).classes == len(LETTERS)
+
+
+def test_networks_are_matched_by_the_alphabet_that_they_read(tmp_path: Path) -> None:
+    """The number of parameters of a file is that of the network that trains on the documentation."""
+    options = {"source": "pydoc", "length": 32, "characters": 20_000}
+    model = ModelSettings("lru", depth=2, d_model=32, d_state=16)
+    network = matched(model, _outline(options), 20_000)
+    assert parameters(network, CharLm().load(options, tmp_path).signature) == pytest.approx(20_000, rel=0.01)
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from tests.data import shared_file
+from tests.data import cifar_subset
 from tests.published import cifar
 from trainables.data.cifar import grey, read
 from trainables.errors import BadData
@@ -23,11 +22,7 @@ TASK = Image()
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder with the first 1,000 images of each original Python batch."""
-    archive = shared_file("cifar10/cifar-10-python.subset-1000-per-batch.tar.gz")
-    folder = tmp_path_factory.mktemp("cifar")
-    with tarfile.open(archive) as members:
-        members.extractall(folder, filter="data")
-    return folder
+    return cifar_subset(tmp_path_factory.mktemp("cifar"))
 
 
 def test_the_original_python_batches_are_read(real: Path) -> None:

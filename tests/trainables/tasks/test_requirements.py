@@ -164,10 +164,6 @@ def _answered(settings: ModelSettings, signature: Any, inputs: Any) -> Any:
     return Model(settings, {}, signature, rngs=nnx.Rngs(0))(inputs, None)[0]
 
 
-def test_natural_data_promise_nothing() -> None:
-    assert TASKS["text"].requires({}) is None
-
-
 @pytest.mark.slow
 def test_training_without_recurrence_solves_adding_only_where_steps_are_pooled(folder: Path) -> None:
     """The layer `none` learns the task from the mean of its steps, and nothing of it from the last one."""

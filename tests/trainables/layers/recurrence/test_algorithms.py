@@ -13,7 +13,7 @@ from jax import Array
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from tests.trainables.layers.cases import apart
+from tests.trainables.layers.cases import LOWERED_HERE, apart
 from trainables.layers.recurrence import (
     ALGORITHMS,
     in_chunks,
@@ -245,12 +245,6 @@ def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None
     assert program("auto", 256, 8) == program("sequential", 256, 8)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert program("auto", 64, 4) == program("associative", 64, 4) != program("sequential", 64, 4)
-
-
-LOWERED_HERE = pytest.mark.skipif(
-    jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
-    reason="JAX 0.11 and later lower kernels only on a machine with a GPU",
-)
 
 
 @LOWERED_HERE

@@ -12,7 +12,7 @@ from jax import Array
 from jax import numpy as jnp
 from numpy.typing import NDArray
 
-from tests.trainables.layers.cases import apart
+from tests.trainables.layers.cases import LOWERED_HERE, apart
 from trainables.layers.recurrence.delta_rule import RULES, delta_rule
 from trainables.layers.recurrence.wy_form import Steps
 
@@ -90,10 +90,7 @@ def test_loop(algorithm: str, shape: tuple[int, int, int, int]) -> None:
         assert apart(one, other) < 1e-5
 
 
-@pytest.mark.skipif(
-    jax.__version_info__ >= (0, 11) and jax.default_backend() != "gpu",
-    reason="JAX 0.11 and later lower kernels only on a machine with a GPU",
-)
+@LOWERED_HERE
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the heads of a batch are one kernel each way, and no loop of XLA's."""
     given, towards = jax.tree.map(

@@ -1,0 +1,87 @@
+"""What people set of a sweep, in both databases: above all whether it is paused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.errors import BadInput, Changed
+from orchestrator.ledger import submissions
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import Settings, change_settings, resume, settings
+from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop
+from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
+from orchestrator.sharing.rows import UNIT
+from tests.orchestrator.ledger.examples import writer
+
+
+def submit(ledger: Ledger) -> Submission:
+    order = Order("ada", {"name": "a"}, "", {}, None, "c0ffee")
+    return submissions.submit(ledger, order, lambda used: "a-1", again=True)[0]
+
+
+def submission(ledger: Ledger) -> Submission:
+    entry = submissions.submission(ledger, "a-1")
+    assert entry is not None
+    return entry
+
+
+def service(ledger: Ledger) -> SubmissionWriter:
+    return SubmissionWriter(ledger, writer(ledger, "serve").token)
+
+
+def test_a_pause_takes_the_place_of_a_request_of_the_service(ledger: Ledger) -> None:
+    """The service queues a sweep again that has made room, but not one that a person has paused."""
+    submit(ledger)
+    service(ledger).ask_for_room("a-1")
+    assert not settings(ledger, "a-1").paused
+    assert change_settings(ledger, "a-1", paused=True) == Settings(paused=True)
+    assert asked_to_stop(ledger, "a-1") not in {None, ROOM}
+
+
+def test_what_is_not_named_stays(ledger: Ledger) -> None:
+    submit(ledger)
+    first = change_settings(ledger, "a-1", priority_class="idle", weight=2 * UNIT)
+    paused = change_settings(ledger, "a-1", paused=True, revisions={first.revision})
+    assert paused == settings(ledger, "a-1") == Settings("idle", 2 * UNIT, paused=True)
+    with pytest.raises(Changed):
+        change_settings(ledger, "a-1", paused=False, revisions={first.revision})
+    assert change_settings(ledger, "a-1", weight=UNIT) == Settings("idle", UNIT, paused=True)
+
+
+def test_a_paused_sweep_that_has_left_is_queued_as_if_it_had_never_crashed(ledger: Ledger) -> None:
+    seen = submit(ledger)
+    change_settings(ledger, "a-1", paused=True)
+    ended = {"state": "ENDED", "code": 4, "cause": "stopped", "tries": 2, "crashes": 1, "next_try": 1e12}
+    assert service(ledger).change(seen, **ended)
+    assert resume(ledger, "a-1") == Settings()
+    entry = submission(ledger)
+    assert (entry.state, entry.next_try, entry.tries, entry.crashes, entry.cause) == ("QUEUED", 0, 0, 0, None)
+    assert asked_to_stop(ledger, "a-1") is None
+
+
+def test_a_service_that_has_read_the_request_does_not_end_a_sweep_that_was_resumed_since(
+    ledger: Ledger,
+) -> None:
+    submit(ledger)
+    change_settings(ledger, "a-1", paused=True)
+    seen = submission(ledger)
+    resume(ledger, "a-1")
+    assert not service(ledger).change(seen, state="ENDED", code=4)
+    assert submission(ledger).state == "QUEUED"
+
+
+def test_what_can_be_neither_paused_nor_resumed(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match=r"must wait or run in the service to be paused, got no submission"):
+        change_settings(ledger, "a-1", paused=True)
+    ask_to_stop(ledger, "a-1")
+    with pytest.raises(BadInput, match="must be a sweep of the service"):
+        resume(ledger, "a-1")
+    seen = submit(ledger)
+    with pytest.raises(BadInput, match="must be paused to be resumed"):
+        resume(ledger, "a-1")
+    service(ledger).change(seen, state="PARKED")
+    with pytest.raises(BadInput, match="got PARKED"):
+        change_settings(ledger, "a-1", paused=True, weight=2 * UNIT)
+    assert settings(ledger, "a-1") == replace(Settings(), paused=False), "nothing of a refused change is made"
