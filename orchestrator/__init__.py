@@ -14,6 +14,7 @@ from orchestrator.errors import (
     BadData,
     BadInput,
     Busy,
+    Changed,
     Damaged,
     DamagedCheckpoint,
     Exit,
@@ -23,6 +24,7 @@ from orchestrator.errors import (
     NoSpace,
     NoStore,
     Refusal,
+    Unfinished,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ __all__ = [
     "BadData",
     "BadInput",
     "Busy",
+    "Changed",
     "Damaged",
     "DamagedCheckpoint",
     "Exit",
@@ -54,6 +57,7 @@ __all__ = [
     "Status",
     "Sweep",
     "Trial",
+    "Unfinished",
     "available",
     "check",
     "collect_garbage",

@@ -57,6 +57,10 @@ class Changed(BadInput):
     """Raised for a change of what has been changed since it was read."""
 
 
+class Unfinished(BadInput):
+    """Raised if the process that counts networks was ended before it had, as at a limit of the system."""
+
+
 class Busy(Refusal):
     """Raised when another live driver holds the lease of a sweep."""
 

@@ -10,17 +10,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, Unfinished
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
 from trainables.data.task import Signature
 from trainables.trial import TrialSettings
 
 _MODULE = "orchestrator.training.costs"
-
-
-class Unfinished(BadInput):
-    """Raised if the process that counts was ended before it had counted, such as at a limit of the system."""
 
 
 def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bool = False) -> list[Cost]:

@@ -24,8 +24,7 @@ from orchestrator.api.sweep import Sweep
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver.sizes import Unfinished
-from orchestrator.errors import BadInput, Refusal
+from orchestrator.errors import BadInput, Refusal, Unfinished
 from trainables.layers import LAYERS
 from trainables.registry import Registry
 from trainables.tasks import TASKS
