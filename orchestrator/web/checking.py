@@ -40,10 +40,13 @@ class CheckLimits:
     Attributes:
         cpu_seconds: processor time, the imports included.
         memory_bytes: memory that is written to; what is only mapped does not count.
+        seconds: time until its end on a busy machine. A process without memory may wait for ever instead of
+            ending.
     """
 
     cpu_seconds: int = 20
     memory_bytes: int = 2 * 1024**3
+    seconds: float = 60.0
 
 
 class ForeignCode(Exception):

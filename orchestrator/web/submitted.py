@@ -27,7 +27,7 @@ from orchestrator.web.site import Site
 _MODULE = "orchestrator.web.checking"
 
 WAIT_SECONDS = 60.0
-"""Longest wait for a check to begin, and for its end on a busy machine."""
+"""Longest wait for a check to begin."""
 
 _STOPPED = frozenset({-signal.SIGXCPU, -signal.SIGKILL})
 
@@ -115,7 +115,7 @@ def _checked(site: Site, sent: Sent, *, sizes: bool | None) -> Mapping[str, Any]
             capture_output=True,
             text=True,
             check=False,
-            timeout=WAIT_SECONDS,
+            timeout=site.check_limits.seconds,
         )
     except subprocess.TimeoutExpired:
         raise _too_large(site, sent) from None

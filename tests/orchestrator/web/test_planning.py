@@ -115,7 +115,7 @@ NETWORKS = searched("d_state", values=range(8, 88, 2))
 @pytest.mark.parametrize(
     ("limits", "text", "sizes"),
     [
-        (CheckLimits(memory_bytes=4 * 1024**2), LONG, False),
+        (CheckLimits(memory_bytes=4 * 1024**2, seconds=20.0), LONG, False),
         (CheckLimits(cpu_seconds=1), NETWORKS, True),  # a process of its own counts the sizes
     ],
     ids=["memory", "processor"],
