@@ -163,7 +163,7 @@ def submit(
 
 
 def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:
-    """Return what the person who has submitted a sweep is told of it."""
+    """Return the answer to the user who has submitted a sweep."""
     return {"id": submission.sweep_id, "state": submission.state, "added": added}
 
 

@@ -1,4 +1,4 @@
-"""A proxy between a browser and a server: it counts streams, answers 502 when told to, and can be cut."""
+"""A proxy between a browser and a server: it counts streams, answers 502 on request, and can be cut."""
 
 from __future__ import annotations
 

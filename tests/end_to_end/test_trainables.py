@@ -24,6 +24,7 @@ from tests.end_to_end.commands import ROOT, Commands, finish, wait_for
 pytestmark = pytest.mark.end_to_end
 
 PAGE = ROOT / "docs" / "trainables.md"
+# A trial reads a pickle that it wrote itself; its digest was compared with the ledger's first.
 FUNCTION = """
 import pickle, time
 import numpy as np
@@ -74,7 +75,7 @@ parts = torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Tanh(), torch.nn
 model = torch.nn.Sequential(*parts)
 optimizer = torch.optim.Adam(model.parameters(), trial.params["lr"])
 if trial.resume:
-    saved = torch.load(trial.resume / "state.pt")
+    saved = torch.load(trial.resume / "state.pt", weights_only=True)
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     torch.set_rng_state(saved["random"])

@@ -83,9 +83,9 @@ def test_an_owner_over_a_quota_gives_up_the_rest_although_nobody_wants_it() -> N
 def longest_wait(owners: int, interval: float = INTERVAL) -> float:
     """Return the seconds within which an owner with a share runs a trial, as docs/sharing.md states it.
 
-    Whoever holds a place above a share got it before the owner came, because nothing starts above a share
-    while another sweep is short. After `min_run` each of them may be shed. Owners who came later may take the
-    place first, once each.
+    A sweep that holds a place above its share got it before the owner came, because nothing starts above a
+    share while another sweep is short. After `min_run` each of them may be shed. Owners who came later may
+    take the place first, once each.
     """
     return max(RULES.shed_after, RULES.min_run) + owners * interval + owners
 
