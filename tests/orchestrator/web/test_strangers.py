@@ -10,12 +10,22 @@ import pytest
 from orchestrator.ledger.tables import SERVICE_USER
 from orchestrator.web.access import CHANGE_HEADER, COOKIE
 from orchestrator.web.guard import MOST_BYTES
-from orchestrator.web.site import BAD_TOKENS_A_MINUTE
+from orchestrator.web.site import BAD_TOKENS_A_MINUTE, SUBMISSIONS_A_MINUTE
 from tests import sweeps
-from tests.orchestrator.web.server import FILE, Client
+from tests.orchestrator.web.server import FILE, QUEUED, Client
 
 PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
 SWEEP = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
+CODE = """\
+trainable: {command: [sh, -c, "echo {rate}"]}
+search: {rate: {uniform: [0, 1]}}
+objective: {minimize: loss}
+sampler: {random: {seed: 0}}
+scheduler: none
+training: {steps: 10, interval: 5}
+budget: {trials: 2}
+resources: {cpu: 1}
+"""
 WRONG = {"Authorization": "Bearer wrong"}
 
 
@@ -70,6 +80,21 @@ def member_moves_anothers(client: Client) -> int:
     return client.send("PATCH", SWEEP, "bob", body={"priority_class": "idle"}).status
 
 
+def member_pauses_anothers(client: Client) -> int:
+    return client.send("PATCH", SWEEP, "bob", body={"paused": True}).status
+
+
+def member_restarts_anothers(client: Client) -> int:
+    [status] = {
+        client.send("POST", f"{SWEEP}/{action}", "bob").status for action in ("resume", "retry", "release")
+    }
+    return status
+
+
+def member_sets_a_quota(client: Client) -> int:
+    return client.send("PATCH", "/api/v1/quotas/ada", "ada", body={"weight": 100}).status
+
+
 def member_takes_urgent(client: Client) -> int:
     return client.send("PATCH", SWEEP, "ada", body={"priority_class": "urgent"}).status
 
@@ -115,6 +140,17 @@ def notices(client: Client) -> int:
     return client.send("POST", "/api/v1/sweeps", "ada", body=body).status
 
 
+def code(client: Client) -> int:
+    body = {"name": "x", "text": CODE}
+    return client.send("POST", "/api/v1/sweeps", "grace", body=body).status
+
+
+def many_starts(client: Client) -> int:
+    """Retries of a queued sweep, because each is refused at once: the allowance fills up with time."""
+    path = f"/api/v1/sweeps/{QUEUED}/retry"
+    return [client.send("POST", path, "ada").status for _ in range(SUBMISSIONS_A_MINUTE + 1)][-1]
+
+
 ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "no token": (no_token, 401),
     "a wrong token": (wrong_token, 401),
@@ -127,6 +163,9 @@ ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "a member stops the sweep of another": (member_stops_anothers, 403),
     "a member extends the sweep of another": (member_extends_anothers, 403),
     "a member moves the sweep of another": (member_moves_anothers, 403),
+    "a member pauses the sweep of another": (member_pauses_anothers, 403),
+    "a member resumes, retries or releases the sweep of another": (member_restarts_anothers, 403),
+    "a member sets a quota": (member_sets_a_quota, 403),
     "a member takes class `urgent`": (member_takes_urgent, 403),
     "a member adds a user": (member_adds_a_user, 403),
     "a member reads the audit log": (member_reads_the_audit_log, 403),
@@ -135,6 +174,8 @@ ROWS: dict[str, tuple[Callable[[Client], int], int]] = {
     "a form of another site, with the cookie of an admin": (form_of_another_site, 403),
     "a body of more than 256,000 bytes": (large_body, 413),
     "a file outside the folder of a report": (path_outside, 404),
+    "the eleventh submission, extension or retry of a user within a minute": (many_starts, 429),
+    "a submission with a command, a function or a program of its own (`trainable`)": (code, 403),
     "a submission that sets the folder of the service": (folder_of_the_server, 422),
     "a submission that sets an address for notices": (notices, 422),
 }
