@@ -28,8 +28,8 @@ from orchestrator.ledger.keys import is_confirmation, sweep_id_of, trial_label
 TOKEN = "SWEEP_TOKEN"
 """Environment variable: the token of the user, as `sweep user add` has printed it."""
 
-TIMEOUT_SECONDS = 60.0
-"""Longest wait for an answer."""
+TIMEOUT_SECONDS = 150.0
+"""Longest wait for an answer: a busy service takes two minutes at most to check a file."""
 
 LOOK_SECONDS = 1.0
 """Time between two looks at a sweep that is followed."""

@@ -13,10 +13,12 @@ import pytest
 
 from orchestrator import Sweep
 from orchestrator.api.live import LiveSweep, RunningTrial, live
-from orchestrator.api.remote import RemoteService
+from orchestrator.api.remote import TIMEOUT_SECONDS, RemoteService
 from orchestrator.api.status import DetailedStatus
 from orchestrator.errors import BadInput, Exit, NoServer, exit_of
 from orchestrator.session.board import Progress
+from orchestrator.web.checking import CheckLimits
+from orchestrator.web.submitted import WAIT_SECONDS
 from tests import sweeps
 from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.web.server import FILE, QUEUED, Client
@@ -103,6 +105,10 @@ def test_a_log_is_followed_to_the_end_of_the_sweep(client: Client) -> None:
     shown: list[str] = []
     assert connect(client).sweep(sweeps.SWEEP_ID).follow(shown.append) == "INTERRUPTED"
     assert "".join(shown) == log.read_text()
+
+
+def test_a_client_waits_as_long_as_a_service_may_check_a_file() -> None:
+    assert WAIT_SECONDS + CheckLimits().seconds < TIMEOUT_SECONDS
 
 
 def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
