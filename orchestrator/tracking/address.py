@@ -11,7 +11,7 @@ from orchestrator.errors import BadInput
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
 
-_SETTINGS = {
+SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -74,4 +74,4 @@ def environment() -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     inherited = {name: value for name, value in os.environ.items() if name not in _AMBIENT}
     path = os.pathsep.join(part for part in (root, inherited.get("PYTHONPATH", "")) if part)
-    return {**inherited, **_SETTINGS, "PYTHONPATH": path}
+    return {**inherited, **SETTINGS, "PYTHONPATH": path}
