@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import BadInput
+from orchestrator.sqlite import sqlite_url
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
@@ -61,7 +62,7 @@ def sqlite_path(uri: str) -> str | None:
 def absolute(uri: str) -> str:
     """Return the URI of the same store for processes that have another working folder."""
     path = sqlite_path(uri)
-    return uri if path is None else f"sqlite:///{quote(str(Path(path).absolute()))}"
+    return uri if path is None else sqlite_url(Path(path).absolute())
 
 
 def migration_lock(database: Path) -> Path:
