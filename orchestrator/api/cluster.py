@@ -65,8 +65,8 @@ def this_machine() -> Hardware:
 def check_file(file: Path) -> Sequence[BadInput]:
     """Return everything that is wrong with a file that starts a cluster.
 
-    It must be of a known kind. It must not hold a secret, name one that others can read, or open the cluster to
-    the world.
+    It must be of a known kind. It must not hold a secret, name one that others can read, or open the cluster
+    to the world.
 
     Raises:
         BadInput: the file cannot be read, or is not YAML.
