@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import typer
 from rich.console import Console
 
+from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -80,6 +82,7 @@ def run_command(arguments: Sequence[str]) -> int:
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
+        words = with_server(words, os.environ.get(URL))
         result = app(args=words, prog_name="sweep", standalone_mode=False)
     except Refusal as refusal:
         _print_error(str(refusal))
