@@ -49,7 +49,7 @@ NormPosition = Literal["before", "after"]
 
 EncoderKind = Literal["dense", "none"]
 
-Schedule = Literal["cosine", "linear", "constant"]
+Schedule = Literal["cosine", "linear", "constant", "plateau"]
 """How the learning rates go on from their peaks, after the warm-up."""
 
 
