@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
@@ -84,6 +85,8 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         words = with_server(words, os.environ.get(URL))
         result = app(args=words, prog_name="sweep", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
         _print_error(str(refusal))
         return exit_of(refusal)
@@ -105,6 +108,11 @@ def run_command(arguments: Sequence[str]) -> int:
 def drives_sweeps(arguments: Sequence[str]) -> bool:
     """Return True if the process of a command line may drive a sweep."""
     return not DRIVING.isdisjoint(_with_verb(arguments)[:1])
+
+
+def outlives_its_output(arguments: Sequence[str]) -> bool:
+    """Return True if the process of a command line goes on when nobody reads what it prints."""
+    return drives_sweeps(arguments) or _with_verb(arguments)[:1] == ["serve"]
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:
