@@ -18,6 +18,9 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
+REMEMBERED = "remembered"
+"""Name (`checkpoint_name`) of what is kept of every chunk besides; the rest is computed again."""
+
 
 def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int) -> Any:
     """Return what `body` answers to each chunk of rows, joined; only states between chunks are remembered.
@@ -37,7 +40,9 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
     like = jax.eval_shape(body, state, first)[1]
     answers = jax.tree.map(lambda part: jnp.zeros((count * len(part), *part.shape[1:]), part.dtype), like)
 
-    @partial(jax.checkpoint, prevent_cse=False)
+    @partial(
+        jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(REMEMBERED)
+    )
     def again(state: Any, rows: Any, index: Array) -> tuple[Any, Any, Any]:
         chunk, rows = _cut(fixed, rows, index, size)
         state, part = body(state, chunk)
