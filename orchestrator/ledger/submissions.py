@@ -22,6 +22,7 @@ from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submission_backup import keep, keeping
 from orchestrator.ledger.tables import START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
@@ -146,8 +147,7 @@ def submit(
         if only_own:
             _refuse_of_others(connection, sweep_id, known, order.owner)
         if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
-            must = "must have ended before it is submitted again"
-            raise Busy(sweep_id, must, "a sweep that waits or runs", "Stop it first.")
+            raise _not_ended(connection, known)
         if known is not None and known.state in {"QUEUED", "STARTED"} and not withdraw:
             _refuse_stopped(connection, sweep_id)
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
@@ -165,6 +165,17 @@ def submit(
     renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
+
+
+def _not_ended(connection: Connection, known: Submission) -> Busy:
+    """Return why a submission cannot be queued again: its sweep goes on, or its driver has not left yet."""
+    must = "must have ended before it is submitted again"
+    query = select(SWEEP.c.state).where(SWEEP.c.id == known.sweep_id)
+    state = connection.execute(query).scalar_one_or_none()
+    if known.state == "STARTED" and state in {*FINISHED_SWEEP, "INTERRUPTED"}:
+        remedy = "Try again in a minute."
+        return Busy(known.sweep_id, must, f"{state}, and its driver has not left yet", remedy)
+    return Busy(known.sweep_id, must, "a sweep that waits or runs", "Stop it first.")
 
 
 def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:

@@ -124,6 +124,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "text": submission.text if submission else recorded,
             "weight": chosen.weight / UNIT,
             "paused": chosen.paused and now.state not in FINISHED_SWEEP,
+            "submission": submission.state if submission else None,
             "revision": chosen.revision,
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }

@@ -313,6 +313,17 @@ def test_an_ended_sweep_is_extended(client: Client) -> None:
     assert (entry.state, entry.document["budget"]["trials"]) == ("QUEUED", 7)
 
 
+def test_a_complete_sweep_whose_driver_has_not_left_is_not_to_be_stopped(client: Client) -> None:
+    change_row(client, f"UPDATE submission SET state = 'STARTED' WHERE sweep_id = '{sweeps.SWEEP_ID}'")
+    with client.workspace.ledger() as ledger:
+        sweeps.writer_of(ledger).set_sweep_state("COMPLETE", None)
+    for action, body in (("extend", {"trials": 9}), ("retry", None)):
+        answer = client.send("POST", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/{action}", "ada", body=body)
+        assert answer.status == 409, action
+        assert answer.document["got"] == "COMPLETE, and its driver has not left yet"
+        assert answer.document["remedy"] == "Try again in a minute."
+
+
 def test_a_stale_revision_changes_nothing(client: Client) -> None:
     path = f"/api/v1/sweeps/{QUEUED}"
 
