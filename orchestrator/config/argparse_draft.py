@@ -15,6 +15,7 @@ from typing import Any
 
 from orchestrator.config.document import flow
 from orchestrator.errors import BadInput
+from trainables.parsing import parsed
 
 CLOCKS = frozenset(
     {"epochs", "num_epochs", "n_epochs", "max_epochs", "steps", "num_steps", "max_steps", "iterations"}
@@ -99,7 +100,7 @@ def options_of(source: str, script: str) -> list[Option]:
         BadInput: the text is not Python, or the script has commands with options of their own.
     """
     try:
-        calls = [node for node in ast.walk(ast.parse(source, script)) if isinstance(node, ast.Call)]
+        calls = [node for node in ast.walk(parsed(source, script)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError) as error:
         raise BadInput(script, "must be a Python script", str(error), "Name the script itself.") from None
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
@@ -192,8 +193,9 @@ def _silent(script: str) -> list[str]:
     return [
         f"# {script} reports nothing yet, and every trial must. Either write into it `import sweep_client`,",
         "# `trial = sweep_client.trial()`, and after each epoch (counted from 1)",
-        '# `if not trial.report(epoch, {"val/loss": loss}): break`; or let a script beside it read what it prints,',
-        "# as in docs/trainables.md, which also says how a trial is resumed in the middle.",
+        '# `if not trial.report(epoch, {"val/loss": loss}): break`;',
+        "# or let a script beside it read what it prints, as in docs/trainables.md, which also says how a trial",
+        "# goes on in the middle.",
     ]
 
 
