@@ -25,6 +25,9 @@ CLOCKS = frozenset(
 GIVEN = frozenset({"seed", "step", "folder", "resume"})
 """Names that stand for what a trial has beside its hyperparameters."""
 
+_REPORTING = ("sweep_client", "SWEEP_REPORTS")
+"""Texts of which a script that reports has one."""
+
 _STEPS = 100
 _RATIO = 10
 _LARGE = 16
@@ -173,6 +176,7 @@ def draft(source: str, script: str) -> str:
         [
             f"# A draft from the options of {script}: keep it beside the script and correct what is guessed.",
             *_left_out(options, searched),
+            *([] if any(name in source for name in _REPORTING) else _silent(script)),
             "trainable:",
             f"  command: [{', '.join(map(_word, _command(options, searched, script, steps)))}]",
             "search:",
@@ -183,6 +187,16 @@ def draft(source: str, script: str) -> str:
             "",
         ]
     )
+
+
+def _silent(script: str) -> list[str]:
+    return [
+        f"# {script} reports nothing yet, and every trial must. Either write into it `import sweep_client`,",
+        "# `trial = sweep_client.trial()`, and after each epoch (counted from 1)",
+        '# `if not trial.report(epoch, {"val/loss": loss}): break`;',
+        "# or let a script beside it read what it prints, as in docs/trainables.md, which also says how",
+        "# a trial goes on in the middle.",
+    ]
 
 
 def _command(options: Sequence[Option], searched: Mapping[str, str], script: str, steps: int) -> list[str]:

@@ -123,7 +123,8 @@ def configure(compilations: str) -> None:
     import jax
 
     jax.config.update("jax_compilation_cache_dir", compilations)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    # JAX keeps what took a second. An engine needs about 20 programs, and none is to be compiled twice.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def best_slots(settings: TrialSettings | ProgramSettings, data: str, compilations: str) -> int:

@@ -418,7 +418,7 @@ def test_a_program_in_slots_is_stopped_early_killed_and_resumed(commands: Comman
     written(own, "program in slots", pause=0.3, scheduler="{asha: {reduction: 2, grace: 0.25}}")
     driver = commands.start(file, *eight, **DEVICE)
     wait_for(lambda: len(reported()) == 4)
-    commands.titled("ray::Worker")[0].kill()
+    commands.titled("ray::SharedWorker")[0].kill()
     wait_for(lambda: bool(reported(2)))
     os.kill(driver.pid, signal.SIGKILL)
     finish(driver)
@@ -438,6 +438,54 @@ def test_a_program_in_slots_is_stopped_early_killed_and_resumed(commands: Comman
     check_each_attempt_goes_on(commands)
     code, printed = commands.run("check")
     assert code == 0, printed
+
+
+COUNTED = """
+
+import os
+import jax.monitoring
+
+def _count(event, **_):
+    with open(os.environ["SWEEP_COUNTED_IN"], "a") as file:
+        file.write(f"{event}\\n")
+
+jax.monitoring.register_event_listener(_count)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_resumed_driver_compiles_nothing_again(commands: Commands) -> None:
+    """JAX itself says what the engine's process asks to compile, and what it finds compiled."""
+    own, cache, counted = (commands.folder / name for name in ("own", "cache", "counted"))
+    cache.mkdir()
+    variables = {**DEVICE, "JAX_COMPILATION_CACHE_DIR": str(cache), "SWEEP_COUNTED_IN": str(counted)}
+    file = written(own, "program in slots", pause=0.3)
+    with (own / "model.py").open("a") as code:
+        code.write(COUNTED)
+
+    def reported(attempt: int) -> int:
+        known = (commands.root / "sweeps.db").exists() and commands.ledger.sweeps()
+        rows = commands.ledger.reports(known[0].id) if known else []
+        return len({row.trial_key for row in rows if row.attempt_id.endswith(f".{attempt}")})
+
+    driver = commands.start(file, **variables)
+    wait_for(lambda: reported(1) == 3, 400)
+    os.kill(driver.pid, signal.SIGKILL)
+    finish(driver)
+    assert not commands.wait_until_gone(30)
+    compiled, before = {*cache.glob("*-cache")}, counted.read_text()
+    assert before.count("cache_misses") == len(compiled) > 0
+    driver = commands.start(file, **variables)
+    wait_for(lambda: reported(2) == 3, 400)
+    resumed = counted.read_text().removeprefix(before)
+    new = {*cache.glob("*-cache")} - compiled
+    asked, found = resumed.count("compile_requests_use_cache"), resumed.count("cache_hits")
+    assert found > 0
+    assert asked - found == len(new)  # what only a resumed trial needs
+    (sweep,) = commands.ledger.sweeps()
+    assert commands.run("stop", sweep.id)[0] == 0
+    finish(driver, timeout=60)
 
 
 def check_later_trials_compile_nothing(ledger: Ledger) -> None:

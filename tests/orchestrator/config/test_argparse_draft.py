@@ -62,6 +62,14 @@ def test_ranges_are_around_the_defaults(tmp_path: Path) -> None:
     assert sweep.training.steps == 20
 
 
+def test_a_draft_says_that_the_script_reports_nothing_yet() -> None:
+    """A sweep of it would train every trial, and then fail it."""
+    silent = 'trial.report(epoch, {"val/loss": loss})'
+    assert silent in draft(SCRIPT, "train.py")
+    for source in ("import sweep_client", "reports = os.environ['SWEEP_REPORTS']"):
+        assert silent not in draft(f"{source}\n{SCRIPT}", "train.py")
+
+
 def test_the_script_accepts_the_command(tmp_path: Path) -> None:
     sweep = loaded(tmp_path)
     settings = sweep.settings(sweep.largest(), seed=7)
