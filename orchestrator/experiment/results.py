@@ -82,7 +82,7 @@ class ArmResult:
         wall_seconds: during which at least one attempt ran.
         core_seconds: processors times seconds, summed over the attempts.
         lack: why the arm has not run here, such as missing data; '' if it has or can.
-        hypothesis: whether `published` is a bound that nobody has published.
+        hypothesis: whether `published` is a bound of the file itself, from no paper.
         size: of its networks and their training, in words.
         parameters: trained numbers of a network, or None if they are not recorded.
         network: all that was counted of a network, in words; '' if nothing is recorded.

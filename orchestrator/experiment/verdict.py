@@ -19,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable
 Answer = Literal["confirmed", "refuted", "not established"]
 
 ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
-"""Of hypotheses, which nobody has published: they are tested at the size of the experiment."""
+"""Of hypotheses, which are the file's own and no paper's: they are tested at the size of the experiment."""
 
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
 """All of them, each once."""
@@ -103,8 +103,9 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
     if len(values) < seeds:
         return Verdict("not comparable", _few(values, seeds))
     mean, (low, high) = float(np.mean(values)), published.range
-    reason = _against(values, published)
-    return Verdict("reproduced" if low <= mean <= high else "not reproduced", reason)
+    is_within = low <= mean <= high
+    reason = _against(values, published) + _loose(values, published, is_within=is_within)
+    return Verdict("reproduced" if is_within else "not reproduced", reason)
 
 
 def answered(
@@ -148,8 +149,23 @@ def _measured(values: Sequence[float]) -> str:
     mean, ends = float(np.mean(values)), interval(values)
     if ends is None:
         return f"{words.setting(mean)} (one seed)"
+    if ends[0] == ends[1]:
+        return f"{words.setting(mean)} ({len(values)} equal seeds)"
     low, high = map(words.setting, ends)
     return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds)"
+
+
+def _loose(values: Sequence[float], published: Published, *, is_within: bool) -> str:
+    """Return that other seeds could well have another outcome, if the interval of the mean says so."""
+    ends, (low, high) = interval(values), published.range
+    if ends is None:
+        return ""
+    limits = "bound" if published.value is None else "tolerance"
+    if is_within and not (low <= ends[0] and ends[1] <= high):
+        return f"; the interval reaches beyond the {limits}, so other seeds may not reproduce it"
+    if not is_within and ends[0] <= high and ends[1] >= low:
+        return f"; the interval reaches the {limits}, so other seeds may reproduce it"
+    return ""
 
 
 def _tolerance(published: Published) -> str:

@@ -42,6 +42,20 @@ def test_a_bound_is_met_on_its_side_alone() -> None:
     assert outcome(0.06, 0.06, 0.06, published=below) == "not reproduced"
 
 
+def test_a_verdict_says_that_other_seeds_may_have_another_one() -> None:
+    """A mean within the tolerance by luck, or just outside, is told from one that is sure."""
+    lucky = judged([0.5, 0.9, 1.3], FIGURE, seeds=3, obstacle="")
+    assert lucky.outcome == "reproduced"
+    assert lucky.reason.endswith(
+        "; the interval reaches beyond the tolerance, so other seeds may not reproduce it"
+    )
+    near = judged([0.90, 0.91, 0.94], Published(at_least=0.918), seeds=3, obstacle="")
+    assert near.outcome == "not reproduced"
+    assert near.reason.endswith("; the interval reaches the bound, so other seeds may reproduce it")
+    for values in ([0.899, 0.9, 0.901], [0.5, 0.5, 0.501], [0.9]):
+        assert "may" not in judged(values, FIGURE, seeds=len(values), obstacle="").reason
+
+
 def test_what_does_not_compare_is_said_before_any_value_is_read() -> None:
     verdict = judged([0.9] * 3, FIGURE, seeds=3, obstacle="a subset of CIFAR-10")
     assert verdict.phrase == "not comparable, because a subset of CIFAR-10"
