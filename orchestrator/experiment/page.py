@@ -123,8 +123,9 @@ def parts(results: Results) -> Iterator[Part]:
         "Beside what is stated" if stated else "Beside the paper",
         "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
         " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
-        " The interval is that of other seeds on the same test examples: the noise of the examples is in the"
-        " claims alone. A value that is not established to differ from a control is marked.",
+        " The interval is that of other seeds on the same test examples: the noise of the examples is in"
+        " claims, and in verdicts that name it. A value that is not established to differ from a control is"
+        " marked.",
         (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment import page, picture, publication, results
-from orchestrator.experiment.collected import collected, covered, sample_of
+from orchestrator.experiment.collected import collected, covered, interval_of, sample_of
 from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment
 from orchestrator.experiment.order import Ordering, ordering
@@ -375,6 +375,21 @@ def test_confirmations_are_the_seeds_of_a_search() -> None:
     sample = sample_of(wanted, result, history)
     assert sample.scores is not None
     assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
+
+
+def test_the_interval_of_an_arm_has_the_noise_of_its_examples(tmp_path: Path) -> None:
+    """It is wider than that over seeds which agree, kept with the results, and decides on a hypothesis."""
+    history, wanted = confirmed.history([0.92, 0.92, 0.92]), experiment()
+    found = collected(wanted, wanted.arms[0], history, MACHINE)
+    ends = interval_of(sample_of(wanted, found, history))
+    assert ends is not None
+    assert ends[0] < 0.9 < 0.92 < ends[1]
+    tested = replace(found, published=Published(at_least=0.9), hypothesis=True, obstacle="")
+    luck, sure = (results_of(replace(tested, interval=given)) for given in (ends, None))
+    assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["not established", "confirmed"]
+    assert results.read(publication.publish(luck, tmp_path)[0]) == luck
+    alone = replace(sample_of(wanted, found, history), scores=None)
+    assert interval_of(alone) is None
 
 
 def of_lengths(shares: list[float], facts: dict[str, object] | None = None) -> History:

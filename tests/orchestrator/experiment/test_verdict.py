@@ -129,6 +129,15 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
         assert verdict.phrase.endswith(SIZE)
 
 
+def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> None:
+    """Three seeds agree, and another thousand examples may say otherwise."""
+    values, bound = (0.906, 0.907, 0.908), Published(at_least=0.9)
+    seeds_alone = answered(values, bound, seeds=3, size="at a size")
+    both = answered(values, bound, seeds=3, size="at a size", ends=(0.893, 0.921))
+    assert (seeds_alone.outcome, both.outcome) == ("confirmed", "not established")
+    assert "(from 0.893 to 0.921 with 95 % confidence, 3 seeds and their test examples)" in both.reason
+
+
 def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
     bound = Published(at_most=0.9)
     verdict = answered([], bound, seeds=3, size=SIZE, lack="the data of text are missing")
