@@ -18,8 +18,9 @@ from orchestrator.ledger.scores import unpack
 from orchestrator.report.answer import size
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History
-from orchestrator.report.noise import Sample
+from orchestrator.report.noise import Sample, mean_of
 from orchestrator.report.seeds import seed_results
+from orchestrator.report.statistics import estimated
 from orchestrator.report.summary import cost_of, test_metric
 from trainables.cost import Cost
 
@@ -153,6 +154,16 @@ def sample_of(experiment: Experiment, arm: ArmResult, history: History | None) -
         data=arm.data_digest,
         share=experiment.metric.startswith("test/accuracy"),
     )
+
+
+def interval_of(sample: Sample) -> tuple[float, float] | None:
+    """Return the interval of a mean with the noise of seeds and of test examples, if both are known."""
+    if not mean_of(sample).complete:
+        return None
+    found = estimated(sample)
+    assert found.low is not None
+    assert found.high is not None
+    return float(found.low), float(found.high)
 
 
 def _curves(history: History, key: str, metric: str) -> Curves | None:

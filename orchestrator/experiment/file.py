@@ -45,7 +45,7 @@ class Arm:
         published: what the paper prints, or None.
         departure: how the arm departs from the paper so that figures cannot be compared; '' if it does not.
         cell: row and column of the paper's table, or None.
-        hypothesis: whether `published` is a bound that nobody has published.
+        hypothesis: whether `published` is a bound of the file itself, from no paper.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Claim:
-    """An order of two arms that the paper states; with `hypothesis`, one that nobody has published."""
+    """An order of two arms that the paper states; with `hypothesis`, one of the file itself."""
 
     better: str
     than: str

@@ -86,7 +86,7 @@ def _counts(results: Results) -> Iterator[str]:
         yield f"Published figures and claims: {line(OUTCOMES, hypothesis=False)}."
     if _is_stated(results, hypothesis=True):
         answers = line(ANSWERS, hypothesis=True)
-        yield f"Hypotheses, which nobody has published: {answers}. Tested {results.where}."
+        yield f"The file's own hypotheses, from no paper: {answers}. Tested {results.where}."
 
 
 def _sizes(results: Results) -> Iterator[str]:
@@ -122,8 +122,10 @@ def parts(results: Results) -> Iterator[Part]:
     yield Part(
         "Beside what is stated" if stated else "Beside the paper",
         "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
-        " and best over seeds; the best constant answer; and what is stated. A value that is not established"
-        " to differ from a control is marked.",
+        " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
+        " The interval is that of other seeds on the same test examples: the noise of the examples is in"
+        " claims, and in verdicts that name it. A value that is not established to differ from a control is"
+        " marked.",
         (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )
@@ -175,16 +177,22 @@ def parts(results: Results) -> Iterator[Part]:
 
 
 def measured(arm: ArmResult) -> str:
-    """Return the mean over the seeds of an arm ± half of its interval of 95 % confidence, or a dash."""
+    """Return the mean over the seeds of an arm with its uncertainty, or a dash."""
     return mean_of(arm.values)
 
 
 def mean_of(values: Sequence[float]) -> str:
-    """Return the mean of values by seed ± half of its interval of 95 % confidence, or a dash."""
+    """Return the mean of values by seed ± half of its interval of 95 % confidence, or a dash.
+
+    A single seed has no interval, and seeds of equal values do not show that others would have it too.
+    """
     if not values:
         return "–"
     mean, ends = words.setting(float(np.mean(values))), interval(values)
-    return mean if ends is None else f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
+    if ends is None:
+        return f"{mean} (one seed)"
+    half = words.setting((ends[1] - ends[0]) / 2)
+    return f"{mean} ({len(values)} equal seeds)" if ends[0] == ends[1] else f"{mean} ± {half}"
 
 
 def _beside(results: Results, arm: ArmResult) -> tuple[str, ...]:

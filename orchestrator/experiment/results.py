@@ -82,7 +82,7 @@ class ArmResult:
         wall_seconds: during which at least one attempt ran.
         core_seconds: processors times seconds, summed over the attempts.
         lack: why the arm has not run here, such as missing data; '' if it has or can.
-        hypothesis: whether `published` is a bound that nobody has published.
+        hypothesis: whether `published` is a bound of the file itself, from no paper.
         size: of its networks and their training, in words.
         parameters: trained numbers of a network, or None if they are not recorded.
         network: all that was counted of a network, in words; '' if nothing is recorded.
@@ -90,6 +90,7 @@ class ArmResult:
         doubts: the controls that the values are not established to differ from.
         lengths: the values of each seed by the name of a test split with longer sequences, such as `x2`.
         origin: the day, the commit and the machine of the results.
+        interval: of the mean, with the noise of seeds and of test examples; None where a source is not known.
     """
 
     name: str
@@ -115,6 +116,7 @@ class ArmResult:
     doubts: tuple[str, ...] = ()
     lengths: Mapping[str, Sequence[float]] = field(default_factory=dict)
     origin: Origin | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def values(self) -> list[float]:
@@ -206,7 +208,14 @@ class Results:
     def _verdict(self, arm: ArmResult) -> Verdict:
         asked = self.seeds_asked
         if arm.hypothesis:
-            return answered(arm.values, arm.published, seeds=asked, size=self.where, lack=arm.lack)
+            return answered(
+                arm.values,
+                arm.published,
+                seeds=asked,
+                size=self.where,
+                lack=arm.lack,
+                ends=arm.interval,
+            )
         return judged(arm.values, arm.published, seeds=asked, obstacle=arm.obstacle or arm.lack)
 
     @cached_property
@@ -300,6 +309,7 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "cell": (cell[0], cell[1]) if cell else None,
             "doubts": tuple(document.get("doubts", ())),
             "lengths": {name: tuple(values) for name, values in document.get("lengths", {}).items()},
+            "interval": tuple(document["interval"]) if document.get("interval") else None,
             "origin": origin_of(document["origin"]) if document.get("origin") else None,
         }
     )

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from orchestrator import provenance
 from orchestrator.api.sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.errors import BadData, BadInput, Exit
-from orchestrator.experiment.collected import collected, obstacle, sample_of, size_of
+from orchestrator.experiment.collected import collected, interval_of, obstacle, sample_of, size_of
 from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment, function_of
 from orchestrator.experiment.order import Ordering, ordering
@@ -97,6 +97,7 @@ def results(experiment: Experiment, workspace: Workspace) -> Results:
     )
     samples = {arm.name: sample_of(experiment, arm, histories[arm.name]) for arm in arms if arm.values}
     arms = with_doubts(arms, samples, histories, maximize=experiment.maximize)
+    arms = tuple(replace(arm, interval=interval_of(samples[arm.name])) if arm.values else arm for arm in arms)
     orderings = tuple(_ordering(experiment, claim, samples) for claim in experiment.claims)
     return Results(
         name=experiment.name,

@@ -102,7 +102,7 @@ class ArmSection(PartSection):
         None,
     )
     hypothesis: Flag | None = setting(
-        "Whether nobody has published the bound under `paper`; the file's `hypothesis` if left out.",
+        "Whether the bound under `paper` is the file's own; the file's `hypothesis` if left out.",
         True,
         None,
     )
@@ -117,7 +117,7 @@ class ClaimSection(Section):
     better: Word = setting("Name of the better arm.", "rotrnn")
     than: Word = setting("Name of the other one.", "lru")
     hypothesis: Flag | None = setting(
-        "Whether nobody has published the order; the file's `hypothesis` if left out.", True, None
+        "Whether the order is the file's own; the file's `hypothesis` if left out.", True, None
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.special import stdtrit
@@ -19,10 +19,12 @@ OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable
 Answer = Literal["confirmed", "refuted", "not established"]
 
 ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
-"""Of hypotheses, which nobody has published: they are tested at the size of the experiment."""
+"""Of hypotheses, which are the file's own and no paper's: they are tested at the size of the experiment."""
 
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
 """All of them, each once."""
+
+Interval: TypeAlias = tuple[float, float]
 
 CONFIDENCE = 0.95
 """With which the interval of a mean over seeds contains the true value."""
@@ -103,12 +105,19 @@ def judged(values: Sequence[float], published: Published | None, *, seeds: int, 
     if len(values) < seeds:
         return Verdict("not comparable", _few(values, seeds))
     mean, (low, high) = float(np.mean(values)), published.range
-    reason = _against(values, published)
-    return Verdict("reproduced" if low <= mean <= high else "not reproduced", reason)
+    is_within = low <= mean <= high
+    reason = _against(values, published) + _loose(values, published, is_within=is_within)
+    return Verdict("reproduced" if is_within else "not reproduced", reason)
 
 
 def answered(
-    values: Sequence[float], bound: Published | None, *, seeds: int, size: str, lack: str = ""
+    values: Sequence[float],
+    bound: Published | None,
+    *,
+    seeds: int,
+    size: str,
+    lack: str = "",
+    ends: Interval | None = None,
 ) -> Verdict:
     """Test a hypothesis about one arm: the interval of its mean lies within the bound, outside, or across.
 
@@ -118,6 +127,7 @@ def answered(
         seeds: number of seeds that the experiment asks for.
         size: at which it is tested, such as `at the size of the profile laptop`.
         lack: why the arm has not run; '' if it has.
+        ends: of the interval with the noise of test examples; that over seeds alone is taken if it is None.
     """
     if bound is None:
         return Verdict(None, "no bound is stated for it")
@@ -125,8 +135,8 @@ def answered(
         return Verdict("not established", lack)
     if len(values) < seeds:
         return Verdict("not established", _few(values, seeds))
-    ends, (low, high) = interval(values), bound.range
-    reason = f"{_against(values, bound)}, {size}"
+    reason, (low, high) = f"{_against(values, bound, ends)}, {size}", bound.range
+    ends = ends or interval(values)
     if ends is None:
         return Verdict("not established", reason)
     if low <= ends[0] and ends[1] <= high:
@@ -140,23 +150,39 @@ def _few(values: Sequence[float], seeds: int) -> str:
     return f"{len(values)} of {seeds} seeds have a value"
 
 
-def _against(values: Sequence[float], published: Published) -> str:
-    return f"{_measured(values)} against {published.phrase}{_tolerance(published)}"
+def _against(values: Sequence[float], published: Published, ends: Interval | None = None) -> str:
+    return f"{_measured(values, ends)} against {published.phrase}{_tolerance(published)}"
 
 
-def _measured(values: Sequence[float]) -> str:
-    mean, ends = float(np.mean(values)), interval(values)
+def _measured(values: Sequence[float], wide: Interval | None) -> str:
+    mean, ends = float(np.mean(values)), wide or interval(values)
     if ends is None:
         return f"{words.setting(mean)} (one seed)"
+    if ends[0] == ends[1]:
+        return f"{words.setting(mean)} ({len(values)} equal seeds)"
     low, high = map(words.setting, ends)
-    return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds)"
+    of = "" if wide is None else " and their test examples"
+    return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds{of})"
+
+
+def _loose(values: Sequence[float], published: Published, *, is_within: bool) -> str:
+    """Return that other seeds could well have another outcome, if the interval of the mean says so."""
+    ends, (low, high) = interval(values), published.range
+    if ends is None:
+        return ""
+    limits = "bound" if published.value is None else "tolerance"
+    if is_within and not (low <= ends[0] and ends[1] <= high):
+        return f"; the interval reaches beyond the {limits}, so other seeds may not reproduce it"
+    if not is_within and ends[0] <= high and ends[1] >= low:
+        return f"; the interval reaches the {limits}, so other seeds may reproduce it"
+    return ""
 
 
 def _tolerance(published: Published) -> str:
     return "" if published.value is None else f" ± {words.setting(published.tolerance)}"
 
 
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
+def interval(values: Sequence[float]) -> Interval | None:
     """Return the confidence interval of a mean over seeds by Student's t; None for fewer than two seeds."""
     if len(values) < 2:
         return None

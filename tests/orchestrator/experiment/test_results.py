@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.experiment import page, picture, publication, results
-from orchestrator.experiment.collected import collected, covered, sample_of
+from orchestrator.experiment.collected import collected, covered, interval_of, sample_of
 from orchestrator.experiment.controls import with_doubts
 from orchestrator.experiment.file import Arm, Claim, Experiment
 from orchestrator.experiment.order import Ordering, ordering
@@ -138,8 +138,9 @@ def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     for line in (
         "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
         " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | – | 0.6 ± 0 | 3 | 0.6 | 0.6 | – | 0.6 | not comparable, because other data |",
-        "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 ± 0 / 0.6 |",
+        "| s5 | s5 on listops | – | 0.6 (3 equal seeds) | 3 | 0.6 | 0.6 | – | 0.6 "
+        "| not comparable, because other data |",
+        "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 (3 equal seeds) / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
         "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – |",
         "| rotrnn | – | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
@@ -273,7 +274,7 @@ def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     text = page.markdown(HYPOTHESES)
     assert "not comparable" not in text
     assert (
-        "- Hypotheses, which nobody has published: 2 confirmed, 2 refuted, 2 not established. Tested at the"
+        "- The file's own hypotheses, from no paper: 2 confirmed, 2 refuted, 2 not established. Tested at the"
         " size of the profile laptop." in text
     )
     assert "- Networks and training: 1 block." in text
@@ -296,7 +297,7 @@ def test_claims_that_are_not_established_are_counted_apart(
     ]
     text = page.markdown(mixed)
     assert "claims: 3 reproduced, 2 not reproduced, 0 not comparable, 1 not established." in text
-    assert "published: 0 confirmed, 0 refuted, 1 not established." in text
+    assert "from no paper: 0 confirmed, 0 refuted, 1 not established." in text
     publication.publish(mixed, tmp_path)
     cells = next(line for line in publication.index(tmp_path).splitlines() if line.startswith("| table-1"))
     counted = "| reproduced | not reproduced | not comparable | not established | confirmed | refuted |"
@@ -323,7 +324,7 @@ def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
     some = replace(BOTH, arms=(longer, *BOTH.arms[1:]))
     for text in (page.markdown(some), publication.index(publication.publish(some, tmp_path)[0].parent)):
         assert "| arm | x1 | x2 | x10 |" in text
-        assert "| rotrnn | 0.9 ± 0 | 0.8 ± 0 | 0.5 |" in text
+        assert "| rotrnn | 0.9 (2 equal seeds) | 0.8 (2 equal seeds) | 0.5 (one seed) |" in text
     assert "By length" not in page.markdown(BOTH)
 
 
@@ -374,6 +375,21 @@ def test_confirmations_are_the_seeds_of_a_search() -> None:
     sample = sample_of(wanted, result, history)
     assert sample.scores is not None
     assert sample.scores.mean(axis=1) == pytest.approx([0.6, 0.7, 0.8])
+
+
+def test_the_interval_of_an_arm_has_the_noise_of_its_examples(tmp_path: Path) -> None:
+    """It is wider than that over seeds which agree, kept with the results, and decides on a hypothesis."""
+    history, wanted = confirmed.history([0.92, 0.92, 0.92]), experiment()
+    found = collected(wanted, wanted.arms[0], history, MACHINE)
+    ends = interval_of(sample_of(wanted, found, history))
+    assert ends is not None
+    assert ends[0] < 0.9 < 0.92 < ends[1]
+    tested = replace(found, published=Published(at_least=0.9), hypothesis=True, obstacle="")
+    luck, sure = (results_of(replace(tested, interval=given)) for given in (ends, None))
+    assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["not established", "confirmed"]
+    assert results.read(publication.publish(luck, tmp_path)[0]) == luck
+    alone = replace(sample_of(wanted, found, history), scores=None)
+    assert interval_of(alone) is None
 
 
 def of_lengths(shares: list[float], facts: dict[str, object] | None = None) -> History:
@@ -505,3 +521,17 @@ def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
     other = replace(BOTH, arms=(arm("rotrnn", 0.1, 0.1, 0.1), *BOTH.arms[1:]))
     lines = page.markdown(other).splitlines()
     assert re.search("not reproduced", next(line for line in lines if line.startswith("| rotrnn | rotrnn")))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((), "–"),
+        ((0.5,), "0.5 (one seed)"),
+        ((0.475, 0.475), "0.475 (2 equal seeds)"),
+        ((1.0, 2.0, 3.0), "2 ± 2.484"),
+    ],
+)
+def test_a_mean_stands_with_its_uncertainty(values: tuple[float, ...], expected: str) -> None:
+    """A single seed does not look like a mean, and two equal ones do not look like certainty."""
+    assert page.mean_of(values) == expected

@@ -42,6 +42,20 @@ def test_a_bound_is_met_on_its_side_alone() -> None:
     assert outcome(0.06, 0.06, 0.06, published=below) == "not reproduced"
 
 
+def test_a_verdict_says_that_other_seeds_may_have_another_one() -> None:
+    """A mean within the tolerance by luck, or just outside, is told from one that is sure."""
+    lucky = judged([0.5, 0.9, 1.3], FIGURE, seeds=3, obstacle="")
+    assert lucky.outcome == "reproduced"
+    assert lucky.reason.endswith(
+        "; the interval reaches beyond the tolerance, so other seeds may not reproduce it"
+    )
+    near = judged([0.90, 0.91, 0.94], Published(at_least=0.918), seeds=3, obstacle="")
+    assert near.outcome == "not reproduced"
+    assert near.reason.endswith("; the interval reaches the bound, so other seeds may reproduce it")
+    for values in ([0.899, 0.9, 0.901], [0.5, 0.5, 0.501], [0.9]):
+        assert "may" not in judged(values, FIGURE, seeds=len(values), obstacle="").reason
+
+
 def test_what_does_not_compare_is_said_before_any_value_is_read() -> None:
     verdict = judged([0.9] * 3, FIGURE, seeds=3, obstacle="a subset of CIFAR-10")
     assert verdict.phrase == "not comparable, because a subset of CIFAR-10"
@@ -113,6 +127,15 @@ def test_a_hypothesis_is_tested_by_the_whole_interval(values: tuple[float, ...],
     assert "not comparable" not in verdict.phrase
     if len(values) == 3:
         assert verdict.phrase.endswith(SIZE)
+
+
+def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> None:
+    """Three seeds agree, and another thousand examples may say otherwise."""
+    values, bound = (0.906, 0.907, 0.908), Published(at_least=0.9)
+    seeds_alone = answered(values, bound, seeds=3, size="at a size")
+    both = answered(values, bound, seeds=3, size="at a size", ends=(0.893, 0.921))
+    assert (seeds_alone.outcome, both.outcome) == ("confirmed", "not established")
+    assert "(from 0.893 to 0.921 with 95 % confidence, 3 seeds and their test examples)" in both.reason
 
 
 def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
