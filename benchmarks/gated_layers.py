@@ -1,6 +1,6 @@
 """The gradient of layers that look at their input, against the two forms that one would write first.
 
-    python -m benchmarks.gated_layers [--processes 3] [--rounds 3]
+    python -m benchmarks.gated_layers [--cases delta_net delta_rule] [--processes 3] [--rounds 3]
 
 Time at L 2,048, batch 8; memory at L 16,384, batch 1, by XLA's analysis (arguments, results and temporaries).
 D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parameters and the input.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -141,12 +141,12 @@ def gradient(name: str, form: str, length: int, batch: int) -> tuple[Callable[..
     return jax.jit(jax.grad(loss, argnums=(0, 1))), (parameters, u, towards)
 
 
-def measured(rounds: int) -> dict[str, float]:
+def measured(cases: Sequence[str], rounds: int) -> dict[str, float]:
     """Return median seconds and bytes by "layer form" and "layer form bytes"."""
     answers: dict[str, float] = {}
-    for name in CASES:
-        cases = {f"{name} {form}": gradient(name, form, SHORT, BATCH) for form in forms(name)}
-        answers |= in_turns({key: lambda f=f, a=a: f(*a) for key, (f, a) in cases.items()}, rounds)
+    for name in cases:
+        functions = {f"{name} {form}": gradient(name, form, SHORT, BATCH) for form in forms(name)}
+        answers |= in_turns({key: lambda f=f, a=a: f(*a) for key, (f, a) in functions.items()}, rounds)
         for form in forms(name):
             function, arguments = gradient(name, form, LONG, 1)
             analysis = function.lower(*arguments).compile().memory_analysis()
@@ -159,17 +159,19 @@ def measured(rounds: int) -> dict[str, float]:
 def main() -> None:
     """Print one table of times and one of memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measured(options.rounds)))
+        print(json.dumps(measured(options.cases, options.rounds)))
         return
-    runs = in_processes("benchmarks.gated_layers", options.processes, f"--rounds={options.rounds}")
+    arguments = f"--rounds={options.rounds}", "--cases", *options.cases
+    runs = in_processes("benchmarks.gated_layers", options.processes, *arguments)
     others = list(FORMS)[1:]
     times_of, bytes_of = [], []
-    for name in CASES:
+    for name in options.cases:
         ours, has = f"{name} ours", forms(name)
         against = [ratios(runs, f"{name} {form}", ours) if form in has else "" for form in others]
         times_of.append([name, milliseconds(runs, ours), *against])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +24,11 @@ def test_forms_agree(name: str) -> None:
 
 
 def test_delta_rules_agree() -> None:
-    """The chunked delta rule and its loop."""
+    """The chunked delta rule and its loops, alone and in the layer."""
     arguments = rule_arguments(40, 1)
-    chunked, loop = (jax.jit(rule)(*arguments) for rule in RULES.values())
-    assert apart(chunked, loop) < 1e-5
+    alone = [jax.jit(rule)(*arguments) for rule in RULES.values()]
+    layer, u = build("delta_net"), sequence(9)
+    within = [jax.jit(partial(FORMS[form], "delta_net", layer))(u) for form in forms("delta_net")]
+    for answers in (alone, within):
+        for others in answers[1:]:
+            assert apart(others, answers[0]) < 1e-5
