@@ -12,7 +12,7 @@ from orchestrator.config.strategy import most_trials
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.lease import driven
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.paces import paces
+from orchestrator.ledger.paces import documents, paces
 from orchestrator.service.prospects import claim_of, pools_of, with_shares
 from orchestrator.service.service import lease_name
 from orchestrator.service.situation import Situation
@@ -192,9 +192,9 @@ def _drivers(observed: Sequence[Situation], now: float) -> int:
 
 def _left(ledger: Ledger, running: Collection[str], now: float) -> dict[str, float]:
     """Return the seconds until the end of running sweeps, as far as their last trials allow an estimate."""
-    left = {}
-    for sweep, pace in paces(ledger, running).items():
-        record = ledger.sweep(sweep)
-        if record is not None and (seconds := pace.seconds_left(most_trials(record.document))) is not None:
+    left, known = {}, paces(ledger, running)
+    for sweep, document in documents(ledger, known).items():
+        pace = known[sweep]
+        if (seconds := pace.seconds_left(most_trials(document))) is not None:
             left[sweep] = max(0.0, pace.ends[-1] + seconds - now)
     return left

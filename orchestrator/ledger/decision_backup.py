@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-from sqlalchemy import URL, Table, select
+from sqlalchemy import URL, RowMapping, Table, select
 
 from orchestrator.ledger.backup import decision_folder
 from orchestrator.ledger.ledger import Ledger
@@ -42,10 +42,13 @@ def renew(ledger: Ledger, table: Table, key: str) -> None:
     [column] = table.primary_key.columns
     query = select(*table.columns).where(column == key)
     file = decision_folder(ledger.address) / table.name / f"{quote(key, safe='')}.json"
-    with keeping(ledger.address):  # so that the file of the last commit is not replaced by an earlier row
+
+    def read() -> RowMapping | None:
         with ledger.reader() as connection:
-            row = connection.execute(query).mappings().one_or_none()
-        if row is None:
+            return connection.execute(query).mappings().one_or_none()
+
+    with keeping(ledger.address):  # so that the file of the last commit is not replaced by an earlier row
+        if (row := ledger.retried(read)) is None:
             file.unlink(missing_ok=True)
         else:
             make_folder(file.parent)

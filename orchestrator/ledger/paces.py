@@ -1,15 +1,17 @@
-"""How fast sweeps finish their trials, of many sweeps in one query."""
+"""How fast sweeps finish their trials, and what they are to run: of many sweeps in one query each."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import func, select
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_TRIAL
-from orchestrator.ledger.tables import TRIAL
+from orchestrator.ledger.tables import SWEEP, TRIAL
 
 NEWEST = 20
 """From how many of the newest finished trials a pace is estimated."""
@@ -69,5 +71,16 @@ def paces(ledger: Ledger, sweeps: Collection[str]) -> dict[str, Pace]:
                 before = found.get(row.sweep_id, Pace(row.finished, ()))
                 found[row.sweep_id] = Pace(row.finished, (*before.ends, row.finished_at))
         return found
+
+    return ledger.retried(read)
+
+
+def documents(ledger: Ledger, sweeps: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """Return the specifications of sweeps, by sweep; one that the ledger does not know is left out."""
+    query = select(SWEEP.c.id, SWEEP.c.document).where(SWEEP.c.id.in_(sorted(sweeps)))
+
+    def read() -> dict[str, Mapping[str, Any]]:
+        with ledger.reader() as connection:
+            return {row.id: json.loads(row.document) for row in connection.execute(query)}
 
     return ledger.retried(read)

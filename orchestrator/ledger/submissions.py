@@ -105,11 +105,12 @@ def submit(
     again: bool = False,
     only_own: bool = False,
     only_ended: bool = False,
+    withdraw: bool = False,
     asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
     """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
 
-    A stop request for the sweep is deleted. A submission whose key is known changes nothing.
+    A stop request for a sweep that has ended is deleted. A submission whose key is known changes nothing.
 
     Args:
         ledger: of the sweep.
@@ -118,6 +119,7 @@ def submit(
         again: whether to queue an ended or parked submission again.
         only_own: whether to refuse a sweep that the ledger knows and its owner has not submitted.
         only_ended: whether to refuse a sweep that waits or runs.
+        withdraw: whether to delete the stop request of a person for a sweep that still waits or runs.
         asked: who asks for it, for the audit log; None for no entry.
 
     Returns:
@@ -125,7 +127,8 @@ def submit(
 
     Raises:
         BadInput: another submission has the key, or the sweep is another owner's.
-        Busy: the sweep waits or runs, and only one that has ended may be submitted.
+        Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
+            to stop.
     """
 
     def write(change: Change) -> tuple[Submission, bool]:
@@ -145,6 +148,8 @@ def submit(
             _refuse_of_others(connection, sweep_id, known, order.owner)
         if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
             raise _not_ended(connection, known)
+        if known is not None and known.state in {"QUEUED", "STARTED"} and not withdraw:
+            _refuse_stopped(connection, sweep_id)
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
@@ -428,6 +433,14 @@ def _refuse_other(same: Submission, order: Order) -> None:
     if same.document != order.document:
         must = "must not be the key of another submission"
         raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
+
+
+def _refuse_stopped(connection: Connection, sweep_id: str) -> None:
+    query = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
+    asker = connection.execute(query).scalar_one_or_none()
+    if asker not in {None, ROOM}:
+        remedy = f"`resume {sweep_id}` withdraws that; once it has ended, it can be submitted again."
+        raise Busy(sweep_id, "must not be about to stop", f"stopped or paused from {asker}", remedy)
 
 
 def _refuse_of_others(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:

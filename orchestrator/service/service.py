@@ -111,7 +111,7 @@ def serve(
 
     def run() -> None:
         try:
-            _rebuilding_a_damaged_ledger(supervise, paths, say)
+            _rebuilding_a_damaged_ledger(supervise, paths, say, system)
         finally:
             done.set()
 
@@ -137,13 +137,16 @@ def _wait(over: Event, paths: Paths, knocks: int) -> None:
             return
 
 
-def _rebuilding_a_damaged_ledger(supervise: Callable[[], None], paths: Paths, say: Say) -> None:
+def _rebuilding_a_damaged_ledger(
+    supervise: Callable[[], None], paths: Paths, say: Say, system: System
+) -> None:
     """Call `supervise` again with a ledger rebuilt from its backup, if the ledger turns out to be damaged."""
     try:
         supervise()
     except Damaged as damage:
         say(str(damage))
-        say(f"The ledger is rebuilt; the damaged file is kept as {recover(paths.ledger_url).damaged}.")
+        rebuilt = recover(paths.ledger_url, system)
+        say(f"The ledger is rebuilt; the damaged file is kept as {rebuilt.damaged}.")
         supervise()
 
 

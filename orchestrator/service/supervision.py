@@ -33,6 +33,10 @@ PAUSE_CRASHES, PAUSE_SECONDS = 3, 60.0
 """Number of sweeps, and seconds: if so many crash within this time, the machine is assumed to be at fault."""
 
 
+_VERDICTS = frozenset({Exit.COMPLETE, Exit.SOME_FAILED, Exit.BAD_INPUT})
+"""Codes with which a driver judges its sweep; any other one says how the driver itself has ended."""
+
+
 @dataclass(frozen=True)
 class Transition:
     """New values of a submission.
@@ -85,7 +89,8 @@ def next_actions(
         starts = next_starts(situations, now, drivers_at_once)
         return Actions(transitions, starts, None, leaving(situations, now, drivers_at_once))
     probes = [entry for entry in situations if _is_probe(entry, paused_since)]
-    is_due = now >= max(crashes, default=paused_since) + PAUSE_SECONDS
+    # The sweep that crashed last may have been stopped since: its crash is not among these.
+    is_due = now >= max([paused_since, *crashes]) + PAUSE_SECONDS
     starts = next_starts(situations, now, drivers_at_once)[:1] if is_due and not probes else []
     return Actions(transitions, starts, paused_since)
 
@@ -134,11 +139,11 @@ def _after_driver(situation: Situation, now: float) -> Transition:
     if situation.makes_room and submission.code in {None, Exit.COMPLETE, Exit.RESUMABLE}:
         return _queued(submission, now, reason_of(ROOM))
     match submission.code:
-        case Exit.COMPLETE | Exit.SOME_FAILED | Exit.BAD_INPUT:
+        case Exit.SOME_FAILED | Exit.BAD_INPUT:
             return _ended(situation)
         case Exit.BUSY:
             return _queued(submission, now + BACKOFF_SECONDS, "another process drove it")
-        case Exit.RESUMABLE:
+        case Exit.RESUMABLE | Exit.COMPLETE:  # with COMPLETE, it obeyed a request that was withdrawn since
             return _interrupted(situation, now)
         case None if situation.process == "elsewhere":
             return _queued(submission, now, "the machine of its driver has ended")
@@ -148,9 +153,9 @@ def _after_driver(situation: Situation, now: float) -> Transition:
 
 
 def _ended(situation: Situation) -> Transition:
-    """Return the end of a submission, with the code of its driver, or else one derived from its sweep."""
+    """Return the end of a submission, with the verdict of its driver, or else one derived from its sweep."""
     code = situation.submission.code
-    if code is None:
+    if code not in _VERDICTS:
         has_failed = situation.sweep is not None and situation.sweep.state == "FAILED"
         code = Exit.SOME_FAILED if has_failed else Exit.COMPLETE
     return Transition(situation.submission, {"state": "ENDED", "code": int(code)})

@@ -1,4 +1,4 @@
-"""Run simulated sweeps: `python -m tests.simulation SEED` replays one seed and prints its trace."""
+"""Run simulated sweeps or services: `python -m tests.simulation SEED` prints the trace of one seed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import logging
 import os
 
 from tests.simulation import many
-from tests.simulation.simulation import shrunk, simulate
-from tests.simulation.sizes import SIZES
+from tests.simulation.runs import NAMES, shrunk, simulate
 
 
 def main() -> int:
@@ -16,7 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, help="the seed to replay, or the first of many")
     parser.add_argument("--count", type=int, default=1, help="number of seeds")
-    parser.add_argument("--size", choices=SIZES, default="short", help="of the sweeps")
+    parser.add_argument("--size", choices=NAMES, default="short", help="of the sweeps, or service")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that share the seeds")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failing seed")
     parser.add_argument("--whole", action="store_true", help="keep every fault of a failing seed")

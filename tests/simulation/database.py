@@ -175,8 +175,8 @@ class _Connection(sqlite3.Connection):
             raise _error("database or disk is full", "SQLITE_FULL")
 
     def note(self, sql: str, rows: int) -> None:
-        """Remember a statement that has changed rows."""
-        if rows > 0:
+        """Remember a statement that has changed rows; of one that returns them, SQLite counts none yet."""
+        if rows > 0 or (sql.startswith(_WRITES) and " RETURNING " in sql):
             self.written.append(_label(sql))
         self.idle_since = self.database.kernel.now
 
@@ -210,7 +210,8 @@ class _Connection(sqlite3.Connection):
         deadline = kernel.now + (LOCK_SECONDS if database.is_server else BUSY_SECONDS)
         while (writer := database.writer) is not None:
             kernel.wait(database.free, min(deadline, writer.idle_until) - kernel.now)
-            writer.end_if_idle()
+            if database.writer is writer:  # else its process may have ended, and closed it
+                writer.end_if_idle()
             if database.writer is not None and kernel.now >= deadline:
                 raise _locked(is_server=database.is_server)
         database.writer = self

@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.system import Machine
@@ -107,3 +108,19 @@ class Watch:
             fcntl.flock(descriptor, operation)
         finally:
             self._waiting = False
+
+
+class PlainLock:
+    """Stands in for `filelock.FileLock`, which refuses a second lock in a thread; all processes share one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> None:
+        self._file = self._path.open("a")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file is not None, "left after it was entered"
+        self._file.close()

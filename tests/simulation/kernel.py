@@ -128,6 +128,10 @@ class Kernel:
         self._processes.append(process)
         return process
 
+    def living(self, prefix: str) -> list[Process]:
+        """Return the processes that have not ended and whose names begin so."""
+        return [process for process in self._processes if process.alive and process.name.startswith(prefix)]
+
     def start(self, process: Process, run: Callable[[], object], name: str = "main") -> Task:
         """Start a thread of a process."""
         task = Task(process, name, run)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from tests.simulation.known import is_known
-from tests.simulation.simulation import simulate
+from tests.simulation.runs import simulate
 
 PROGRESS_SECONDS = 10.0
 
@@ -21,7 +21,7 @@ def run(seeds: range, size: str, *, processes: int, until_failure: bool) -> int:
 
     Args:
         seeds: to run.
-        size: of their sweeps.
+        size: one of `runs.NAMES`.
         processes: that run them.
         until_failure: whether to stop at the first seed that fails.
     """

@@ -14,13 +14,20 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
+from tests.simulation.runs import SERVICE
 from tests.simulation.sizes import SIZES
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).with_name("mutants")
 COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
+
+
+def size_of(patch: Path) -> str | None:
+    """Return the size of the runs that must notice a patch; None for sweeps of any size."""
+    return SERVICE if patch.stem.startswith("service-") else None
 
 
 def first_failing_seed(patch: Path, size: str, count: int) -> str:
@@ -59,7 +66,8 @@ def main() -> int:
     ]
     missed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = pool.map(lambda patch: first_failing_seed(patch, options.size, options.count), patches)
+        sizes = [size_of(patch) or options.size for patch in patches]
+        lines = pool.map(first_failing_seed, patches, sizes, repeat(options.count))
         for patch, line in zip(patches, lines, strict=True):
             missed += not line
             print(f"{patch.stem}: {line or f'not noticed by {options.count} seeds'}", flush=True)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import random
-import shutil
-import tempfile
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
@@ -21,6 +16,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.files import Watch
 from tests.simulation.invariants import Outcome
 from tests.simulation.kernel import Kernel, Process
+from tests.simulation.result import Result, collecting_afterwards, error_of, temporary_folder
 from tests.simulation.sizes import SIZES
 from tests.simulation.steps import Charges, Finished, Flushed, Holders, StopRequests
 from tests.simulation.sweeps import Variant, config, template
@@ -28,7 +24,6 @@ from tests.simulation.training import evaluating
 from tests.simulation.violation import Violation, require
 from tests.simulation.world import World
 
-SHARED_MEMORY = Path("/dev/shm")
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
 """Time between two drivers; it doubles after each one that has only waited for MLflow."""
 
@@ -37,55 +32,6 @@ LATE = frozenset({"clock steps", "pause", "messages delayed"})
 
 LIMIT_SECONDS = 3600.0
 """Simulated time within which every sweep must complete."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a trace."""
-
-    at: float
-    actor: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.at:9.3f} s  {self.actor:<10} {self.text}"
-
-
-@dataclass
-class Result:
-    """A run.
-
-    Attributes:
-        seed: of the run.
-        size: of the sweep, by name.
-        variant: that ran.
-        faults: that were planned.
-        error: traceback of the exception that ended a process.
-        trace: what happened.
-        violation: of an invariant, or None.
-        outcome: what the sweep has come to.
-    """
-
-    seed: int
-    size: str
-    variant: Variant
-    faults: Sequence[Fault]
-    error: str = ""
-    trace: list[Line] = field(default_factory=list)
-    violation: Violation | None = None
-    outcome: Outcome | None = None
-
-    def __str__(self) -> str:
-        lines = [f"{self.size} seed {self.seed}: {self.variant}"]
-        lines += [f"fault: {fault}" for fault in self.faults]
-        lines += [f"{number:4d} {line}" for number, line in enumerate(self.trace, 1)]
-        return "\n".join(
-            [
-                *lines,
-                *self.error.splitlines(),
-                f"violated: {self.violation}" if self.violation else "all invariants hold",
-            ]
-        )
 
 
 def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = None) -> Result:
@@ -100,21 +46,8 @@ def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = No
     variant = rng.choice(SIZES[size].variants)
     if faults is None:
         faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.is_alone)
-    with _collecting_afterwards():
+    with collecting_afterwards():
         return _Simulation(Result(seed, size, variant, faults)).run()
-
-
-@contextmanager
-def _collecting_afterwards() -> Iterator[None]:
-    """Collect the garbage of a run after it, and only that: a killed process leaves its files open."""
-    gc.disable()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.collect()
-        gc.unfreeze()
-        gc.enable()
 
 
 @cache
@@ -135,25 +68,20 @@ class _Simulation:
     def __init__(self, result: Result) -> None:
         self._result = result
         self._sweep = config(result.variant)
-        self._kernel = Kernel(f"{result.seed}", self._trace)
         self._folder = Path()
+        self._kernel = Kernel(f"{result.seed}", self._trace)
         self._world: World
 
     def _trace(self, at: float, actor: str, text: str) -> None:
-        # The folder has another name in each run, and a trace is the same in all.
-        self._result.trace.append(Line(at, actor, text.replace(f"{self._folder}/", "")))
+        self._result.note(self._folder, at, actor, text)
 
     def run(self) -> Result:
         """Run the sweep and check every invariant."""
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="sweep-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
-        )
-        try:
-            self._run()
-        except Violation as violation:
-            self._result.violation = violation
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with temporary_folder() as self._folder:
+            try:
+                self._run()
+            except Violation as violation:
+                self._result.violation = violation
         return self._result
 
     def _run(self) -> None:
@@ -244,7 +172,7 @@ class _Simulation:
         for process, error in self._kernel.errors:
             if isinstance(error, Violation):
                 raise error
-            self._result.error = "".join(traceback.format_exception(error))
+            self._result.error = error_of(error)
             raise Violation("crash", f"{process.name} ended with {error!r}") from error
         ledger = self._world.database.plain_ledger()
         try:
@@ -265,15 +193,3 @@ class _Simulation:
         invariants.check_mlflow(self._sweep, outcome, list(self._world.mlflow.runs.values()))
         expected = undisturbed(self._result.variant) if self._result.faults else outcome
         invariants.check_decisions(self._sweep, self._result.variant, outcome, expected)
-
-
-def shrunk(result: Result) -> Result:
-    """Return a run of the same seed that violates the same invariant with as few faults as possible."""
-    assert result.violation is not None, "only a failing run is made smaller"
-    smallest = result
-    for fault in result.faults:
-        fewer = [kept for kept in smallest.faults if kept != fault]
-        tried = simulate(result.seed, result.size, fewer)
-        if tried.violation is not None and tried.violation.invariant == result.violation.invariant:
-            smallest = tried
-    return smallest

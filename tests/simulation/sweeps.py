@@ -125,7 +125,7 @@ def template(variant: Variant) -> dict[str, bytes]:
     """Return the files of a SQLite ledger that knows the sweep, by their names."""
     sweep = config(variant)
     with tempfile.TemporaryDirectory() as folder:
-        write(_empty_ledger(), Path(folder))
+        write(empty_ledger(), Path(folder))
         ledger = Ledger.open(f"sqlite:///{Path(folder) / LEDGER}")
         record = SweepRecord(
             id=sweep.id,
@@ -154,7 +154,7 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 @cache
-def _empty_ledger() -> dict[str, bytes]:
+def empty_ledger() -> dict[str, bytes]:
     """Return the files of a ledger without a sweep: creating its tables takes longer than a short sweep."""
     with tempfile.TemporaryDirectory() as folder:
         Ledger.open(f"sqlite:///{Path(folder) / LEDGER}").close()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import runs
 from tests.simulation.faults import Fault
 from tests.simulation.known import is_known
-from tests.simulation.simulation import shrunk, simulate, undisturbed
+from tests.simulation.runs import SERVICE, shrunk
+from tests.simulation.simulation import simulate, undisturbed
 from tests.simulation.sizes import SIZES
 
 CHUNKS, SEEDS = 40, 50
@@ -23,6 +25,12 @@ LONG_SEEDS, FAST_LONG_SEEDS = 24, 6
 
 KEPT_LONG_SEEDS = (1307, 3901, 4564, 12679)
 """Seeds that found a driver which gave up while another was stopped in a transaction, or a charged outage."""
+
+SERVICE_CHUNKS, SERVICE_SEEDS = 2, 12
+"""Tests that run services, and seeds of each."""
+
+KEPT_SERVICE_SEEDS = (40, 265, 349)
+"""Seeds that found a pause that was too short, and two wrong ends of submissions."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """A killed process leaves its files open, as a real one does; the collection after each run closes them."""
@@ -57,15 +65,38 @@ def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
     _require_invariants(seed, "long")
 
 
+@pytest.mark.parametrize("chunk", range(SERVICE_CHUNKS))
+def test_every_invariant_of_the_service_holds_under_faults(chunk: int) -> None:
+    for seed in range(chunk * SERVICE_SEEDS, (chunk + 1) * SERVICE_SEEDS):
+        _require_invariants(seed, SERVICE)
+
+
+@pytest.mark.parametrize("seed", KEPT_SERVICE_SEEDS)
+def test_a_defect_of_the_service_stays_fixed(seed: int) -> None:
+    _require_invariants(seed, SERVICE)
+
+
 def _require_invariants(seed: int, size: str) -> None:
-    result = simulate(seed, size)
+    result = runs.simulate(seed, size)
     if result.violation is not None and not is_known(result.violation):
         replay = f"`python -m tests.simulation {seed} --size {size}` replays this:"
         pytest.fail(f"{replay}\n{shrunk(result)}", pytrace=False)
 
 
-def test_a_seed_replays_exactly() -> None:
-    assert str(simulate(1)) == str(simulate(1))
+@pytest.mark.parametrize("size", ["short", SERVICE])
+def test_a_seed_replays_exactly(size: str) -> None:
+    assert str(runs.simulate(1, size)) == str(runs.simulate(1, size))
+
+
+def test_a_service_is_killed_twice_and_its_drivers_are_adopted() -> None:
+    """The first two services end after the start of a driver; the third one ends its submission."""
+    faults = [Fault("kill after commit", f"serve-{number}", commits) for number, commits in ((1, 9), (2, 2))]
+    result = runs.simulate(2, SERVICE, faults)
+    assert result.violation is None, result
+    killed = [line.actor for line in result.trace if line.text.startswith("FAULT kill")]
+    assert killed == ["serve-1", "serve-2"]
+    ended = [line.actor for line in result.trace if line.text.endswith(" has ended with code 0.")]
+    assert set(ended) == {"serve-3"}
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -21,6 +21,7 @@ from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.service.service import lease_name
 from orchestrator.sharing.rows import RULES, UNIT, PoolClaim, PoolNode
 from tests import sweeps as examples
+from tests.orchestrator.ledger.examples import sweep_record, trial_record
 
 NODES = [PoolNode("node", 4 * UNIT)]
 
@@ -35,6 +36,7 @@ class Queue:
 
     def __init__(self, ledger: Ledger, stack: contextlib.ExitStack) -> None:
         self.ledger, self._stack = ledger, stack
+        self._leases: dict[str, Lease] = {}
 
     def serve(self) -> None:
         """Take the lease of the service."""
@@ -48,9 +50,21 @@ class Queue:
 
     def drive(self, sweep: str, owner: str, trials: int, want: int = 8, created: float = 0.0) -> None:
         """Start a driver that claims its share and runs so many trials."""
-        lease = self._stack.enter_context(Lease(self.ledger, sweep))
+        lease = self._leases[sweep] = self._stack.enter_context(Lease(self.ledger, sweep))
         claim = PoolClaim(sweep, owner, created, UNIT, 0, want=0)
         Claims(self.ledger, lease.token, "pool", claim).renew(NODES, Amounts(want, trials, 0, 0))
+
+    def finish(self, sweep: str, trials: int) -> None:
+        """Let trials of a sweep with a driver end, a moment after each other."""
+        document = {"budget": {"trials": 8}, "sampler": {"tpe": {}}}
+        self.ledger.create_sweep(sweep_record(id=sweep, document=document))
+        writer = self._leases[sweep].writer
+        for number in range(trials):
+            trial = trial_record(number, key=f"{sweep}-{number}", sweep_id=sweep)
+            writer.add_trial(trial)
+            attempt = writer.start_attempt(trial.key)
+            writer.record_report(attempt.id, trial.total_steps, {"val/accuracy": 0.5})
+            writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.5, trial.total_steps)
 
     def set_state(self, sweep: str, **columns: Any) -> None:
         """Change the row of a submission as the service does."""
@@ -101,7 +115,7 @@ def test_sweeps_with_and_without_drivers_are_numbered_in_one_order(queue: Queue)
 
 
 def test_a_queue_of_any_length_takes_a_fixed_number_of_queries(postgres_url: str) -> None:
-    """A driver has its lease in a row; the queue once read the row of each sweep by itself."""
+    """The queue once read the lease of each sweep by itself, and the row of each that has finished trials."""
     with contextlib.ExitStack() as stack:
         ledger = Ledger.open(postgres_url)
         stack.callback(ledger.close)
@@ -112,6 +126,7 @@ def test_a_queue_of_any_length_takes_a_fixed_number_of_queries(postgres_url: str
             queue.submit(f"s{number}", "ada")
             if number % 2:
                 queue.drive(f"s{number}", "ada", 1)
+                queue.finish(f"s{number}", 2)
                 queries.clear()
                 queue.entries()
                 counts.append(len(queries))

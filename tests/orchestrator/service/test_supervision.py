@@ -60,6 +60,7 @@ def after(situation: Situation, now: float = NOW) -> Submission:
         (started(process="dead", sweep=sweep("COMPLETE")), "ENDED", None),
         (started(code=2, cause="bad data"), "ENDED", "bad data"),
         (started(code=4, sweep=sweep("INTERRUPTED", "no cluster")), "QUEUED", "no cluster"),
+        (started(code=0, sweep=sweep("INTERRUPTED", "stopped by `stop`")), "QUEUED", "stopped by `stop`"),
         (started(code=6), "QUEUED", "another process drove it"),
         (started(code=-9, cause="killed"), "QUEUED", "killed"),
         (started(process="dead"), "QUEUED", "its driver vanished"),
@@ -84,11 +85,13 @@ def test_what_becomes_of_a_submission(situation: Situation, state: str, cause: s
         (started(process="dead", sweep=sweep("COMPLETE")), Exit.COMPLETE),
         (started(process="dead", sweep=sweep("FAILED")), Exit.SOME_FAILED),
         (started(code=3, sweep=sweep("COMPLETE")), Exit.SOME_FAILED),
+        (started(code=-9, sweep=sweep("COMPLETE")), Exit.COMPLETE),
+        (started(code=4, sweep=sweep("FAILED")), Exit.SOME_FAILED),
         (started(code=0, stopped_by="node"), Exit.RESUMABLE),
     ],
 )
 def test_the_code_of_an_end(situation: Situation, code: Exit) -> None:
-    """A driver that is killed while it writes the report has concluded the sweep."""
+    """A driver that is killed while it writes the report has concluded the sweep, however it ended."""
     assert after(situation).code == code
 
 
@@ -166,6 +169,12 @@ def test_a_pause_lets_one_driver_try_after_a_minute() -> None:
     rows[0] = started(probe.sweep_id, at=1_062.0, is_driven=True)
     actions = next_actions(rows, 1_500.0, paused_since=1_002.0)
     assert (actions.starts, actions.paused_since) == ([], 1_002.0), "the first one has not reported yet"
+
+
+def test_a_pause_lasts_a_minute_after_a_crash_of_a_sweep_that_was_stopped_since() -> None:
+    rows = [queued("a", crashed_at=1_000.0)]
+    assert not next_actions(rows, 1_002.0 + PAUSE_SECONDS - 1, paused_since=1_002.0).starts
+    assert next_actions(rows, 1_002.0 + PAUSE_SECONDS, paused_since=1_002.0).starts
 
 
 @pytest.mark.parametrize(
