@@ -142,6 +142,10 @@ class ProgressRow(Answer):
 class SweepDocument(SweepRow):
     """One sweep, with its progress, its failures and its file."""
 
+    direction: Annotated[
+        Literal["minimize", "maximize"] | None,
+        Field(description="Which values of the metric are better; null before the first driver."),
+    ]
     progress: ProgressRow
     failures: Annotated[Mapping[str, int], Field(description="Failed trials of the search by cause.")]
     text: str

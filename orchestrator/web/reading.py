@@ -119,6 +119,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
         return {
             **documents.overview(now, owner, chosen.priority_class, record, best),
             "metric": now.metric,
+            "direction": record.facts["direction"] if record else None,
             "progress": asdict(now.progress),
             "failures": dict(now.failures),
             "text": submission.text if submission else recorded,

@@ -27,6 +27,11 @@ return [...document.querySelectorAll("svg[role=img]")].map((chart) => ({
   tables: chart.closest("section, details").querySelectorAll("table").length,
 }));
 """
+CUT_OFF = """
+return [...document.querySelectorAll(".wide")]
+  .filter((node) => node.checkVisibility() && node.scrollWidth > node.clientWidth)
+  .map((node) => node.innerText.slice(0, 60));
+"""
 SELECTED = """
 const field = document.activeElement;
 return field.value.slice(field.selectionStart, field.selectionEnd);
@@ -53,6 +58,8 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
     sign_in(chrome, client, "ada")
     browser.until("the queue", lambda: QUEUED in shown(chrome, "queue"))
     browser.until("the sweeps", lambda: "0.64687" in shown(chrome, "sweeps"))
+    browser.until("its progress", lambda: "0 of 8" in shown(chrome, "sweeps"))
+    assert chrome.execute_script(CUT_OFF) == [], "a screen 1,400 pixels wide shows all columns"
     browser.picture(chrome, "page-home-light")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     browser.until("the best trial", lambda: f"{sweeps.SWEEP_ID}-7" in shown(chrome, "best-of"))
@@ -74,6 +81,8 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
         ledger.create_sweep(replace(earlier, document={**earlier.document, "training": training}))
     sign_in(chrome, client, "vera")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
+    busy = "details[aria-busy=true]"
+    assert len(chrome.find_elements(By.CSS_SELECTOR, busy)) == 3
     for name in ("parallel", "analysis", "changes"):
         chrome.find_element(By.CSS_SELECTOR, f"#{name}-section summary").send_keys(Keys.ENTER)
     with_value = sum(trial.value is not None for trial in sweeps.trials())
@@ -83,6 +92,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
 
     browser.until("the parallel coordinates", lambda: lines("parallel") == with_value)
     browser.until("the time", lambda: "compile" in shown(chrome, "seconds"))
+    browser.until("the end", lambda: not chrome.find_elements(By.CSS_SELECTOR, busy))
     assert "importances need ten" in shown(chrome, "importances-empty")
     assert lines("norms") == sweeps.LAYERS
     assert "hidden_norm/layer_1" in shown(chrome, "norm-values")
@@ -223,6 +233,13 @@ def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: C
     finally:
         chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_machines_that_nobody_uses_have_no_empty_tables(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    chrome.get(f"{client.address}/machines")
+    browser.until("the summary", lambda: "no machine is in use" in shown(chrome, "content"))
+    assert [title.text for title in chrome.find_elements(By.TAG_NAME, "h2") if title.is_displayed()] == []
 
 
 def test_every_chart_has_a_table_and_a_name(chrome: webdriver.Chrome, client: Client) -> None:

@@ -88,6 +88,19 @@ def test_only_rows_out_of_place_are_moved(
     assert found == [moved, after]
 
 
+def test_the_best_line_stands_out_whatever_is_better(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    ranks = called(
+        chrome,
+        """
+          const { rank } = await import("/assets/analysis.js");
+          const ranks = (direction) => [1, 2, 5].map((value) => rank(value, [1, 5], direction));
+          return [ranks("maximize"), ranks("minimize")];
+        """,
+    )
+    assert ranks == [[0, 1, 4], [4, 3, 0]]
+
+
 def test_the_last_text_is_spoken_late_rather_than_never(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     spoken = called(

@@ -3,7 +3,7 @@
 import { chart } from "./charts.js";
 import { draw, extent, painted, ratio, text } from "./drawing.js";
 import { request } from "./requests.js";
-import { element, number, show } from "./shown.js";
+import { duration, element, number, show } from "./shown.js";
 import { bar, fill } from "./tables.js";
 
 const EVERY_MS = 30_000;
@@ -24,6 +24,7 @@ export function analyse(here) {
     } catch (error) {
       show(`${name}-problem`, error.message);
     }
+    element(name).ariaBusy = "false"; // what is read again replaces what is shown
   }
 
   for (const name of Object.keys(sections)) element(name).addEventListener("toggle", () => read(name));
@@ -31,15 +32,16 @@ export function analyse(here) {
 }
 
 async function showParallel(here) {
-  const found = await bothEnds(`${here}/trials?sort=value&limit=1000`);
-  const trials = found.filter((trial) => trial.role === "search" && typeof trial.value === "number");
+  const [found, { direction }] = await Promise.all([bothEnds(`${here}/trials?sort=value&limit=1000`), request(here)]);
+  const ascending = found.filter((trial) => trial.role === "search" && typeof trial.value === "number");
+  const trials = direction === "minimize" ? ascending.toReversed() : ascending; // the best is drawn last, over all others
   const names = [...new Set(trials.flatMap((trial) => Object.keys(trial.params)))];
   const axes = [...names.map((name) => axis(name, trials.map((trial) => trial.params[name]))),
     axis("value", trials.map((trial) => trial.value))];
   const spread = extent(trials.map((trial) => trial.value));
   const lines = thinned(trials).map((trial) => ({
     title: `trial ${trial.number}: ${number(trial.value)}`,
-    rank: Math.round(4 * ratio(trial.value, spread)),
+    rank: rank(trial.value, spread, direction),
     values: [...names.map((name) => trial.params[name]), trial.value],
   }));
   element("parallel").style.minWidth = `${axes.length * NARROWEST}px`;
@@ -48,6 +50,12 @@ async function showParallel(here) {
   fill(element("parallel-values"), thinned(trials).toReversed(), (trial) => trial.key, (trial) => (
     [trial.number, ...names.map((name) => number(trial.params[name])), number(trial.value)]
   ));
+}
+
+// From 0 for the worst to 4 for the best value.
+export function rank(value, spread, direction) {
+  const place = ratio(value, spread);
+  return Math.round(4 * (direction === "minimize" ? 1 - place : place));
 }
 
 function parallel(width, axes, lines) {
@@ -111,7 +119,7 @@ async function showAnalysis(here) {
   ]);
   const total = Object.values(seconds).reduce((sum, part) => sum + part, 0);
   fill(element("seconds"), Object.entries(seconds), ([name]) => name, ([name, part]) => [
-    name, bar(part, total || 1, `time in ${name}`), `${part.toFixed(1)} s`, percent(total ? part / total : 0),
+    name, bar(part, total || 1, `time in ${name}`), part < 60 ? `${part.toFixed(1)} s` : duration(part), percent(total ? part / total : 0),
   ]);
   show("norms-caption", norms.length
     ? `Norms of the hidden states of ${best}, one line for each layer, with its number at the end.`

@@ -74,8 +74,8 @@ function paintList() {
   fill(element("sweeps"), list.sweeps, (sweep) => sweep.id, (sweep) => {
     const { progress, endsAt } = details.get(sweep.id) ?? {};
     return [
-      sweepLink(sweep.id), badge(sweep.state), sweep.task, sweep.owner, trials(sweep, progress), number(sweep.best_value),
-      sweep.best_value === null ? "" : sweep.metric, minute(sweep.created_at), FINISHED.has(sweep.state) ? "" : minute(endsAt), sweep.reason,
+      sweepLink(sweep.id), state(sweep), sweep.task, sweep.owner, trials(sweep, progress), number(sweep.best_value),
+      sweep.best_value === null ? "" : sweep.metric, minute(sweep.created_at), FINISHED.has(sweep.state) ? "" : minute(endsAt),
     ];
   });
   const first = (cursors.length - 1) * ROWS;
@@ -84,6 +84,16 @@ function paintList() {
   element("sweeps-empty").hidden = list.sweeps.length > 0;
   element("earlier").disabled = cursors.length === 1;
   element("later").disabled = list.next === null;
+}
+
+function state(sweep) {
+  if (!sweep.reason) return badge(sweep.state);
+  const shown = document.createElement("span");
+  const reason = document.createElement("span");
+  reason.className = "reason";
+  reason.textContent = sweep.reason;
+  shown.append(badge(sweep.state), reason);
+  return shown;
 }
 
 function trials(sweep, progress) {

@@ -65,7 +65,7 @@ async function readLive() {
   show("counts", `${done} of ${progress.wanted}`);
   show("best", progress.best_key ? number(progress.best_value) : "none yet");
   show("best-of", progress.best_key ? `${status.metric} of ${progress.best_key}` : status.metric);
-  show("left", duration(progress.seconds_left) || (hasEnded(status.state) ? "none" : "not known yet"));
+  show("left", duration(progress.seconds_left) || untold(status.state));
   show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
   show("budget", budgetText(budget) || "none");
   show("place", waits(place));
@@ -79,6 +79,8 @@ async function readLive() {
     time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
   ]);
 }
+
+const untold = (state) => (hasEnded(state) ? "none" : state === "INTERRUPTED" ? "not running" : "not known yet");
 
 function waits(place) {
   if (!place) return "";
@@ -137,7 +139,7 @@ element("later").addEventListener("click", () => {
 });
 element("metric").addEventListener("change", refresh);
 element("stop").addEventListener("click", async () => {
-  const question = `Stop ${SWEEP}? Its trials are saved, and it goes on only when somebody runs it again.`;
+  const question = `Stop ${SWEEP}? Its trials are saved, and it goes on only when somebody resumes it.`;
   if (await confirmed(question, "Stop the sweep")) changed(() => request(`${HERE}/stop`, "POST"));
 });
 element("resume").addEventListener("click", () => changed(() => request(`${HERE}/resume`, "POST")));

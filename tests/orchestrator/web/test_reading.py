@@ -28,9 +28,11 @@ def test_a_sweep_is_shown_with_its_progress_and_its_file(reader: Client) -> None
     shown = reader.get(SWEEP)
     assert shown["progress"]["best_key"] == f"{sweeps.SWEEP_ID}-7"
     assert shown["failures"] == {"non-finite: val/accuracy is nan": 1}
+    assert (shown["direction"], shown["submission"]) == ("maximize", "ENDED")
     assert shown["text"] == FILE
     assert reader.send("GET", f"/api/v1{SWEEP}/file", "vera").body.decode() == FILE
-    assert reader.get(f"/sweeps/{QUEUED}")["state"] == "QUEUED"
+    waiting = reader.get(f"/sweeps/{QUEUED}")
+    assert (waiting["state"], waiting["direction"], waiting["submission"]) == ("QUEUED", None, "QUEUED")
 
 
 def test_trials_are_sorted_and_paged(reader: Client) -> None:
