@@ -154,6 +154,7 @@ def submit(
         BadInput: as `Sweep.run`, another submission has the key, or the sweep is another owner's.
         BadData: as `Sweep.run`.
         Busy: the sweep waits or runs, and only one that has ended may be submitted.
+        OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
     sweep.admit()

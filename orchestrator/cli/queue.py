@@ -108,16 +108,22 @@ def quota(
     gpu_hours: Annotated[
         float | None, typer.Option("--gpu-hours", help="GPU-hours a week; `inf` for no limit.")
     ] = None,
+    sweeps: Annotated[
+        float | None,
+        typer.Option("--sweeps", help="Sweeps that wait or run in the service at once; `inf` for no limit."),
+    ] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Show the weight and the quotas of an owner, and change those that are given.
 
     Example:
 
-        sweep quota ada --weight 2 --share 0.5 --gpu-hours 100
+        sweep quota ada --weight 2 --share 0.5 --gpu-hours 100 --sweeps 4
     """
-    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, root=root)
+    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, root=root)
+    most = "no limit of" if row.most_sweeps is None else f"{row.most_sweeps}"
     hours = "no limit of" if row.most_gpu_hours is None else f"{row.most_gpu_hours:g}"
     used = f"{row.week_gpu_seconds / 3600:.1f} used"
     quotas = f"at most {row.most_share / UNIT:.0%} of a cluster, {hours} GPU-hours a week ({used})"
+    quotas = f"{quotas}, {most} sweeps at once"
     print_line(f"{row.name}: weight {row.weight / UNIT:g}, {quotas}")
