@@ -163,7 +163,8 @@ class World:
             self._kernel.sleep(RESTART_SECONDS)
 
     def _start_another(self) -> None:
-        if machines := [machine for machine in self.machines if not machine.is_off]:
+        machines = [machine for machine in self.machines if not machine.is_off]
+        if machines and not self.is_over:
             self._serve(self._kernel.random.choice(machines))
 
     def _serve(self, machine: Machine) -> Process:
