@@ -9,8 +9,8 @@ D 128, N 256 (S6: D 64, N 16; DeltaNet: N 128, 4 heads), gradients by the parame
     scan          `lax.scan` of our layer's step, what is constant over the sequence computed before it
     associative   `lax.associative_scan` of the decays and inputs that our layer computes
 
-S6 and the delta rule are printed as our steps compute them. `delta_rule` is DeltaNet's recurrence without
-projections, convolutions and norms: 4 heads of 32 x 32 numbers, by chunks and by a loop over steps.
+S6 is printed as our steps compute it. `delta_rule` is DeltaNet's recurrence without projections, convolutions
+and norms: 4 heads of 32 x 32 numbers, by chunks and by a loop over steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from benchmarks.printed_gated import PRINTED, prefixes
+from benchmarks.printed_gated import PRINTED, prefixes, printed_delta_rule
 from benchmarks.timing import circumstances, in_processes, in_turns, milliseconds, ratios, table
 from trainables.layers import LAYERS
 from trainables.layers.causal_conv import causal_conv
@@ -96,12 +96,13 @@ def chunked_rule(*steps: Array) -> Array:
 
 
 def looped_rule(*steps: Array) -> Array:
-    """Return the same by a loop over steps."""
+    """Return the same by a loop over our steps."""
     return delta_rule(Steps(*steps), jnp.zeros((WIDTH, WIDTH)), "sequential")[0]
 
 
 RULES: dict[str, Callable[..., Array]] = {
     "ours": jax.vmap(chunked_rule),
+    "printed scan": jax.vmap(printed_delta_rule),
     "scan": jax.vmap(looped_rule),
 }
 
@@ -112,13 +113,13 @@ def rule_arguments(length: int, heads: int) -> tuple[Array, ...]:
     queries, units, values = (jax.random.normal(key, (heads, length, WIDTH)) for key in keys[:3])
     sizes = jax.random.uniform(keys[3], (heads, length))
     unit = [rows / jnp.linalg.norm(rows, axis=-1, keepdims=True) for rows in (queries, units)]
-    return (*unit, values, sizes, jnp.zeros((heads, length)))
+    return (*unit, values, sizes)
 
 
 def forms(name: str) -> list[str]:
     """Return the forms of a layer: the delta rule is not elementwise, and not all are printed otherwise."""
     if name.startswith("delta"):
-        return ["ours", "scan"]
+        return list(RULES)
     return [form for form in FORMS if form not in PRINTED or name in PRINTED[form]]
 
 

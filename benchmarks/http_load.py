@@ -2,15 +2,17 @@
 
     python -m benchmarks.http_load --rate 200 --seconds 20 --watchers 1000
 
-A service runs in a process of its own over a ledger with 20 sweeps, to one of which a writer adds ten
-reports a second. Requests are sent at fixed times whether or not earlier ones were answered, over 50 kept
-connections; a latency counts from the time at which the request was due.
+A service runs in a process of its own over a ledger with 20 running sweeps. Another process stands for their
+drivers: it holds the lease of each, and writes a report of each once a second, as a driver does; it trains
+nothing. Requests are sent at fixed times whether or not earlier ones were answered, over 50 kept connections;
+a latency counts from the time at which the request was due.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import resource
 import subprocess
@@ -19,19 +21,27 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from orchestrator.api import users
+from orchestrator.api.service import running
+from orchestrator.ledger.keys import trial_key
+from orchestrator.ledger.known import begun
+from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 
 SWEEPS = 20
 CONNECTIONS = 50
-WRITES_A_SECOND = 10
+REPORTS_A_SECOND = 1.0
+"""Of each sweep."""
+
 PATHS = (
     "/sweeps",
     "/queue",
@@ -60,27 +70,38 @@ def service(root: Path) -> Iterator[str]:
 
 
 @contextmanager
-def writing(ledger: Ledger, over: threading.Event) -> Iterator[None]:
-    """Add a report of a running trial ten times a second for the length of a `with` block."""
-    running = sweeps.trial(8, "RUNNING", value=None, best_step=None, step=0, attempts=0, finished_at=None)
-    running = replace(running, total_steps=1_000_000)
-    writer = sweeps.writer_of(ledger)
-    writer.add_trial(running)
-    attempt = writer.start_attempt(running.key)
+def drivers(root: Path) -> Iterator[None]:
+    """Run the process that stands for the drivers for the length of a `with` block."""
+    words = ["-m", "benchmarks.http_load", "--drive", str(root)]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.terminate()
 
-    def write() -> None:
-        step = 0
-        while not over.wait(1.0 / WRITES_A_SECOND):
-            step += 1
-            writer.record_report(attempt.id, step, {"val/accuracy": 0.5}, at=time.time())
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def drive(root: Path) -> None:
+    """Hold the lease of every sweep and write its reports, until this process is ended."""
+    ledger = Ledger.open(Paths(root).ledger_url)
+    with ExitStack() as stack:
+        driven = {}
+        for sweep_id in begun(ledger):
+            writer = stack.enter_context(Lease(ledger, sweep_id)).writer
+            initial = {"value": None, "best_step": None, "step": 0, "attempts": 0, "finished_at": None}
+            trial = replace(sweeps.trial(8, "RUNNING", **initial), total_steps=1_000_000)
+            trial = replace(trial, key=trial_key(sweep_id, trial.number), sweep_id=sweep_id)
+            writer.set_sweep_state("RUNNING")
+            writer.add_trial(trial)
+            driven[sweep_id] = writer, writer.start_attempt(trial.key)
+        print("All sweeps are driven.", flush=True)
+        began = time.monotonic()
+        for step in itertools.count(1):
+            for number, (writer, attempt) in enumerate(driven.values()):
+                due = began + (step - 1 + number / len(driven)) / REPORTS_A_SECOND
+                time.sleep(max(0.0, due - time.monotonic()))
+                writer.record_report(attempt.id, step, {"val/accuracy": 0.5}, at=time.time())
 
 
 async def answer(reader: asyncio.StreamReader) -> int:
@@ -150,6 +171,14 @@ async def watchers(address: str, token: str, number: int, seconds: float) -> tup
     return sum(count > 1 for count in counts), [max(times) - min(times) for times in complete]
 
 
+def processor_seconds(root: Path) -> float:
+    """Return the processor time that the service has used so far; other load changes it little."""
+    found = running(root=root)
+    assert found is not None, "the service runs"
+    times = psutil.Process(found.process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the value below which a share of the values lies."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
@@ -161,28 +190,34 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--drive", type=Path, help="only write the reports of all sweeps of this root")
     given = parser.parse_args()
+    if given.drive is not None:
+        drive(given.drive)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert files > given.watchers + 100, f"`ulimit -n` is {files}"
     with tempfile.TemporaryDirectory() as folder:
         root = sweeps.filled(Path(folder) / "mlruns").root
         _, token = users.add("load", "viewer", root=root)
-        ledger = Ledger.open(Paths(root).ledger_url)
-        for number in range(1, SWEEPS):
-            ledger.create_sweep(sweeps.sweep_record(id=f"copy-{number:08d}"))
-        with service(root) as address, writing(ledger, threading.Event()):
+        with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
+            for number in range(1, SWEEPS):
+                ledger.create_sweep(sweeps.sweep_record(id=f"copy-{number:08d}"))
+        with service(root) as address, drivers(root):
             asyncio.run(requests(address, token, 10.0, 3.0))
+            before = processor_seconds(root)
             latencies = asyncio.run(requests(address, token, given.rate, given.seconds))
-            print(f"{len(latencies)} requests at {given.rate:g} a second")
+            used = (processor_seconds(root) - before) / given.seconds
+            print(f"{len(latencies)} requests at {given.rate:g} a second, {used:.0%} of a core")
             for share in (0.5, 0.9, 0.99, 1.0):
                 print(f"  {share:4.0%}  {1000.0 * quantile(latencies, share):7.1f} ms")
             if given.watchers:
+                before = processor_seconds(root)
                 served, spreads = asyncio.run(watchers(address, token, given.watchers, given.seconds))
-                print(f"{served} of {given.watchers} watchers received events")
+                used = (processor_seconds(root) - before) / given.seconds
+                print(f"{served} of {given.watchers} watchers received events, {used:.0%} of a core")
                 if spreads:
                     spread = quantile(spreads, 0.5)
                     print(f"  first to last watcher: {spread:.2f} s (median of {len(spreads)} events)")
-        ledger.close()
 
 
 if __name__ == "__main__":

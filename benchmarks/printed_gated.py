@@ -7,6 +7,7 @@ One form is a scan of the printed step, the other the parallel form that the pap
     rg_lru     Griffin, section 2.4, the gates block by block; an associative scan of a_t and sqrt(1 - a_t^2)
     rot_gated  gamma_t P Theta_t P^T x with the rotation of every pair; the associative scan of RotRNN's
                appendix B.1, which adds angles and takes sines at every level
+    delta_net  S <- S + beta k (v - S^T k)^T and o = S^T q in a scan, projected and convolved before it
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from benchmarks.printed import rotated, rotations_joined
+from trainables.layers.causal_conv import causal_conv
 
 Form = Callable[[Any, Array], Array]
 
@@ -109,9 +111,42 @@ def _rot_gated_associative(layer: Any, u: Array) -> Array:
     return states @ layer.C[...].T + layer.D[...] * u
 
 
+def printed_delta_rule(queries: Array, keys: Array, values: Array, sizes: Array) -> Array:
+    """Return the answers (L, V) of one head to queries and keys (L, K), values (L, V) and sizes (L,)."""
+
+    def step(state: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        query, key, value, size = now
+        state = state + size * jnp.outer(key, value - state.T @ key)
+        return state, state.T @ query
+
+    start = jnp.zeros((keys.shape[1], values.shape[1]))
+    return jax.lax.scan(step, start, (queries, keys, values, sizes))[1]
+
+
+def _delta_net_scan(layer: Any, u: Array) -> Array:
+    def activated(weights: Any, conv: Any) -> Array:
+        before = jnp.zeros((3, len(weights[...])))
+        convolved = causal_conv(conv[...], before, u @ weights[...].T)[0]
+        return jax.nn.silu(convolved).reshape(len(u), layer.heads, -1)
+
+    def unit(rows: Array) -> Array:
+        return rows / jnp.sqrt(jnp.sum(rows**2, axis=-1, keepdims=True) + 1e-6)
+
+    queries, keys = unit(activated(layer.W_q, layer.conv_q)), unit(activated(layer.W_k, layer.conv_k))
+    values, sizes = activated(layer.W_v, layer.conv_v), jax.nn.sigmoid(u @ layer.W_beta[...].T)
+    answers = jax.vmap(printed_delta_rule, in_axes=1, out_axes=1)(queries, keys, values, sizes)
+    answers /= jnp.sqrt(jnp.mean(answers**2, axis=-1, keepdims=True) + 1e-5)
+    return (answers * layer.norm[...]).reshape(len(u), -1) @ layer.out_proj[...].T
+
+
 PRINTED: Mapping[str, Mapping[str, Form]] = MappingProxyType(
     {
-        "printed scan": {"min_gru": _min_gru_scan, "rg_lru": _rg_lru_scan, "rot_gated": _rot_gated_scan},
+        "printed scan": {
+            "min_gru": _min_gru_scan,
+            "rg_lru": _rg_lru_scan,
+            "rot_gated": _rot_gated_scan,
+            "delta_net": _delta_net_scan,
+        },
         "printed associative": {
             "min_gru": _min_gru_logarithms,
             "rg_lru": _rg_lru_associative,
@@ -119,4 +154,4 @@ PRINTED: Mapping[str, Mapping[str, Form]] = MappingProxyType(
         },
     }
 )
-"""By form and layer. The size of a head of `rot_gated` must be even."""
+"""By form and layer. The size of a head of `rot_gated` must be even; `delta_net` must not be signed."""

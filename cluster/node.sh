@@ -1,3 +1,4 @@
+#!/bin/sh
 # shellcheck shell=sh
 # The environment of every shell on a cluster node; the set-up commands make ~/.bashrc source this file.
 export PATH="$HOME/sweeps/.venv/bin:$PATH"

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
 from pathlib import Path
 
-from orchestrator.cli.app import drives_sweeps, run_command
+from orchestrator.cli.app import drives_sweeps, outlives_its_output, run_command
 from orchestrator.cli.leaving import run_and_leave
+from orchestrator.cli.output import protect
 from orchestrator.driver import detached
 
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -29,9 +29,7 @@ def main() -> None:
         os.chdir(package.parent)
     if copied:
         os.environ.setdefault(detached.DETACH, "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # in a locale of few characters, `–` must not end a command
-            stream.reconfigure(errors="replace")
+    protect(goes_on=outlives_its_output(sys.argv[1:]))
     if drives_sweeps(sys.argv[1:]):
         run_and_leave(run_command, sys.argv[1:])
     sys.exit(run_command(sys.argv[1:]))

@@ -46,6 +46,18 @@ def without_garbage_collection() -> Iterator[None]:
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_interruptions: list[int] = []
+"""Signals that have interrupted this process before a driver caught them."""
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; a driver that begins in spite of it is told, as of any signal.
+
+    A finaliser, or a library that is being imported, may have swallowed the exception.
+    """
+    _interruptions.append(number)
+    raise KeyboardInterrupt
+
 
 class Signals:
     """Catches SIGINT, SIGTERM and SIGHUP in a pipe, which any thread can read.
@@ -82,10 +94,11 @@ class Signals:
         """Return the names of the signals that have come since the last call."""
         if self._pipe is None:
             return []
+        numbers = _interruptions[:1]  # a second one only repeats what had no effect
+        _interruptions.clear()
         with suppress(BlockingIOError):
-            numbers = os.read(self._pipe[0], 64)
-            return [signal.Signals(number).name for number in numbers if number in set(_SIGNALS)]
-        return []
+            numbers += os.read(self._pipe[0], 64)
+        return [signal.Signals(number).name for number in numbers if number in set(_SIGNALS)]
 
     def release(self) -> None:
         """Restore the handlers that stood before."""

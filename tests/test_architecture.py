@@ -205,3 +205,9 @@ def test_no_module_has_a_vague_name() -> None:
     """No module has a name that does not describe its contents."""
     for path in _files():
         assert path.stem not in {"utils", "helpers", "common", "misc", "manager"}, path
+
+
+def test_no_benchmark_hides_a_package() -> None:
+    """`python benchmarks/x.py` looks for imports beside x.py first: no file there has a package's name."""
+    beside = {path.stem for path in (ROOT / "benchmarks").iterdir()}
+    assert not beside & {"orchestrator", "trainables", "tests", *sys.stdlib_module_names}

@@ -146,7 +146,7 @@ def _write(stage: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, An
     content = packed.getvalue()
     _write_flushed(stage / ARRAYS, content)
     claim = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, indent=1, sort_keys=True).encode()
+    text = json.dumps({"files": {ARRAYS: claim}, "facts": dict(facts)}, sort_keys=True).encode()
     _write_flushed(stage / MANIFEST, text)
     flush_folder(stage)
     return hashlib.sha256(text).hexdigest(), len(content) + len(text)

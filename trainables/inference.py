@@ -147,7 +147,7 @@ class Predictor:
         self.signature = Signature.from_document(facts["signature"])
         self.reader = Reader(TASKS[self.settings.task], self.signature, facts["characters"])
         self._layout = NetworkProgram(self.settings, self.signature, padded=True, evaluated=1).layout
-        names = Names(self._layout.params, self._layout.stats, self.settings.training.optimizer)
+        names = Names(self._layout.params, self._layout.stats, self.settings.training)
         self._trained = names.together(arrays)
         # The arrays are arguments: as constants, XLA would fold them for minutes.
         self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths)[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import jax
 import optax
@@ -23,6 +23,7 @@ from jax import numpy as jnp
 from trainables.data.task import IGNORED
 from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Schedule
+from trainables.trial import TrainingSettings
 
 Moments: TypeAlias = optax.OptState
 """What an optimiser remembers of the gradients (P,): a tree of vectors (P,) and scalars."""
@@ -112,9 +113,47 @@ def _linear(way: Array) -> Array:
 
 
 SCHEDULES: Mapping[Schedule, Callable[[Array], Array]] = MappingProxyType(
-    {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like}
+    {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like, "plateau": jnp.ones_like}
 )
-"""By name: the part done of the way from the end of the warm-up to the last step -> the share of the peak."""
+"""By name: the part done of the way from the end of the warm-up to the last step -> the share of the peak.
+
+That of `plateau` is multiplied by the `scale` of a `Plateau`, which depends on the losses.
+"""
+
+Plateau: TypeAlias = optax.contrib.ReduceLROnPlateauState
+"""What the schedule `plateau` remembers of the training losses: scalars.
+
+Source: LDStack's notebook, which has Keras's `ReduceLROnPlateau("loss", 0.5, 2)`.
+"""
+
+LEAST_GAIN = 1e-4
+"""A mean loss that is lower by less has not improved; Keras's `min_delta`."""
+
+
+def first_plateau(training: TrainingSettings) -> Plateau | None:
+    """Return what the schedule remembers before the first step: nothing, unless it is `plateau`."""
+    if training.schedule != "plateau":
+        return None
+    return cast("Plateau", _reduction(training).init(jnp.float32(0)))
+
+
+def next_plateau(training: TrainingSettings, plateau: Plateau, loss: Array) -> Plateau:
+    """Return what the schedule remembers after a step with this training loss.
+
+    After every `interval` steps, their mean loss is compared with the lowest so far. If it has not been lower
+    `plateau_patience` times in a row, `scale` is multiplied by `plateau_factor`.
+    """
+    return cast("Plateau", _reduction(training).update(jnp.float32(0), plateau, value=loss)[1])
+
+
+def _reduction(training: TrainingSettings) -> optax.GradientTransformationExtraArgs:
+    return optax.contrib.reduce_on_plateau(
+        factor=training.plateau_factor,
+        patience=training.plateau_patience,
+        rtol=0.0,
+        atol=LEAST_GAIN,
+        accumulation_size=training.interval,
+    )
 
 
 def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine") -> Array:

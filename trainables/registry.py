@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from trainables.errors import Refusal
+from trainables.parsing import parsed
 
 Entry = TypeVar("Entry")
 Settings = TypeVar("Settings")
@@ -162,7 +163,7 @@ def subclass_of(*bases: str) -> Callable[[object], Any]:
 
 def _expression(point: EntryPoint) -> ast.expr:
     """Return the expression that the class of an entry point assigns to its attribute `settings`."""
-    for node in ast.parse(_source(point)).body:
+    for node in parsed(_source(point)).body:
         if isinstance(node, ast.ClassDef) and node.name == point.attr:
             for statement in node.body:
                 if (value := _assigned(statement)) is not None:

@@ -18,6 +18,7 @@ __all__ = [
     "DELTA_ALGORITHM",
     "DENSE_ALGORITHM",
     "DENSE_PARAMETERS",
+    "DENSE_START",
     "DISCRETISATION",
     "EVEN",
     "GATED_ALGORITHM",
@@ -49,7 +50,7 @@ NormPosition = Literal["before", "after"]
 
 EncoderKind = Literal["dense", "none"]
 
-Schedule = Literal["cosine", "linear", "constant"]
+Schedule = Literal["cosine", "linear", "constant", "plateau"]
 """How the learning rates go on from their peaks, after the warm-up."""
 
 
@@ -173,6 +174,11 @@ DENSE_ALGORITHM = Option(
     "auto",
     "Algorithm of the recurrence; auto is the fastest one.",
     choices=("auto", "sequential", "associative"),
+)
+DENSE_START = Option(
+    "bounded",
+    "How A is drawn: Glorot's matrix as it is, or shrunk where its 1,024th power would grow.",
+    choices=("bounded", "glorot"),
 )
 GATED_ALGORITHM = Option(
     "auto",

@@ -99,6 +99,8 @@ class TrainingSettings:
         optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
         clip: largest norm of the gradient of all parameters. Free, but another program than None, no clip.
         schedule: how the rates go on from their peaks, after the warm-up.
+        plateau_factor: of the schedule `plateau`: what rates are multiplied by when the loss stops falling.
+        plateau_patience: of the same: intervals without a lower mean training loss, before that happens.
         accumulate: batches whose gradients are averaged for one update.
         remat: recompute the activations of blocks in the reverse pass, to save memory.
         reproducible: "bits": also on a GPU, train each slot by a program of its own, without kernels whose
@@ -115,9 +117,17 @@ class TrainingSettings:
     optimizer: str = "adamw"
     clip: float | None = None
     schedule: Schedule = "cosine"
+    plateau_factor: float = 0.5
+    plateau_patience: int = 2
     accumulate: int = 1
     remat: bool = False
     reproducible: str | None = None
+
+    def rule(self) -> tuple[Any, ...]:
+        """Return what the schedule's compiled program depends on."""
+        if self.schedule != "plateau":
+            return (self.schedule,)
+        return (self.schedule, self.plateau_factor, self.plateau_patience, self.interval)
 
 
 @dataclass(frozen=True)
@@ -159,7 +169,7 @@ class TrialSettings:
             (model.pooling, model.mixing, model.norm, model.norm_position, model.encoder),
             (model.short_conv, model.gate),
             tuple(sorted(model.options.items())),
-            (training.optimizer, training.clip is not None, training.schedule),
+            (training.optimizer, training.clip is not None, *training.rule()),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
         )
 

@@ -140,4 +140,4 @@ def _completed(site: Site, wanted: dict[str, Any], tally: Tally) -> None:
     tally.expect(code == COMPLETE, f"the next run exited with {code}: {output[-300:]}")
     tally.expect(not (different := difference(wanted, site.outcome())), different)
     tally.expect(not (problems := site.check()), problems)
-    tally.expect(not (differences := disagreement(site)), differences)
+    tally.expect(not (differences := disagreement(site)), f"{differences}; the last run: {output[-300:]}")

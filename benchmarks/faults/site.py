@@ -194,4 +194,7 @@ def disagreement(site: Site) -> str:
     unended = [name for name, status in statuses.items() if status in ("RUNNING", "DUPLICATE")]
     differences = {"points missing": missing, "points of no report": strange, "points twice": twice}
     differences |= {"runs not ended, or duplicated": unended}
-    return ", ".join(f"{len(items)} {what}" for what, items in differences.items() if items)
+    found = [f"{len(items)} {what}" for what, items in differences.items() if items]
+    if found and (pending := site.ledger.backlog(site.id)):
+        found.append(f"{pending} events not delivered yet")
+    return ", ".join(found)

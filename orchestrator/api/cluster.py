@@ -65,12 +65,15 @@ def this_machine() -> Hardware:
 def check_file(file: Path) -> Sequence[BadInput]:
     """Return everything that is wrong with a file that starts a cluster.
 
-    It must not hold a secret, name one that others can read, or open the cluster to the world.
+    It must be of a known kind. It must not hold a secret, name one that others can read, or open the cluster
+    to the world.
 
     Raises:
         BadInput: the file cannot be read, or is not YAML.
     """
     text = read_text(file)
+    if kind := cluster_file.problem_of_kind(str(file), text):
+        return [kind]
     problems = list(cluster_file.problems_of_text(str(file), text))
     if not problems and cluster_file.is_for_ray_up(text):
         entries = parse_document(text, str(file)).entries

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from orchestrator.api.places import QueuedSweep, places
 from orchestrator.api.workspace import Workspace, one_of
 from orchestrator.driver.admission import current_owner
 from orchestrator.errors import BadInput
-from orchestrator.ledger import claims, settings, submissions
+from orchestrator.ledger import claims, settings
 from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.settings import Settings, change_settings
 from orchestrator.ledger.users import users
@@ -96,8 +98,7 @@ def change(
     with Workspace.at(root).ledger() as ledger:
         if priority_class == "urgent" and asked is None:
             _check_admin(ledger, current_owner())
-        submitted = [entry.sweep_id for entry in submissions.submissions(ledger)]
-        sweep_id = one_of({*submitted, *(record.id for record in ledger.sweeps())}, name)
+        sweep_id = one_of(known_sweeps(ledger), name)
         return sweep_id, change_settings(
             ledger,
             sweep_id,
@@ -121,7 +122,7 @@ def resume(name: str, *, asked: Asked | None = None, root: str | Path | None = N
         BadInput: no submitted sweep matches, it is not paused, or it has ended.
     """
     with Workspace.at(root).ledger() as ledger:
-        ids = {entry.sweep_id for entry in submissions.submissions(ledger)}
+        ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
         sweep_id = one_of(ids, name)
         return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
 
@@ -142,10 +143,11 @@ def quota(
     share: float | None = None,
     gpu_hours: float | None = None,
     sweeps: float | None = None,
+    new: bool = False,
     asked: Asked | None = None,
     root: str | Path | None = None,
 ) -> Owner:
-    """Change what is given of an owner's weight and quotas, and return all of them.
+    """Change what is given of an owner's weight and quotas, and return all of them; alone, change nothing.
 
     Args:
         name: of the owner.
@@ -153,11 +155,12 @@ def quota(
         share: largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
         gpu_hours: most GPU-hours a week; infinite for no limit.
         sweeps: most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
+        new: whether the owner may be one who is no user and has no sweep yet.
         asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:
-        BadInput: a number is out of its range, or the ledger does not exist.
+        BadInput: a number is out of its range, nothing knows the owner, or the ledger does not exist.
     """
     changes: dict[str, float | None] = {}
     if weight is not None:
@@ -171,7 +174,20 @@ def quota(
     if sweeps is not None:
         changes["most_sweeps"] = _whole("sweeps", sweeps)
     with Workspace.at(root).ledger() as ledger:
+        if not new and not claims.knows_owner(ledger, name):
+            raise _unknown(ledger, name)
+        if not changes:
+            return claims.owners(ledger).get(name, Owner(name))
         return claims.set_owner(ledger, name, asked=asked, **changes)
+
+
+def _unknown(ledger: Ledger, name: str) -> BadInput:
+    known = {user.name for user in users(ledger)} | claims.owners(ledger).keys()
+    known |= {sweep.owner for sweep in known_sweeps(ledger).values() if sweep.owner is not None}
+    close = get_close_matches(name, known, 1)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    remedy = f"{meant}`quota {name} --new` is for somebody without a sweep."
+    return BadInput("owner", "must be a user, or have a sweep", repr(name), remedy)
 
 
 def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:

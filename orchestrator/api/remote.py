@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from orchestrator.api.live import LiveSweep
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
+from orchestrator.ledger.keys import is_confirmation, sweep_id_of, trial_label
 
 TOKEN = "SWEEP_TOKEN"
 """Environment variable: the token of the user, as `sweep user add` has printed it."""
@@ -115,8 +116,7 @@ class RemoteService:
             "overrides": list(overrides),
             "new": new,
         }
-        headers = {} if key is None else {"Idempotency-Key": key}
-        return RemoteSweep(self, self.call("POST", "/sweeps", body, headers)["id"])
+        return RemoteSweep(self, self.call("POST", "/sweeps", body, _keyed(key))["id"])
 
     def sweep(self, sweep_id: str) -> RemoteSweep:
         """Return a sweep of the service.
@@ -132,6 +132,47 @@ class RemoteService:
     def sweeps(self) -> list[Mapping[str, Any]]:
         """Return the sweeps of the service, the newest first."""
         return list(self._pages("/sweeps", "sweeps"))
+
+    def trial(self, key: str) -> Mapping[str, Any]:
+        """Return what the service knows of the trial with a key, as the leaderboard shows it.
+
+        Raises:
+            BadInput: there is no such trial.
+            NoServer: the server does not answer.
+        """
+        return self.call("GET", _trial_path(key))
+
+    def trial_log(self, key: str, show: Show) -> None:
+        """Show what the workers of a trial have printed on the service's machine; raises like `trial`."""
+        path, _, role = _trial_path(key).partition("?")
+        position, size = 0, 1
+        while position < size:
+            part = self.call("GET", f"{path}/log?{'&'.join(filter(None, (f'start={position}', role)))}")
+            show(part["text"])
+            position, size = int(part["end"]), int(part["size"])
+
+    def quota(self, owner: str) -> Mapping[str, Any]:
+        """Return an owner's `weight`, `share`, `gpu_hours`, `used_gpu_hours` and `sweeps`.
+
+        Raises:
+            BadInput: nothing knows the owner.
+            NoServer: the server does not answer.
+        """
+        return self.call("GET", f"/quotas/{quote(owner, safe='')}")
+
+    def set_quota(self, owner: str, *, new: bool = False, **changes: float) -> None:
+        """Change what is given of an owner's `weight`, `share`, `gpu_hours` and `sweeps`, as an admin.
+
+        Args:
+            owner: in whose name sweeps run.
+            new: whether the owner may be one who is no user and has no sweep yet.
+            **changes: as in `orchestrator.api.queue.quota`.
+
+        Raises:
+            BadInput: a number is out of its range, nothing knows the owner, or the user is no admin.
+            NoServer: the server does not answer.
+        """
+        self.call("PATCH", f"/quotas/{quote(owner, safe='')}", {**changes, "new": new})
 
     def queue(self) -> Sequence[Mapping[str, Any]]:
         """Return what runs, what waits, and why."""
@@ -241,13 +282,22 @@ class RemoteSweep:
         """Queue the sweep again after `pause` or `stop`, or let its driver go on if it has not left."""
         self._call("POST", "/resume")
 
-    def extend(self, **budget: float) -> None:
-        """Go on with the sweep once it has ended, with another budget: `trials`, `hours`, `gpu_hours`."""
-        self._call("POST", "/extend", budget)
+    def extend(self, *, key: str | None = None, **budget: float | str) -> None:
+        """Go on with the sweep once it has ended, with another budget.
 
-    def retry(self) -> None:
-        """Run the sweep again if it was stopped, or its failed trials if it is finished."""
-        self._call("POST", "/retry")
+        Args:
+            key: identifies the request, so that repeating it adds nothing; None for no key.
+            **budget: of `trials`, `hours` and `gpu_hours`, what is to change.
+        """
+        self._call("POST", "/extend", budget, key)
+
+    def retry(self, *, key: str | None = None) -> None:
+        """Run the sweep again if it was stopped, or its failed trials if it is finished.
+
+        Args:
+            key: identifies the request, so that repeating it adds nothing; None for no key.
+        """
+        self._call("POST", "/retry", key=key)
 
     def release(self) -> None:
         """Queue the sweep again after it was parked."""
@@ -295,8 +345,25 @@ class RemoteSweep:
     def _path(self) -> str:
         return f"/sweeps/{quote(self.id, safe='')}"
 
-    def _call(self, method: str, path: str = "", body: object = None) -> dict[str, Any]:
-        return self.service.call(method, f"{self._path}{path}", body)
+    def _call(
+        self, method: str, path: str = "", body: object = None, key: str | None = None
+    ) -> dict[str, Any]:
+        return self.service.call(method, f"{self._path}{path}", body, _keyed(key))
+
+
+def _trial_path(key: str) -> str:
+    """Return the path of the trial with a key."""
+    label = trial_label(key)
+    number = label.removeprefix("c")
+    if not number.isdigit() or not sweep_id_of(key):
+        remedy = "The leaderboard and the page show the keys."
+        raise BadInput(key, "must be the key of a trial, such as `listops-7`", "something else", remedy)
+    role = "?role=confirmation" if is_confirmation(key) else ""
+    return f"/sweeps/{quote(sweep_id_of(key), safe='')}/trials/{number}{role}"
+
+
+def _keyed(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": key}
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:

@@ -21,6 +21,7 @@ from orchestrator.errors import BadInput, Exit, Refusal, exit_of, redacted
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
 from orchestrator.service.starting import DRIVERS_AT_ONCE
@@ -129,6 +130,7 @@ def submit(
     owner: str | None = None,
     only_own: bool = False,
     only_ended: bool = False,
+    withdraw: bool = False,
     asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
     """Hand a sweep to the service, once everything that can be checked has been.
@@ -145,6 +147,7 @@ def submit(
         owner: in whose name the sweep runs; if None, `SWEEP_OWNER` or else the user of this process.
         only_own: whether to refuse a sweep that the ledger knows and the owner has not submitted.
         only_ended: whether to refuse a sweep that waits or runs.
+        withdraw: whether to withdraw the stop request of a person for a sweep that still waits or runs.
         asked: who asks for it, for the audit log; None for no entry.
 
     Returns:
@@ -153,7 +156,8 @@ def submit(
     Raises:
         BadInput: as `Sweep.run`, another submission has the key, or the sweep is another owner's.
         BadData: as `Sweep.run`.
-        Busy: the sweep waits or runs, and only one that has ended may be submitted.
+        Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
+            to stop.
         OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
@@ -174,7 +178,14 @@ def submit(
 
     with workspace.ledger(create=True) as ledger:
         submitted = submissions.submit(
-            ledger, order, choose, again=True, only_own=only_own, only_ended=only_ended, asked=asked
+            ledger,
+            order,
+            choose,
+            again=True,
+            only_own=only_own,
+            only_ended=only_ended,
+            withdraw=withdraw,
+            asked=asked,
         )
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
@@ -199,7 +210,7 @@ def release(name: str, *, asked: Asked | None = None, root: str | Path | None = 
         BadInput: no submitted sweep matches, or it is not parked.
     """
     with Workspace.at(root).ledger() as ledger:
-        ids = {entry.sweep_id for entry in submissions.submissions(ledger)}
+        ids = [sweep_id for sweep_id, known in known_sweeps(ledger).items() if known.owner is not None]
         return submissions.release(ledger, one_of(ids, name), asked=asked).sweep_id
 
 

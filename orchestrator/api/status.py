@@ -15,6 +15,7 @@ from orchestrator.config.trainable import task_of
 from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.known import KnownSweep, known_sweeps
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import DRIVEN_SWEEP, FINISHED_SWEEP, SweepRecord
@@ -100,12 +101,14 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
         BadInput: there is no ledger, or `name` does not name one sweep of it.
     """
     with Workspace.at(root).ledger() as ledger:
-        records = {record.id: record for record in ledger.sweeps()}
-        submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        sweep_id = one_of(records.keys() | submitted.keys(), name) if name else _newest(ledger, submitted)
-        if sweep_id in records:
-            return detailed(ledger, records[sweep_id])
-        return _submitted(submitted[sweep_id])
+        known = known_sweeps(ledger)
+        sweep_id = one_of(known, name) if name else _newest(ledger, known)
+        record = ledger.sweep(sweep_id)
+        if record is not None:
+            return detailed(ledger, record)
+        submission = submissions.submission(ledger, sweep_id)
+        assert submission is not None, "no sweep is ever forgotten"
+        return _submitted(submission)
 
 
 def detailed(ledger: Ledger, record: SweepRecord) -> DetailedStatus:
@@ -194,9 +197,7 @@ def state_without_driver(submission: Submission, now: float) -> tuple[str, str |
     return "QUEUED", cause
 
 
-def _newest(ledger: Ledger, submitted: Mapping[str, Submission]) -> str:
-    made = {record.id: record.created_at for record in ledger.sweeps()}
-    made |= {sweep_id: entry.at for sweep_id, entry in submitted.items() if sweep_id not in made}
-    if not made:
+def _newest(ledger: Ledger, known: Mapping[str, KnownSweep]) -> str:
+    if not known:
         raise BadInput(ledger.where, "must hold a sweep", "none", "Run one first.")
-    return max(made, key=lambda sweep_id: made[sweep_id])
+    return max(known, key=lambda sweep_id: known[sweep_id].since)

@@ -32,6 +32,7 @@ from orchestrator.errors import BadInput, Exit
 from orchestrator.ledger import submissions
 from orchestrator.ledger.audit import Asked
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
@@ -233,10 +234,13 @@ class Sweep:
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
-            ids = {record.id for record in ledger.sweeps()}
-            queued = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        sweep_id = one_of(ids | queued.keys(), name)
-        return cls(sweep_id, workspace) if sweep_id in ids else cls.submitted(queued[sweep_id], workspace)
+            known = known_sweeps(ledger)
+            sweep_id = one_of(known, name)
+            if known[sweep_id].has_begun:
+                return cls(sweep_id, workspace)
+            submission = submissions.submission(ledger, sweep_id)
+        assert submission is not None, "no sweep is ever forgotten"
+        return cls.submitted(submission, workspace)
 
     @staticmethod
     def connect(url: str, token: str | None = None) -> RemoteService:
@@ -266,7 +270,7 @@ class Sweep:
             preflight.check_paths(workspace.paths)
             with workspace.ledger() as ledger:
                 choose = admission.unused if request.new else admission.newest
-                specification = choose(specification, ledger.sweeps())
+                specification = choose(specification, ledger)
         return cls(specification.id, workspace, specification, request)
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.ledger.keys import sweep_id_of
+from orchestrator.ledger.known import begun
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord, TrialRecord
 from orchestrator.storage.paths import Paths
@@ -105,8 +106,9 @@ def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
     Raises:
         BadInput: the name is empty, no sweep matches, or several do.
     """
-    sweeps = {record.id: record for record in ledger.sweeps()}
-    return sweeps[one_of(sweeps, name)]
+    record = ledger.sweep(one_of(begun(ledger), name))
+    assert record is not None, "no sweep is ever forgotten"
+    return record
 
 
 def one_of(ids: Collection[str], name: str) -> str:

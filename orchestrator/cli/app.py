@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 
 import typer
 from rich.console import Console
 
+from orchestrator.cli.reach import URL, with_server
 from orchestrator.errors import Exit, Refusal, exit_of
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -80,7 +83,10 @@ def run_command(arguments: Sequence[str]) -> int:
     words = _with_verb(arguments)
     app = build([words[0]] if words and words[0] in VERBS else VERBS)
     try:
+        words = with_server(words, os.environ.get(URL))
         result = app(args=words, prog_name="sweep", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where what it refuses is told
     except Refusal as refusal:
         _print_error(str(refusal))
         return exit_of(refusal)
@@ -102,6 +108,11 @@ def run_command(arguments: Sequence[str]) -> int:
 def drives_sweeps(arguments: Sequence[str]) -> bool:
     """Return True if the process of a command line may drive a sweep."""
     return not DRIVING.isdisjoint(_with_verb(arguments)[:1])
+
+
+def outlives_its_output(arguments: Sequence[str]) -> bool:
+    """Return True if the process of a command line goes on when nobody reads what it prints."""
+    return drives_sweeps(arguments) or _with_verb(arguments)[:1] == ["serve"]
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from orchestrator.errors import Exit
+from orchestrator.system import interrupt
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -30,7 +31,7 @@ def run_and_leave(run: Callable[[Sequence[str]], int], arguments: Sequence[str])
     """
     for name in _SIGNALS:
         if signal.getsignal(name) is not signal.SIG_IGN:
-            signal.signal(name, signal.default_int_handler)
+            signal.signal(name, interrupt)
     try:
         code = run(arguments)
     except KeyboardInterrupt:

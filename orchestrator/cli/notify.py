@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from orchestrator import Observer, Progress
 from orchestrator.errors import BadInput, Exit
 
-_TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0
 
 Message = dict[str, Any]
@@ -50,12 +50,12 @@ def sender(target: str) -> Callable[[bytes], None]:
 def _post(address: str, message: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(address, message, headers)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
         pass
 
 
 def _run(words: list[str], message: bytes) -> None:
-    subprocess.run(words, input=message, check=True, capture_output=True, timeout=_TIMEOUT_SECONDS)
+    subprocess.run(words, input=message, check=True, capture_output=True, timeout=TIMEOUT_SECONDS)
 
 
 class Notifier:

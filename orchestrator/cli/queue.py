@@ -112,7 +112,11 @@ def quota(
         float | None,
         typer.Option("--sweeps", help="Sweeps that wait or run in the service at once; `inf` for no limit."),
     ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Set them for an owner who has no sweep and is no user yet.")
+    ] = False,
     root: Root = DEFAULT_ROOT,
+    server: Server = None,
 ) -> None:
     """Show the weight and the quotas of an owner, and change those that are given.
 
@@ -120,10 +124,21 @@ def quota(
 
         sweep quota ada --weight 2 --share 0.5 --gpu-hours 100 --sweeps 4
     """
-    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, root=root)
-    most = "no limit of" if row.most_sweeps is None else f"{row.most_sweeps}"
-    hours = "no limit of" if row.most_gpu_hours is None else f"{row.most_gpu_hours:g}"
-    used = f"{row.week_gpu_seconds / 3600:.1f} used"
-    quotas = f"at most {row.most_share / UNIT:.0%} of a cluster, {hours} GPU-hours a week ({used})"
-    quotas = f"{quotas}, {most} sweeps at once"
-    print_line(f"{row.name}: weight {row.weight / UNIT:g}, {quotas}")
+    if server is not None:
+        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
+        changes = {name: value for name, value in given.items() if value is not None}
+        print_line(_quotas(owner, *remote.quota(server, owner, changes, new=new)))
+        return
+    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root)
+    used = row.week_gpu_seconds / 3600
+    shown = row.weight / UNIT, row.most_share / UNIT, row.most_gpu_hours, used, row.most_sweeps
+    print_line(_quotas(row.name, *shown))
+
+
+def _quotas(
+    owner: str, weight: float, share: float, gpu_hours: float | None, used: float, sweeps: int | None
+) -> str:
+    hours = "no limit of" if gpu_hours is None else f"{gpu_hours:g}"
+    most = "no limit of" if sweeps is None else f"{sweeps}"
+    quotas = f"at most {share:.0%} of a cluster, {hours} GPU-hours a week ({used:.1f} used)"
+    return f"{owner}: weight {weight:g}, {quotas}, {most} sweeps at once"

@@ -23,11 +23,17 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        envvar="SWEEP_URL",
-        help="Address of a service that is reached over HTTP; SWEEP_TOKEN holds the token.",
+        help="Address of a service that is reached over HTTP; SWEEP_URL if left out. SWEEP_TOKEN holds the"
+        " token.",
     ),
 ]
 
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key", help="Identifies the request to `--server`: repeating it with the same key adds nothing."
+    ),
+]
 
 _LOOK_SECONDS = 2.0
 
@@ -46,6 +52,16 @@ def submit(
     sweep = service.submit(file, profile=profile or "auto", overrides=overrides, new=new, key=key)
     print_line(sweep.id)
     return Exit.COMPLETE
+
+
+def run(
+    server: str, file: Path, *, profile: str | None, overrides: Sequence[str], new: bool, plain: bool
+) -> int:
+    """Submit a file and follow its sweep."""
+    service = RemoteService.at(server)
+    sweep = service.submit(file, profile=profile or "auto", overrides=overrides, new=new)
+    print_line(f"{sweep.id} is submitted.")
+    return follow(server, sweep.id, plain=plain)
 
 
 def list_sweeps(server: str, *, as_json: bool) -> None:
@@ -103,9 +119,15 @@ def pause(server: str, sweep: str) -> None:
     print_line(f"{sweep}: is asked to save its trials and wait.")
 
 
-def resume(server: str, sweep: str) -> int:
-    """Resume a sweep that was paused or stopped."""
-    RemoteService.at(server).sweep(sweep).resume()
+def resume(server: str, sweep: str, budget: Mapping[str, str], key: str | None) -> int:
+    """Resume a sweep that was paused or stopped, or go on with one that has ended with a larger budget."""
+    found = RemoteService.at(server).sweep(sweep)
+    if budget:
+        found.extend(key=key, **budget)
+    elif key is not None:
+        raise BadInput("--key", "must be left out without --extend", key, "Resuming twice changes nothing.")
+    else:
+        found.resume()
     print_line(f"{sweep}: goes on.")
     return Exit.COMPLETE
 
@@ -139,11 +161,55 @@ def release(server: str, sweep: str) -> None:
     print_line(f"{sweep}: QUEUED")
 
 
-def retry_failed(server: str, sweep: str) -> int:
+def retry_failed(server: str, sweep: str, key: str | None) -> int:
     """Run the failed trials of a sweep again."""
-    RemoteService.at(server).sweep(sweep).retry()
+    RemoteService.at(server).sweep(sweep).retry(key=key)
     print_line(f"{sweep}: QUEUED")
     return Exit.COMPLETE
+
+
+def quota(
+    server: str, owner: str, changes: Mapping[str, float], *, new: bool
+) -> tuple[float, float, float | None, float, int | None]:
+    """Change what is given of an owner's weight and quotas.
+
+    Returns:
+        Weight, share, GPU-hours and their use, and sweeps at once.
+    """
+    service = RemoteService.at(server)
+    if changes:
+        service.set_quota(owner, new=new, **changes)
+    row = service.quota(owner)
+    return row["weight"], row["share"], row["gpu_hours"], row["used_gpu_hours"], row["sweeps"]
+
+
+def show(server: str, trial: str, *, as_json: bool) -> None:
+    """Print everything that the ledger of the service knows of a trial."""
+    found = RemoteService.at(server).trial(trial)
+    if as_json:
+        print_json(found)
+        return
+    row = found["trial"]
+    cause = f" ({row['cause']})" if row["cause"] else ""
+    print_line(f"{row['key']}: {row['state']}{cause}, step {row['step']} of {row['total_steps']}")
+    for name, value in row["params"].items():
+        print_line(f"  {name} = {value}")
+    for attempt in found["attempts"]:
+        node = f" on {attempt['node']}" if attempt["node"] else ""
+        print_line(
+            f"  attempt {attempt['number']}: {attempt['state']}{node} {attempt['cause'] or ''}".rstrip()
+        )
+    last = found["last_report"]
+    if last is not None:
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in last["metrics"].items() if "/" in name)
+        print_line(f"  step {last['step']}: {metrics} (the last of {found['reports']} reports)")
+    for saved in found["checkpoints"]:
+        print_line(f"  checkpoint ({saved['kind']}): {saved['path']}")
+
+
+def logs(server: str, trial: str) -> None:
+    """Print the log of a trial's workers on the machine of the service."""
+    RemoteService.at(server).trial_log(trial, _write)
 
 
 def _newest(service: RemoteService) -> str:

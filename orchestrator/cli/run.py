@@ -22,7 +22,7 @@ from orchestrator.cli import live, remote
 from orchestrator.cli.display import Display, print_json, print_line
 from orchestrator.cli.notify import Notified, Notifier, ended
 from orchestrator.cli.options import Data, Json, Plain, Root, SweepId
-from orchestrator.cli.remote import Server
+from orchestrator.cli.remote import Key, Server
 from orchestrator.cli.results import show_result
 from orchestrator.cli.run_options import Extend, File, Overrides, Profile, RunOptions, with_run_options
 from orchestrator.cli.submission import (
@@ -46,13 +46,14 @@ def run(
     overrides: Overrides = None,
     extend: Extend = None,
     new: Annotated[bool, typer.Option("--new", help="Start another sweep of the same file.")] = False,
+    server: Server = None,
     *,
     options: RunOptions,
 ) -> int:
     """Run the sweep of a search-space file, or resume it where it stopped.
 
-    If a service runs for the root, or SWEEP_SERVER names the root of one, the sweep is submitted to it and
-    followed; Ctrl-C then ends only the following.
+    If a service runs for the root, or SWEEP_SERVER names the root of one, or `--server` its address, the
+    sweep is submitted to it and followed; Ctrl-C then ends only the following.
 
     Exit codes: 0 complete, 2 bad input, 3 some trials failed, 4 interrupted and resumable, 5 still running,
     6 driven by another process.
@@ -61,10 +62,13 @@ def run(
 
         sweep run search_spaces/listops.yaml --set budget.trials=4
     """
-    server = server_for(options)
-    options = with_root_of(server, options)
+    if server is not None:
+        plain = options.plain
+        return remote.run(server, file, profile=profile, overrides=overrides or (), new=new, plain=plain)
+    running = server_for(options)
+    options = with_root_of(running, options)
     sweep = _extended(load(file, profile, overrides, new, options), extend)
-    if server is None or (extend is None and sweep.is_finished):
+    if running is None or (extend is None and sweep.is_finished):
         return run_here(sweep, options)
     return run_by_service(sweep, options, new=new)
 
@@ -85,31 +89,31 @@ def load(
 
 
 @with_run_options
-def resume(sweep: SweepId, extend: Extend = None, server: Server = None, *, options: RunOptions) -> int:
+def resume(
+    sweep: SweepId, extend: Extend = None, server: Server = None, key: Key = None, *, options: RunOptions
+) -> int:
     """Resume a sweep from the ledger, without its file.
 
     If a service runs for the root, the sweep is handed to it and followed. With `--server`, a sweep that was
-    paused or stopped goes on there.
+    paused or stopped goes on there, and with `--extend` one that has ended.
 
     Example:
 
         sweep resume retrieval --extend trials=128
     """
     if server is not None:
-        if extend is not None:
-            remedy = "Extend it on the page, or with `RemoteSweep.extend` in Python."
-            raise BadInput("--extend", "must be left out with --server", extend, remedy)
-        return remote.resume(server, sweep)
+        return remote.resume(server, sweep, _budget(extend), key)
+    _refuse_key(key)
     running = server_for(options)
     options = with_root_of(running, options)
     selected = _extended(Sweep.find(sweep, root=options.root, data=options.data), extend)
     if running is None or (extend is None and selected.is_finished):
         return run_here(selected, options)
-    return run_by_service(selected, options)
+    return run_by_service(selected, options, withdraw=True)
 
 
 @with_run_options
-def retry_failed(sweep: SweepId, server: Server = None, *, options: RunOptions) -> int:
+def retry_failed(sweep: SweepId, server: Server = None, key: Key = None, *, options: RunOptions) -> int:
     """Run the failed trials of a sweep again in this process, each from its last checkpoint.
 
     Example:
@@ -117,7 +121,8 @@ def retry_failed(sweep: SweepId, server: Server = None, *, options: RunOptions) 
         sweep retry-failed retrieval
     """
     if server is not None:
-        return remote.retry_failed(server, sweep)
+        return remote.retry_failed(server, sweep, key)
+    _refuse_key(key)
     return run_here(Sweep.find(sweep, root=options.root, data=options.data), options, retry=True)
 
 
@@ -270,12 +275,23 @@ def _watched(sweep: Sweep, plain: bool, watch: Callable[[following.Show], int]) 
 
 
 def _extended(sweep: Sweep, extend: str | None) -> Sweep:
+    return sweep if extend is None else sweep.extend(**_budget(extend))
+
+
+def _budget(extend: str | None) -> dict[str, str]:
+    """Return what `--extend` changes of the budget, by its key."""
     if extend is None:
-        return sweep
+        return {}
     name, equals, value = extend.partition("=")
     if not equals or not name.isidentifier():
         raise BadInput("--extend", "must be KEY=VALUE", repr(extend), "For example --extend trials=128.")
-    return sweep.extend(**{name: value})
+    return {name: value}
+
+
+def _refuse_key(key: str | None) -> None:
+    if key is not None:
+        remedy = "Leave it out: on this machine the same command only continues the sweep."
+        raise BadInput("--key", "must be given with --server", key, remedy)
 
 
 def _planned(sweep: Sweep, plan: Plan) -> list[str]:

@@ -32,7 +32,7 @@ def with_root_of(server: RunningService | None, options: RunOptions) -> RunOptio
 
 
 def submit(
-    sweep: Sweep, options: RunOptions, *, new: bool = False, key: str | None = None
+    sweep: Sweep, options: RunOptions, *, new: bool = False, key: str | None = None, withdraw: bool = False
 ) -> tuple[str, bool]:
     """Submit a sweep; return its id, and whether it was added or queued again.
 
@@ -49,14 +49,21 @@ def submit(
             remedy,
         )
     own = {name: getattr(options, name) for name in service.DRIVER_OPTIONS}
-    submission, is_added = service.submit(sweep, new=new, key=key, options=own)
+    submission, is_added = service.submit(sweep, new=new, key=key, withdraw=withdraw, options=own)
     return submission.sweep_id, is_added
 
 
-def run_by_service(sweep: Sweep, options: RunOptions, *, new: bool = False) -> int:
-    """Submit a sweep and follow it until it has ended; return its exit code, or 5 after Ctrl-C."""
+def run_by_service(sweep: Sweep, options: RunOptions, *, new: bool = False, withdraw: bool = False) -> int:
+    """Submit a sweep and follow it until it has ended; return its exit code, or 5 after Ctrl-C.
+
+    Args:
+        sweep: to be run.
+        options: of the command.
+        new: whether to run another sweep of the same file.
+        withdraw: whether to withdraw a request to stop the sweep, if it has not ended yet.
+    """
     start = service.end_of_log(sweep)
-    sweep_id, is_added = submit(sweep, options, new=new)
+    sweep_id, is_added = submit(sweep, options, new=new, withdraw=withdraw)
     write(f"{sweep_id} is submitted.\n" if is_added else f"{sweep_id} was submitted before.\n")
     begin = start if is_added and sweep_id == sweep.id else None
     return follow_submitted(sweep_id, options.root, begin, plain=options.plain)

@@ -11,18 +11,23 @@ from rich.console import Console
 
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
+from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Data, Json, Root, TrialKey
+from orchestrator.cli.remote import Server
 from orchestrator.report.words import near
 
 
-def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
+def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """Show everything that the ledger knows of a trial: hyperparameters, attempts, reports, checkpoints.
 
     Example:
 
         sweep show retrieval-laptop-1a2b3c4d-7
     """
+    if server is not None:
+        remote.show(server, trial, as_json=as_json)
+        return
     history = Trial.find(trial, root=root).history()
     if as_json:
         print_json(asdict(history))
@@ -44,13 +49,16 @@ def show(trial: TrialKey, root: Root = DEFAULT_ROOT, as_json: Json = False) -> N
         console.print(f"  checkpoint ({saved.kind}): {saved.path}", markup=False)
 
 
-def logs(trial: TrialKey, root: Root = DEFAULT_ROOT) -> None:
+def logs(trial: TrialKey, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
     """Print the log of a trial's workers, tracebacks included; for other machines, what the ledger knows.
 
     Example:
 
         sweep logs retrieval-laptop-1a2b3c4d-7
     """
+    if server is not None:
+        remote.logs(server, trial)
+        return
     log = Trial.find(trial, root=root).log()
     console = Console(soft_wrap=True, highlight=False)
     console.print(log.text, markup=False, end="")

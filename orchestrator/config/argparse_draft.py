@@ -15,6 +15,7 @@ from typing import Any
 
 from orchestrator.config.document import flow
 from orchestrator.errors import BadInput
+from trainables.parsing import parsed
 
 CLOCKS = frozenset(
     {"epochs", "num_epochs", "n_epochs", "max_epochs", "steps", "num_steps", "max_steps", "iterations"}
@@ -96,7 +97,7 @@ def options_of(source: str, script: str) -> list[Option]:
         BadInput: the text is not Python, or the script has commands with options of their own.
     """
     try:
-        calls = [node for node in ast.walk(ast.parse(source, script)) if isinstance(node, ast.Call)]
+        calls = [node for node in ast.walk(parsed(source, script)) if isinstance(node, ast.Call)]
     except (SyntaxError, ValueError) as error:
         raise BadInput(script, "must be a Python script", str(error), "Name the script itself.") from None
     calls.sort(key=lambda call: (call.lineno, call.col_offset))

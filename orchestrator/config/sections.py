@@ -223,6 +223,20 @@ class TrainingSection(Section):
     schedule: Schedule = setting(
         "How the rates go on from their peaks, after the warm-up.", "constant", TrainingSettings.schedule
     )
+    plateau_factor: Number = setting(
+        "Of the schedule `plateau`: what the rates are multiplied by when the loss stops falling.",
+        0.5,
+        TrainingSettings.plateau_factor,
+        gt=0,
+        lt=1,
+    )
+    plateau_patience: Whole = setting(
+        "Of the schedule `plateau`: intervals without a lower mean training loss, before that happens.",
+        2,
+        TrainingSettings.plateau_patience,
+        ge=1,
+        le=10**6,
+    )
     accumulate: Whole = setting(
         "Batches whose gradients make one update.", 4, TrainingSettings.accumulate, ge=1, le=65_536
     )

@@ -70,14 +70,29 @@ class Distribution:
 
     def values(self) -> tuple[Value, ...]:
         """Return every value that can be drawn; only for distributions with a `count`."""
-        if self.kind == "choice":
-            return self.choices
-        low, high = self._bounds()
         count = self.count()
         assert count is not None, "a continuous range has no list of values"
+        return tuple(self.value(index) for index in range(count))
+
+    def value(self, index: int) -> Value:
+        """Return one of the values, which are counted from 0; only for distributions with a `count`."""
+        if self.kind == "choice":
+            return self.choices[index]
+        low, high = self._bounds()
         if self.kind in {"int", "log_int"}:
-            return tuple(int(low) + k * int(self.step or 1) for k in range(count))
-        return tuple(min(low + k * (self.step or 0.0), high) for k in range(count))
+            return int(low) + index * int(self.step or 1)
+        return min(low + index * (self.step or 0.0), high)
+
+    def index(self, value: Any) -> int:
+        """Return the index of a value; in a range of the nearest one, as multiples of a step are rounded."""
+        if self.kind == "choice":
+            return self.choices.index(value)
+        low, _ = self._bounds()
+        whole = self.kind in {"int", "log_int"}
+        step = self.step or (1 if whole else None)
+        count = self.count()
+        assert count is not None, "a continuous range has no list of values"
+        return 0 if step is None else min(max(round((value - low) / step), 0), count - 1)
 
     def holds(self, value: Any) -> bool:
         """Return True if `value` can be drawn."""

@@ -38,9 +38,10 @@ CHANGEABLE = frozenset({"budget", "resources"})
 
 
 _ADDED = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
+_ADDED_TO_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience")
 EARLIER_CHOICES: Mapping[str, Mapping[str, Any]] = {
     "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _ADDED}},
-    "training": {name: getattr(TrainingSettings, name) for name in ("optimizer", "schedule")},
+    "training": {name: getattr(TrainingSettings, name) for name in _ADDED_TO_TRAINING},
 }
 """By section: what earlier versions did where their documents have no key for it."""
 

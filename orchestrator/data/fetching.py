@@ -26,7 +26,7 @@ from trainables.errors import BadData
 DOWNLOADS = "downloads"
 
 _CHUNK_BYTES = 1 << 20
-_TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 30
 _PARTIAL_CONTENT = 206
 _RANGE_BEYOND_THE_END = 416
 _NETWORK = (http.client.HTTPException, OSError)
@@ -224,7 +224,7 @@ def _opened(remote: Remote, start: int, open_url: Open) -> http.client.HTTPRespo
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
-        return open_url(request, timeout=_TIMEOUT_SECONDS)
+        return open_url(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code == _RANGE_BEYOND_THE_END and start:
             return None

@@ -6,7 +6,7 @@ import getpass
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -18,6 +18,7 @@ from orchestrator.driver import preflight
 from orchestrator.driver.departure import Departure
 from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.errors import BadInput
+from orchestrator.ledger.known import begun
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP, SweepRecord
@@ -167,22 +168,31 @@ def identify(
         BadInput: if the file differs from that of its unfinished sweep, or names a sweep to learn from that
             is missing or has another objective.
     """
-    records = ledger.sweeps()
-    _check_warm_start(sweep, records)
+    _check_warm_start(sweep, ledger)
     if known is not None:
         return with_id(sweep, known)
     if new:
-        return unused(sweep, records)
-    latest = newest(sweep, records)
+        return unused(sweep, ledger)
+    latest = newest(sweep, ledger)
     if latest.recorded_id is None:
-        _refuse_change(sweep, records)
+        _refuse_change(sweep, ledger)
     return latest
 
 
-def newest(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
+def newest(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
     """Return a sweep under the id of the newest record of the same file, or as it is if there is none."""
-    same = [record.id for record in records if identity(record.document) == sweep.digest]
-    return with_id(sweep, same[-1]) if same else sweep
+    for record in _newest_first(ledger):
+        if identity(record.document) == sweep.digest:
+            return with_id(sweep, record.id)
+    return sweep
+
+
+def _newest_first(ledger: Ledger) -> Iterator[SweepRecord]:
+    """Yield every sweep, read one by one: all at once would take more memory with each that has ever run."""
+    for sweep_id in reversed(begun(ledger)):
+        record = ledger.sweep(sweep_id)
+        if record is not None:
+            yield record
 
 
 def with_id(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
@@ -190,20 +200,19 @@ def with_id(sweep: SweepConfig, sweep_id: str) -> SweepConfig:
     return replace(sweep, recorded_id=sweep_id)
 
 
-def unused(sweep: SweepConfig, records: Iterable[SweepRecord]) -> SweepConfig:
+def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
     """Return the first edition of a sweep whose id no record has."""
-    used = {record.id for record in records}
+    used = set(begun(ledger))
     while sweep.id in used:
         sweep = replace(sweep, edition=sweep.edition + 1)
     return sweep
 
 
-def _check_warm_start(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
-    known = {record.id: record for record in records}
+def _check_warm_start(sweep: SweepConfig, ledger: Ledger) -> None:
     for name in sweep.warm_start:
-        record = known.get(name)
+        record = ledger.sweep(name)
         if record is None:
-            similar = ", ".join(get_close_matches(name, known, cutoff=0.4))
+            similar = ", ".join(get_close_matches(name, begun(ledger), cutoff=0.4))
             remedy = f"Known: {similar}." if similar else "`list` shows the sweeps of this ledger."
             must = "must name sweeps of this ledger"
             raise BadInput(f"{sweep.name}: warm_start", must, f"`{name}`", remedy)
@@ -213,8 +222,8 @@ def _check_warm_start(sweep: SweepConfig, records: Iterable[SweepRecord]) -> Non
             raise BadInput(f"{sweep.name}: warm_start", must, f"{objective} in `{name}`", "Leave it out.")
 
 
-def _refuse_change(sweep: SweepConfig, records: Iterable[SweepRecord]) -> None:
-    for record in records:
+def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
+    for record in _newest_first(ledger):
         same_file = (record.name, record.profile) == (sweep.name, sweep.profile)
         if same_file and record.state not in FINISHED_SWEEP:
             raise BadInput(

@@ -14,6 +14,7 @@ from orchestrator.config.document import Violation, nearest
 from orchestrator.config.program_source import free_of
 from orchestrator.config.trainable import Trainable
 from orchestrator.errors import BadInput
+from trainables.parsing import parsed
 from trainables.sources import module_in, source_of
 
 
@@ -98,7 +99,7 @@ def _check_function(file: Path, name: str) -> None:
     """
     where = "trainable.function"
     try:
-        body = ast.parse(file.read_text(encoding="utf-8"), str(file)).body
+        body = parsed(file.read_text(encoding="utf-8"), str(file)).body
     except (SyntaxError, ValueError) as error:
         raise BadInput(where, f"{file.name} must be valid Python", str(error), "Correct it.") from None
     bound = dict(_bound(body))

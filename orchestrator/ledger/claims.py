@@ -23,7 +23,7 @@ from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import SERVER_NOW, holds
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.prepared import execute
-from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY
+from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY, SERVICE_USER, SUBMISSION
 from orchestrator.ledger.transaction import statements
 from orchestrator.sharing.rows import (
     RULES,
@@ -213,6 +213,18 @@ def owners(ledger: Ledger) -> dict[str, Owner]:
     def read() -> dict[str, Owner]:
         with ledger.reader() as connection:
             return {owner.name: owner for owner in _owners(connection)}
+
+    return ledger.retried(read)
+
+
+def knows_owner(ledger: Ledger, name: str) -> bool:
+    """Return True if somebody is a user, has submitted or runs a sweep, or has used or been given a share."""
+    columns = (SERVICE_USER.c.name, SUBMISSION.c.owner, CLAIM.c.owner, OWNER.c.name)
+
+    def read() -> bool:
+        with ledger.reader() as connection:
+            queries = (select(column).where(column == name).limit(1) for column in columns)
+            return any(connection.execute(query).first() is not None for query in queries)
 
     return ledger.retried(read)
 

@@ -50,6 +50,10 @@ SERVER_TIMEOUTS = {
 RECONNECT_SECONDS = 90.0
 """How long a server may be unreachable for a command: one that restarts is back within a minute."""
 
+FIRST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 5.0
+"""The wait before a transaction is tried again, doubled from the first to the longest."""
+
 SAY_SECONDS = 5.0
 """How long an outage lasts before it is reported."""
 
@@ -239,7 +243,7 @@ def with_retries(
         Damaged: SQLite cannot read its file.
         NoSpace: the disk is full.
     """
-    began, wait, blocked, said = system.monotonic(), 0.1, 0, False
+    began, wait, blocked, said = system.monotonic(), FIRST_RETRY_SECONDS, 0, False
     while True:
         try:
             result = attempt()
@@ -258,7 +262,7 @@ def with_retries(
                 since = time.strftime("%H:%M:%S", time.localtime(system.time() - waited))
                 say(f"{where} has not answered since {since}: waiting. {_reason(error)}.")
         system.sleep(wait)
-        wait = min(2 * wait, 5.0)
+        wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
 def _is_locked(error: DBAPIError) -> bool:

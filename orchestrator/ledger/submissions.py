@@ -22,6 +22,7 @@ from orchestrator.ledger.decision_backup import renew
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submission_backup import keep, keeping
 from orchestrator.ledger.sweep_quota import check_quota
@@ -105,11 +106,12 @@ def submit(
     again: bool = False,
     only_own: bool = False,
     only_ended: bool = False,
+    withdraw: bool = False,
     asked: Asked | None = None,
 ) -> tuple[Submission, bool]:
     """Add a submission, or queue an ended or parked one again; it survives a power failure once this returns.
 
-    A stop request for the sweep is deleted. A submission whose key is known changes nothing.
+    A stop request for a sweep that has ended is deleted. A submission whose key is known changes nothing.
 
     Args:
         ledger: of the sweep.
@@ -118,6 +120,7 @@ def submit(
         again: whether to queue an ended or parked submission again.
         only_own: whether to refuse a sweep that the ledger knows and its owner has not submitted.
         only_ended: whether to refuse a sweep that waits or runs.
+        withdraw: whether to delete the stop request of a person for a sweep that still waits or runs.
         asked: who asks for it, for the audit log; None for no entry.
 
     Returns:
@@ -125,7 +128,8 @@ def submit(
 
     Raises:
         BadInput: another submission has the key, or the sweep is another owner's.
-        Busy: the sweep waits or runs, and only one that has ended may be submitted.
+        Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
+            to stop.
         OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
 
@@ -145,8 +149,9 @@ def submit(
         if only_own:
             _refuse_of_others(connection, sweep_id, known, order.owner)
         if only_ended and known is not None and known.state in {"QUEUED", "STARTED"}:
-            must = "must have ended before it is submitted again"
-            raise Busy(sweep_id, must, "a sweep that waits or runs", "Stop it first.")
+            raise _not_ended(connection, known)
+        if known is not None and known.state in {"QUEUED", "STARTED"} and not withdraw:
+            _refuse_stopped(connection, sweep_id)
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
@@ -163,6 +168,17 @@ def submit(
     renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
+
+
+def _not_ended(connection: Connection, known: Submission) -> Busy:
+    """Return why a submission cannot be queued again: its sweep goes on, or its driver has not left yet."""
+    must = "must have ended before it is submitted again"
+    query = select(SWEEP.c.state).where(SWEEP.c.id == known.sweep_id)
+    state = connection.execute(query).scalar_one_or_none()
+    if known.state == "STARTED" and state in {*FINISHED_SWEEP, "INTERRUPTED"}:
+        remedy = "Try again in a minute."
+        return Busy(known.sweep_id, must, f"{state}, and its driver has not left yet", remedy)
+    return Busy(known.sweep_id, must, "a sweep that waits or runs", "Stop it first.")
 
 
 def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:
@@ -422,6 +438,14 @@ def _refuse_other(same: Submission, order: Order) -> None:
     if same.document != order.document:
         must = "must not be the key of another submission"
         raise BadInput("--key", must, f"that of {same.sweep_id}", "Choose another key.")
+
+
+def _refuse_stopped(connection: Connection, sweep_id: str) -> None:
+    query = select(STOP_REQUEST.c.asker).where(STOP_REQUEST.c.sweep_id == sweep_id)
+    asker = connection.execute(query).scalar_one_or_none()
+    if asker not in {None, ROOM}:
+        remedy = f"`resume {sweep_id}` withdraws that; once it has ended, it can be submitted again."
+        raise Busy(sweep_id, "must not be about to stop", f"stopped or paused from {asker}", remedy)
 
 
 def _refuse_of_others(connection: Connection, sweep_id: str, known: Submission | None, owner: str) -> None:

@@ -26,6 +26,9 @@ TOKEN = "ray-token"
 UNFILLED = "FILL-IN"
 """Stands in the cluster files of this project where a user must write a value."""
 
+_KNOWN = re.compile(r"\A#!|^(provider|apiVersion|services):|^\[Service\]", re.MULTILINE)
+"""Begins a script, or a key of a file for `ray up`, Kubernetes, Docker Compose or systemd."""
+
 _SECRETS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
     "an access key": re.compile(r"\bA(KIA|SIA)[0-9A-Z]{16}\b"),
@@ -38,6 +41,15 @@ _OPEN = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])|(?<![\w:])::/0")
 _DASHBOARD = re.compile(r"dashboard-host[\"']?[\s=:]+[\"']?(?![\"'\s=:]|127\.0\.0\.1|localhost)\S")
 _NO_TOKEN = re.compile(r"RAY_AUTH_MODE[\"']?\s*[=:]\s*[\"']?(?!token)\w+")
 _SECRET_FILE = re.compile(r"(token|key|credential|password|pgpass|\.pem)[^/]*$", re.I)
+
+
+def problem_of_kind(name: str, text: str) -> BadInput | None:
+    """Return what is wrong with a file that starts neither a cluster nor a service, or else None."""
+    if _KNOWN.search(text):
+        return None
+    must = "must be a script, or a file for `ray up`, Kubernetes, Docker Compose or systemd"
+    got = "no first line `#!`, and none of the keys `provider`, `apiVersion`, `services` and `[Service]`"
+    return BadInput(name, must, got, "Copy a file of cluster/, or let `sweep init --cluster aws` write one.")
 
 
 def problems_of_text(name: str, text: str) -> Iterator[BadInput]:

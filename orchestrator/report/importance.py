@@ -9,14 +9,16 @@ Arbitrary Subspaces", IJCAI 2023; B. Efron, "Bootstrap Methods", Annals of Stati
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config.space import KINDS, Distribution
 from orchestrator.ledger.records import TrialRecord
@@ -77,9 +79,31 @@ def _distribution(entry: Mapping[str, Any]) -> Distribution:
     return Distribution(kind, low, high, entry.get("step"))
 
 
+class _Finished(FrozenTrial):
+    """A trial that nobody changes, so that the copy that each of the studies makes may share its values.
+
+    Of 5,000 trials, copying every value takes four fifths of the time of all importances.
+    """
+
+    def __deepcopy__(self, _: dict[int, Any]) -> _Finished:
+        return copy.copy(self)
+
+
 def _frozen(trial: TrialRecord, distributions: Mapping[str, BaseDistribution]) -> FrozenTrial:
-    of_trial = {name: distributions[name] for name in trial.params}
-    return create_trial(params=dict(trial.params), distributions=of_trial, value=trial.value)
+    ended = datetime.fromtimestamp(trial.finished_at or trial.created_at)
+    return _Finished(
+        number=trial.number,
+        trial_id=trial.number,
+        state=TrialState.COMPLETE,
+        value=trial.value,
+        datetime_start=ended,
+        datetime_complete=ended,
+        params=dict(trial.params),
+        distributions={name: distributions[name] for name in trial.params},
+        user_attrs={},
+        system_attrs={},
+        intermediate_values={},
+    )
 
 
 def _shares(trials: Sequence[FrozenTrial], *, maximize: bool) -> dict[str, float]:

@@ -84,6 +84,15 @@ def session_of(sweep_id: str) -> Session:
     return _SESSIONS[sweep_id]
 
 
+def engines_of(sweep_id: str) -> Engines:
+    """Return the registered engines of a sweep.
+
+    Raises:
+        KeyError: if no driver of this process runs that sweep.
+    """
+    return _ENGINES[sweep_id]
+
+
 class SessionSearch(SearchAlgorithm):
     """Creates one Tune trial for each attempt that the session launches.
 
@@ -112,7 +121,7 @@ class SessionSearch(SearchAlgorithm):
             return None
         return Trial(
             experiment.run_identifier,
-            config=_ENGINES[self._sweep_id].seat(assignment).to_config(),
+            config=engines_of(self._sweep_id).seat(assignment).to_config(),
             trial_id=assignment.attempt_id,
             experiment_tag=assignment.attempt_id,
             storage=experiment.storage,
@@ -221,10 +230,12 @@ class SessionCallback(Callback):
 
     @property
     def _engines(self) -> Engines:
-        return _ENGINES[self._sweep_id]
+        return engines_of(self._sweep_id)
 
     def _kill(self, attempt_id: str, trials: list[Trial], session: Session) -> None:
         session.condemn(attempt_id, self._engines.kill(attempt_id))
+        if self._engines.workers.give_up(attempt_id):
+            return
         for trial in trials:
             if trial.trial_id == attempt_id and (actor := ray_private.actor_of(trial)) is not None:
                 ray.kill(actor)

@@ -1,4 +1,4 @@
-"""Shared engines: one Ray actor a device, the workers' side of it, and the driver's.
+"""Shared engines: one Ray actor a device, and the driver's side of it; for the workers' see `shared_worker`.
 
 The driver creates the actors, so an engine belongs to one sweep, ledger, user and code version, and ends with
 its driver at the latest. An engine holds a whole device in Ray's accounts as long as its process lives; the
@@ -10,23 +10,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.schedule import environment, ray_private, sent_code
+from orchestrator.schedule.shared_worker import LivingActor, SharedWorkers
 from orchestrator.training import process
-from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL, EngineServer
-
-REPLACED = 3
-"""How many engines may die before an attempt has entered one; after that, the attempt fails."""
+from orchestrator.training.engine_server import EngineServer
 
 
 class EngineActor:
@@ -74,80 +70,6 @@ class EngineActor:
         self._server.retire()
 
 
-class SharedEngine:
-    """A worker's access to the shared engine that the driver has chosen for its attempt."""
-
-    def __init__(self) -> None:
-        self._worker = ray.get_runtime_context().get_actor_id()
-        self._actor: Any = None
-        self._attempt: str | None = None
-        self._held = False
-        self._missed = 0
-
-    def advance(self, assignment: Assignment) -> Outcome:
-        """Train to the next report; the death of the engine is an outcome with a cause.
-
-        The first outcome of an attempt is `queued`, and names the engine once that has a device.
-        """
-        if self._attempt != assignment.attempt_id:
-            self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, 0
-        try:
-            if self._actor is None:
-                return self._entered(assignment)
-            outcome: Outcome = ray.get(self._actor.advance.remote(assignment, self._worker, not self._held))
-        except (RayActorError, ValueError) as error:
-            return self._lost(error)
-        self._held = self._held or not outcome.queued
-        return outcome
-
-    def _entered(self, assignment: Assignment) -> Outcome:
-        """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
-        assert assignment.engine is not None, "the driver seats every attempt that shares a device"
-        actor: Any = ray.get_actor(ray_private.published_engine(assignment.engine) or "none")
-        ready, began = actor.ready.remote(), time.monotonic()
-        waiting = Outcome(0, done=False, metrics={}, queued=True)
-        while not ray.wait([ready], timeout=STOP_POLL)[0]:
-            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
-            if time.monotonic() - began > SIGN_OF_LIFE or is_stopped:
-                return waiting
-        ray.get(ready)
-        self._actor = actor
-        return replace(waiting, engine=assignment.engine)
-
-    def _lost(self, error: Exception) -> Outcome:
-        """Return the outcome of a dead engine; the driver may replace one that has never had the attempt."""
-        self._actor = None
-        if not self._held and self._missed < REPLACED:
-            self._missed += 1
-            time.sleep(STOP_POLL)  # the driver learns of the death, too
-            return Outcome(0, done=False, metrics={}, queued=True)
-        self._attempt = None
-        message = str(error).splitlines()[0]
-        return Outcome(0, done=True, metrics={}, failure="engine lost", message=message)
-
-    def release(self) -> None:
-        """Free the slot."""
-        if self._actor is not None and self._attempt is not None:
-            self._actor.release.remote(self._attempt)
-        self._actor, self._attempt = None, None
-
-
-@dataclass(frozen=True)
-class _Actor:
-    """The actor that is an engine, and the reference to its call of `live`.
-
-    `ray.get_actor` keeps returning the handle of an actor whose process was killed, and Ray refuses its name
-    to another one; so every actor has a name of its own, and only its owner knows that it lives.
-    """
-
-    handle: Any
-    live: Any
-
-    @property
-    def lives(self) -> bool:
-        return not ray.wait([self.live], timeout=0)[0]
-
-
 class Engines:
     """The driver's shared engines: it chooses one for every attempt, creates it, frees slots and kills.
 
@@ -156,15 +78,19 @@ class Engines:
 
     Args:
         devices: returns how many devices the sweep may use.
+
+    Attributes:
+        workers: the processes of their trials' workers.
     """
 
     def __init__(self, devices: Callable[[], int]) -> None:
         self._devices = devices
+        self.workers = SharedWorkers()
         self._seats: dict[str, Assignment] = {}
         self._entered: set[str] = set()
         self._tested: set[str] = set()
         self._victims: set[str] = set()
-        self._actors: dict[str, _Actor] = {}
+        self._actors: dict[str, LivingActor] = {}
         self._created = 0
 
     def seat(self, assignment: Assignment) -> Assignment:
@@ -209,7 +135,7 @@ class Engines:
         actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
         # A trial has a share of the device's memory; their engine has all of it.
         handle: Any = actor.remote(slots, environment.of_workers(1.0))
-        self._actors[engine] = _Actor(handle, handle.live.remote())
+        self._actors[engine] = LivingActor(handle, handle.live.remote())
         ray_private.publish_engine(engine, name)
 
     def entered(self, attempt_id: str) -> None:
@@ -246,6 +172,7 @@ class Engines:
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it shares an engine."""
         seated = self._seats.pop(attempt_id, None)
+        self.workers.left(attempt_id)
         for attempts in (self._entered, self._tested, self._victims):
             attempts.discard(attempt_id)
         if seated is not None and (actor := self._living(seated.engine)) is not None:

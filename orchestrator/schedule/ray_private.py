@@ -7,8 +7,9 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 from __future__ import annotations
 
 import json
+import pickle
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +212,27 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
         return resources
 
     manager._resource_cls = acquired
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method of a handle that this process answers; Tune calls its `remote`."""
+
+    remote: Callable[..., Any]
+
+
+def handle_with(actor: Any, answers: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return another handle of an actor, some of whose methods are functions of this process.
+
+    Tune takes it for the actor of one trial, although the actor serves several; `ray.kill` of it kills that.
+
+    Args:
+        actor: handle of an actor.
+        answers: functions that return a reference, by the name of the method that they replace.
+    """
+    handle = pickle.loads(pickle.dumps(actor))
+    vars(handle).update({name: _Method(answer) for name, answer in answers.items()})
+    return handle
 
 
 # ------------------------------------------------------------------ Tune's telemetry

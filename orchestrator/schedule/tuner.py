@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
 from ray import tune
 from ray.tune import TuneError
 
+from orchestrator.assignment import Assignment
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
-from orchestrator.schedule.adapters import SessionCallback, SessionSearch, SessionStopper, registered
+from orchestrator.schedule.adapters import (
+    SessionCallback,
+    SessionSearch,
+    SessionStopper,
+    engines_of,
+    registered,
+)
 from orchestrator.schedule.shares import ClusterShare
-from orchestrator.schedule.warm_pool import pool
+from orchestrator.schedule.warm_pool import WarmPool, pool
 from orchestrator.schedule.worker import Worker
 from orchestrator.session.session import Session
 from orchestrator.training.process import EVERY
@@ -68,8 +76,9 @@ def run(
     idle = pool(gpu, str(session.paths.compilations), program)
     try:
         with registered(session, share.engines, tick_and_publish), idle as warm:
-            if warm is not None and trainable is Worker:
-                scheduler.adopt = partial(ray_private.lend_actors, lend=warm.lend)
+            if trainable is Worker:
+                lend = partial(_lent, warm)
+                scheduler.adopt = partial(ray_private.lend_actors, lend=lend)
             tune.Tuner(
                 _with_environment(trainable, gpu),
                 tune_config=tune.TuneConfig(
@@ -83,6 +92,8 @@ def run(
                     storage_path=str(session.paths.ray.resolve()),
                     # The session retries an attempt, because it knows the cause of the failure.
                     failure_config=tune.FailureConfig(max_failures=0),
+                    # Every report follows a durable checkpoint of our own.
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                     callbacks=[SessionCallback(sweep_id, deadline)],
                     stop=SessionStopper(sweep_id),
                     verbose=0,
@@ -93,6 +104,17 @@ def run(
     finally:
         share.withdraw()
         ray_private.withdraw_stop(sweep_id)
+
+
+def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:
+    """Return the handle of a worker for a trial, or None if Tune is to create one.
+
+    It finds the engines by their sweep, because Tune pickles it with the scheduler.
+    """
+    assignment = Assignment.from_config(arguments["config"])
+    if assignment.slots > 1:
+        return engines_of(assignment.sweep_id).workers.lend(assignment)
+    return warm.lend(arguments) if warm is not None else None
 
 
 def _with_environment(trainable: type[Worker], gpu_share: float) -> type[Worker]:

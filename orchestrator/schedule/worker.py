@@ -1,4 +1,7 @@
-"""The Ray Tune trainable: a thin shell around an engine of its own, or one that several workers share."""
+"""The Ray Tune trainable: a thin shell around an engine or a process of a user's code.
+
+The trials of a shared engine have none: for them see `shared_worker`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from ray import tune
 
 from orchestrator.assignment import Assignment
 from orchestrator.schedule import sent_code
-from orchestrator.schedule.engines import SharedEngine
 from orchestrator.schedule.ray_private import published_stop
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
@@ -43,7 +45,7 @@ class Worker(tune.Trainable):
             environment: of `orchestrator.schedule.environment.of_workers`.
         """
         process.adopt(environment)
-        self._engine: OwnEngine | SharedEngine | OwnProcess | None = None
+        self._engine: OwnEngine | OwnProcess | None = None
         self._assignment, self._begun = Assignment.from_config(config), False
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -59,19 +61,15 @@ class Worker(tune.Trainable):
             RuntimeError: if this machine is about to be taken away before the attempt has begun.
         """
         if self._engine is None:
-            self._engine = _engine_for(self._assignment)
+            is_script = isinstance(self._assignment.settings, ScriptSettings)
+            self._engine = OwnProcess() if is_script else OwnEngine()
             process.handle_sigterm()
             process.watch(self._assignment.sweep_id, published_stop)
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
-        outcome = self._engine.advance(self._assigned())
+        outcome = self._engine.advance(sent_code.on_this_machine(self._assignment))
         return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
-
-    def _assigned(self) -> Assignment:
-        """Return the assignment for the process that trains: a shared engine may be on another machine."""
-        shared = isinstance(self._engine, SharedEngine)
-        return self._assignment if shared else sent_code.on_this_machine(self._assignment)
 
     def _release(self) -> None:
         if self._engine is not None:
@@ -86,9 +84,3 @@ class Worker(tune.Trainable):
     def cleanup(self) -> None:
         """Free the slot before the process ends."""
         self._release()
-
-
-def _engine_for(assignment: Assignment) -> OwnEngine | SharedEngine | OwnProcess:
-    if isinstance(assignment.settings, ScriptSettings):
-        return OwnProcess()
-    return SharedEngine() if assignment.slots > 1 else OwnEngine()

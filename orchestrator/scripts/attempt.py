@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
+import os
 import re
 import shutil
 import signal
+import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -29,6 +34,9 @@ from trainables.trial import ScriptSettings
 
 POLLS = (0.0003, 0.001, 0.002, 0.005, 0.01, 0.05)
 """Seconds between two looks for a report; longer ones the longer none has come."""
+
+LONGEST_LINE = 1 << 20
+"""Bytes of the longest line of a report; more are not read at once."""
 
 TAIL = 20
 """Last lines of a script's output that are searched for the reason of its failure."""
@@ -106,6 +114,20 @@ def _over(limit: str, got: str = "more") -> OverLimit:
 
 def _refused(must: str, got: str) -> Refusal:
     return Refusal("a report of the script", must, got, "See docs/trainables.md.")
+
+
+@contextlib.contextmanager
+def _own_file(path: Path, flags: int) -> Iterator[BinaryIO]:
+    """Open a file that the script was given, and nothing that it has put in its place.
+
+    Raises:
+        OSError: it is a link, a pipe or a folder now, which could block, never end, or be another's.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        yield file
 
 
 class ScriptAttempt:
@@ -188,16 +210,25 @@ class ScriptAttempt:
         self._tail = [*self._tail[-TAIL + 1 :], line]
 
     def _answer(self, *, go_on: bool) -> None:
-        with self._place.answers.open("a", encoding="utf-8") as file:
-            file.write("continue\n" if go_on else "stop\n")
+        with contextlib.suppress(OSError), _own_file(self._place.answers, os.O_WRONLY | os.O_APPEND) as file:
+            file.write(b"continue\n" if go_on else b"stop\n")
         self._answered += 1
 
     def _has_more(self) -> bool:
-        """Return True if lines were written that have not been taken yet; a part of a line is none."""
-        with self._place.reports.open("rb") as file:
-            file.seek(self._offset)
-            text = file.read()
+        """Return True if lines were written that have not been taken yet; a part of a line is none.
+
+        Raises:
+            Refusal: the file is no longer a file, or a line is too long to be a report.
+        """
+        try:
+            with _own_file(self._place.reports, os.O_RDONLY) as file:
+                file.seek(self._offset)
+                text = file.read(LONGEST_LINE)
+        except OSError as error:
+            raise _refused("SWEEP_REPORTS must be the file that the script was given", str(error)) from error
         whole = text[: text.rfind(b"\n") + 1]
+        if not whole and len(text) >= LONGEST_LINE:
+            raise _refused(f"a line must be shorter than {LONGEST_LINE} bytes", f"more, from {text[:80]!r}")
         self._offset += len(whole)
         self._unread.extend(whole.split(b"\n")[:-1])
         return bool(self._unread)
@@ -239,16 +270,27 @@ class ScriptAttempt:
         if report.checkpoint is None:
             return None
         folder = self._place.checkpoints / report.checkpoint
+        must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
         if not folder.is_dir():
-            must = "a checkpoint must be a folder inside SWEEP_CHECKPOINT when it is reported"
             raise _refused(must, f"no folder {report.checkpoint}")
-        paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+        if folder.resolve() != self._place.folder.resolve() / "checkpoints" / report.checkpoint:
+            raise _refused(must, f"a link to {folder.resolve()}")  # which is not ours to read and remove
+        paths = self._files_below(folder)
         if self._settings.disk and sum(path.stat().st_size for path in paths) > self._settings.disk:
             raise _over("disk")  # before the worker reads what may not fit into its memory
         files = {
             path.relative_to(folder).as_posix(): np.frombuffer(path.read_bytes(), np.uint8) for path in paths
         }
         shutil.rmtree(folder)
+        return files
+
+    def _files_below(self, folder: Path) -> list[Path]:
+        """Return the files of a reported folder and its links to them; say which other links are left out."""
+        found, inside = sorted(folder.rglob("*")), folder.resolve()
+        files = [path for path in found if path.is_file() and path.resolve().is_relative_to(inside)]
+        links = [path for path in found if path.is_symlink() and path not in files]
+        if left_out := " and ".join(str(path.relative_to(folder)) for path in links):
+            self._log.write(f"{left_out} are links to what is outside the checkpoint, and left out of it")
         return files
 
     def _save(self, report: Report, files: Mapping[str, np.ndarray] | None) -> SavedCheckpoint:

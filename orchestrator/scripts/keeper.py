@@ -49,6 +49,9 @@ MOST_PROCESSES = 4096
 GROUP = "sweep-"
 """Beginning of the names of control groups; the id of the keeper follows."""
 
+IGNORED = (signal.SIGTERM, signal.SIGINT)
+"""Signals that a keeper ignores: it ends with its command, and not before."""
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -166,6 +169,8 @@ def _remove_left(own: Path) -> None:
 def begin_command(groups: Sequence[Group], task: Mapping[str, Any]) -> None:
     """Let this process, which is about to become the command, be bounded, and be killed if its keeper is."""
     set_option(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for sign in IGNORED:
+        signal.signal(sign, signal.SIG_DFL)  # what a process ignores, those that it starts ignore too
     for group in groups:
         group.enter()
     if task["disk"]:
@@ -223,6 +228,18 @@ def used(folder: str, most: int) -> int:
         if total > most:
             break
     return total
+
+
+def nameless(ids: Sequence[int], folder: str) -> int:
+    """Return the bytes on the disk of a folder of files that processes have open and that have no name."""
+    device, files = Path(folder).stat().st_dev, {}
+    for one in ids:
+        for opened in Path(f"/proc/{one}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                file = opened.stat()
+                if file.st_nlink == 0 and file.st_dev == device:
+                    files[file.st_ino] = file.st_blocks * 512
+    return sum(files.values())
 
 
 def kill(process: subprocess.Popen[bytes], groups: Sequence[Group]) -> None:
@@ -286,7 +303,8 @@ class Limits:
             if held(descendants()) > self._task["memory"]:
                 return "memory"
         if self._task["disk"] and now > self._disk_at:
-            full = used(self._task["files"], self._task["disk"]) > self._task["disk"]
+            files, most = self._task["files"], self._task["disk"]
+            full = used(files, most) + nameless(descendants(), files) > most
             # A look at many files takes long; it is to take a tenth of the time at most.
             self._disk_at = time.monotonic() + max(self._task["look"], 10 * (time.monotonic() - now))
             if full:
@@ -347,8 +365,8 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for sign in IGNORED:
+        signal.signal(sign, signal.SIG_IGN)
     text = b""
     while not text.endswith(b"\n"):
         more = os.read(0, 1)

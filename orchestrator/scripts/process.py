@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,16 @@ and for the stack and the buffers of a thread on each processor."""
 DISK_SECONDS = 3.0
 """Seconds between two looks at how much a script has written."""
 
+LONGEST_LINE = 64 << 10
+"""Bytes of the longest line of a script's output; a longer one, as of a progress bar, is several."""
+
+MOST_PRINTED = 1 << 30
+"""Bytes of an attempt's output that are kept; its log is on the disk of all trials."""
+
 LONGEST_END = 15.0
 """Seconds to wait for what a killed script has started to be gone."""
+
+_KEEPER_KILLED = "the process that keeps it was killed"
 
 _NOT_FOR_SCRIPTS = ("RAY_", "SWEEP_")
 """Beginnings of the names of variables that are the service's own."""
@@ -139,6 +149,7 @@ class ScriptProcess:
             "grace": GRACE,
             "groups": CONTROL_GROUPS,
         }
+        self._mark = f"SWEEP_TRIAL={place.trial}"
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(KEEPER)],
             stdin=subprocess.PIPE,
@@ -168,9 +179,15 @@ class ScriptProcess:
     def close(self) -> None:
         """Kill the script with everything that it has started, and wait until it is gone."""
         assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
+        with suppress(BrokenPipeError):
+            self._keeper.stdin.close()
         for thread in self._threads:
             thread.join(LONGEST_END)
+        if self._end is None or self._end.error == _KEEPER_KILLED:
+            # The script runs as the same user, and has killed or stopped the process that would end it.
+            _end_marked(self._mark)
+            for thread in self._threads:
+                thread.join(LONGEST_END)
         for pipe in (self._keeper.stdout, self._keeper.stderr):
             assert pipe is not None
             pipe.close()
@@ -185,15 +202,33 @@ class ScriptProcess:
 
     def _print(self, say: Callable[[str], None]) -> None:
         assert self._keeper.stderr is not None
-        for line in self._keeper.stderr:
-            say(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+        printed = 0
+        while line := self._keeper.stderr.readline(LONGEST_LINE):
+            if printed <= MOST_PRINTED < printed + len(line):
+                say(f"the script has printed more than {MOST_PRINTED} bytes; the rest is left out")
+            elif printed <= MOST_PRINTED:
+                say(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+            printed += len(line)
 
     def _await(self) -> None:
         assert self._keeper.stdout is not None
         text = self._keeper.stdout.read()
-        killed = {"code": None, "limit": None, "error": "the process that keeps it was killed"}
+        killed = {"code": None, "limit": None, "error": _KEEPER_KILLED}
         answer: Mapping[str, Any] = json.loads(text) if text else killed
         self._end = End(answer["code"], answer["limit"], answer.get("error", ""))
+
+
+def _end_marked(mark: str) -> None:
+    """Kill every process that was started with a variable: what a script leaves without its keeper.
+
+    Args:
+        mark: `NAME=value`. What a script has started without its environment is not found.
+    """
+    for sign in (signal.SIGSTOP, signal.SIGKILL):  # a process that is stopped starts no other one
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), sign)
 
 
 def command_of(settings: ScriptSettings, place: Place, step: int) -> list[str]:

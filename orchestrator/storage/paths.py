@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
+from orchestrator.sqlite import sqlite_url
 from trainables.checkpoint import DIGITS
 from trainables.durable import make_folder
 
@@ -33,12 +33,12 @@ class Paths:
     @property
     def ledger_url(self) -> str:
         """SQLAlchemy URL of the ledger."""
-        return self.database or f"sqlite:///{quote(str(self.root / 'sweeps.db'))}"
+        return self.database or sqlite_url(self.root / "sweeps.db")
 
     @property
     def tracking_uri(self) -> str:
         """URI that MLflow clients write to."""
-        return self.tracking or f"sqlite:///{quote(str(self.root / 'mlflow.db'))}"
+        return self.tracking or sqlite_url(self.root / "mlflow.db")
 
     @property
     def artifacts(self) -> Path:

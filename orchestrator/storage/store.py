@@ -39,7 +39,7 @@ from trainables.errors import DamagedCheckpoint
 FILES = (ARRAYS, MANIFEST)
 """In the order of their upload: if the manifest exists, so do its arrays."""
 
-_TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
+TIMEOUTS: Mapping[str, Mapping[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 3}}},
     "gs": {"timeout": 30},
 }
@@ -327,7 +327,7 @@ def outage_of(error: BaseException) -> str | None:
 def _reached(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the client of a URL and the path in it; raise NoStore for any exception but a full local disk."""
     try:
-        yield fsspec.url_to_fs(url, **_TIMEOUTS.get(urlsplit(url).scheme, {}))
+        yield fsspec.url_to_fs(url, **TIMEOUTS.get(urlsplit(url).scheme, {}))
     except Exception as error:
         if outage_of(error) == "disk full":
             raise

@@ -70,14 +70,16 @@ def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:
 class Grid:
     """The combinations of a space without conditions, except one that was tried before.
 
+    No list of values is made: a file of a few bytes can search a range of 10^9 numbers.
+
     Attributes:
-        values: every value of each hyperparameter.
+        search: the space, in which each hyperparameter has finitely many values.
         offset: index of the first combination.
         stride: distance from one combination to the next, coprime to their number.
         skipped: index of a combination to leave out, or None.
     """
 
-    values: Mapping[str, tuple[Any, ...]]
+    search: Mapping[str, Distribution]
     offset: int
     stride: int
     skipped: int | None
@@ -85,18 +87,17 @@ class Grid:
     @classmethod
     def of(cls, search: Mapping[str, Distribution], seed: int, tried: Mapping[str, Any] | None) -> Grid:
         """Return the grid of a space in which each hyperparameter has finitely many values."""
-        values = {name: tuple(distribution.values() or ()) for name, distribution in search.items()}
-        size = math.prod(map(len, values.values()))
+        size = _size(search)
         draws = random.Random(seed)
         offset, stride = draws.randrange(size), 0
         while math.gcd(stride, size) != 1:
             stride = draws.randrange(1, size + 1)
-        return cls(values, offset, stride, None if tried is None else _index(values, tried))
+        return cls(search, offset, stride, None if tried is None else _index(search, tried))
 
     @property
     def size(self) -> int:
         """Return the number of combinations."""
-        return math.prod(map(len, self.values.values()))
+        return _size(self.search)
 
     @property
     def points(self) -> int:
@@ -111,25 +112,28 @@ class Grid:
             return None
         index = (self.offset + position * self.stride) % self.size
         params: dict[str, Any] = {}
-        for name, values in self.values.items():
-            index, digit = divmod(index, len(values))
-            params[name] = values[digit]
+        for name, distribution in self.search.items():
+            index, digit = divmod(index, _count(distribution))
+            params[name] = distribution.value(digit)
         return params
 
     def _position(self, index: int) -> int:
         return (index - self.offset) * pow(self.stride, -1, self.size) % self.size
 
 
-def _index(values: Mapping[str, tuple[Any, ...]], params: Mapping[str, Any]) -> int:
+def _index(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> int:
     index, weight = 0, 1
-    for name, of_name in values.items():
-        index += weight * _digit(of_name, params[name])
-        weight *= len(of_name)
+    for name, distribution in search.items():
+        index += weight * distribution.index(params[name])
+        weight *= _count(distribution)
     return index
 
 
-def _digit(values: tuple[Any, ...], value: Any) -> int:
-    """Return the index of a value; the nearest one for a float, because multiples of a step are not exact."""
-    if isinstance(value, float):
-        return min(range(len(values)), key=lambda index: abs(values[index] - value))
-    return values.index(value)
+def _size(search: Mapping[str, Distribution]) -> int:
+    return math.prod(map(_count, search.values()))
+
+
+def _count(distribution: Distribution) -> int:
+    count = distribution.count()
+    assert count is not None, "the specification refuses a grid of a continuous range"
+    return count

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Direction, SweepConfig
 from orchestrator.ledger.records import CurvePoint, ReportRecord, TrialRecord, by_trial
+from orchestrator.sqlite import sqlite_url
 from orchestrator.study import distributions as space
 from orchestrator.study import samplers
 from orchestrator.study.observations import UNFINISHED, Observation, Window, minimised, observe, rank
@@ -236,7 +237,7 @@ def store(study: Study, file: Path, name: str) -> int:
 
 
 def _write(study: Study, file: Path, name: str) -> int:
-    storage = RDBStorage(f"sqlite:///{file}")
+    storage = RDBStorage(sqlite_url(file))
     try:
         trials = study.trials()
         written = optuna.create_study(storage=storage, study_name=name, directions=study.directions)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import BadInput
+from orchestrator.sqlite import sqlite_url
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SERVERS = ("http", "https")
 
-_SETTINGS = {
+SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -61,7 +62,7 @@ def sqlite_path(uri: str) -> str | None:
 def absolute(uri: str) -> str:
     """Return the URI of the same store for processes that have another working folder."""
     path = sqlite_path(uri)
-    return uri if path is None else f"sqlite:///{quote(str(Path(path).absolute()))}"
+    return uri if path is None else sqlite_url(Path(path).absolute())
 
 
 def migration_lock(database: Path) -> Path:
@@ -74,4 +75,4 @@ def environment() -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     inherited = {name: value for name, value in os.environ.items() if name not in _AMBIENT}
     path = os.pathsep.join(part for part in (root, inherited.get("PYTHONPATH", "")) if part)
-    return {**inherited, **_SETTINGS, "PYTHONPATH": path}
+    return {**inherited, **SETTINGS, "PYTHONPATH": path}

@@ -11,6 +11,7 @@ from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from trainables.errors import Refusal
+from trainables.parsing import parsed
 from trainables.sources import digest_of, files_of_reference, module_in
 
 
@@ -56,7 +57,7 @@ def _imported(files: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for file in files:
         with suppress(SyntaxError, ValueError):  # such a file cannot be imported, so nothing needs it
-            for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+            for node in ast.walk(parsed(file.read_bytes(), str(file))):
                 if isinstance(node, ast.Import):
                     found |= {alias.name.partition(".")[0] for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

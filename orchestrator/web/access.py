@@ -57,6 +57,7 @@ ACCESS: Mapping[str, Level] = {
     "watch_all": "viewer",
     "watch_sweep": "viewer",
     "list_quotas": "viewer",
+    "show_quota": "viewer",
     "validate": "member",
     "submit": "member",
     "stop": "owner",

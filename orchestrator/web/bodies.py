@@ -78,6 +78,7 @@ class Quota(Body):
     sweeps: Annotated[
         float | None, Field(ge=0, description="Most sweeps that wait or run at once; a whole number.")
     ] = None
+    new: Annotated[bool, Field(description="Whether the owner may be one who has no sweep yet.")] = False
 
 
 class NewUser(Body):

@@ -62,7 +62,7 @@ def submit(
         only_own = user.role != "admin"
         return _submitted(site, sweep, user.name, new=body.new, only_own=only_own, asked=asked)
 
-    return once(site, user, key, body, submitted)
+    return once(site, user, key, "submit", body, submitted)
 
 
 @ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202, response_model=models.Stopped)
@@ -78,22 +78,37 @@ def stop(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
 
 
 @ROUTER.post("/sweeps/{sweep_id}/extend", status_code=202, response_model=models.Submitted)
-def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend) -> Document:
-    """Go on with a sweep that has ended, with a larger budget."""
-    _allow_submission(site, user)
-    budget = {name: value for name, value in body.model_dump().items() if value is not None}
-    asked = Asked(user.name, "extend", sweep_id, budget)
-    return _again(site, user, _found(site, sweep_id).extend(**budget), asked)
+def extend(site: Here, user: SignedIn, sweep_id: SweepId, body: Extend, key: Key = None) -> Document:
+    """Go on with a sweep that has ended, with a larger budget.
+
+    Repeating it with the same `Idempotency-Key` gives the first answer.
+    """
+
+    def extended(request: RequestKey | None) -> Document:
+        _allow_submission(site, user)
+        budget = body.model_dump(exclude_none=True)
+        asked = Asked(user.name, "extend", sweep_id, budget, request)
+        return _again(site, user, _found(site, sweep_id).extend(**budget), asked)
+
+    return once(site, user, key, f"extend {sweep_id}", body, extended)
 
 
 @ROUTER.post("/sweeps/{sweep_id}/retry", status_code=202, response_model=models.Submitted)
-def retry(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
-    """Run a sweep that was stopped again, or the failed trials of one that is finished."""
-    _allow_submission(site, user)
-    selected = _found(site, sweep_id)
-    if selected.state in FINISHED_SWEEP and not selected.failed():
-        raise Conflict(sweep_id, "must have failed trials to retry", "none", "Extend it to go on.")
-    return _again(site, user, selected, Asked(user.name, "retry", sweep_id), {service.RETRY_FAILED: True})
+def retry(site: Here, user: SignedIn, sweep_id: SweepId, key: Key = None) -> Document:
+    """Run a sweep that was stopped again, or the failed trials of one that is finished.
+
+    Repeating it with the same `Idempotency-Key` gives the first answer.
+    """
+
+    def retried(request: RequestKey | None) -> Document:
+        _allow_submission(site, user)
+        selected = _found(site, sweep_id)
+        if selected.state in FINISHED_SWEEP and not selected.failed():
+            raise Conflict(sweep_id, "must have failed trials to retry", "none", "Extend it to go on.")
+        asked = Asked(user.name, "retry", sweep_id, request=request)
+        return _again(site, user, selected, asked, {service.RETRY_FAILED: True})
+
+    return once(site, user, key, f"retry {sweep_id}", None, retried)
 
 
 @ROUTER.post("/sweeps/{sweep_id}/release", status_code=202, response_model=models.Released)
@@ -158,9 +173,9 @@ def resume(site: Here, user: SignedIn, sweep_id: SweepId) -> Document:
 @ROUTER.patch("/quotas/{owner}", response_model=models.OwnerRow)
 def set_quota(site: Here, user: SignedIn, owner: str, body: Quota) -> Document:
     """Set the weight and the quotas of an owner."""
-    changes = {name: value for name, value in body.model_dump().items() if value is not None}
+    changes = body.model_dump(exclude_none=True, exclude={"new"})
     asked = Asked(user.name, "quota", owner, changes)
-    row = queue.quota(owner, **changes, asked=asked, root=site.workspace.paths.root)
+    row = queue.quota(owner, **changes, new=body.new, asked=asked, root=site.workspace.paths.root)
     site.snapshots.drop()
     return asdict(row)
 

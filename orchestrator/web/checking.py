@@ -89,9 +89,7 @@ def check_network(specification: SweepConfig) -> None:
 
 
 def check_size(specification: SweepConfig) -> None:
-    """Check that a search has at most `MOST_TRIALS` trials, and a grid as many values of each hyperparameter.
-
-    The driver of a grid holds every value in memory, however few of the combinations the budget allows.
+    """Check that a search has at most `MOST_TRIALS` trials.
 
     Raises:
         BadInput: it has more.
@@ -100,13 +98,6 @@ def check_size(specification: SweepConfig) -> None:
     if trials > MOST_TRIALS:
         must = f"must be at most {MOST_TRIALS:,} trials"
         raise BadInput("budget.trials", must, f"{trials:,}", "Split the search into several sweeps.")
-    if not SAMPLERS.settings(specification.sampler.name).finite:
-        return
-    for name, distribution in specification.search.items():
-        values = distribution.count() or 0
-        if values > MOST_TRIALS:
-            must = f"must have at most {MOST_TRIALS:,} values in a grid"
-            raise BadInput(f"search.{name}", must, f"{values:,}", "Narrow the range, or add a `step`.")
 
 
 def check(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from orchestrator.api.pool import Pool
 from orchestrator.api.queue import QueuedSweep
 from orchestrator.ledger.audit import AuditEntry
 from orchestrator.ledger.records import AttemptState, CheckpointKind, Role, TrialState
+from orchestrator.ledger.submissions import SubmissionState
 from orchestrator.ledger.users import Role as UserRole
 from orchestrator.sharing.rows import PriorityClass
 
@@ -147,6 +148,10 @@ class SweepDocument(SweepRow):
     weight: float
     paused: Annotated[
         bool, Field(description="Whether a person has paused or stopped it: it can be resumed.")
+    ]
+    submission: Annotated[
+        SubmissionState | None,
+        Field(description="ENDED once its driver has left for good; null if it was never submitted."),
     ]
     revision: Annotated[str, Field(description="Of what PATCH changes; send it as `If-Match`.")]
     mlflow: MlflowRun

@@ -36,7 +36,8 @@ def once(
     site: Site,
     user: User,
     key: str | None,
-    body: Body,
+    what: str,
+    body: Body | None,
     change: Callable[[RequestKey | None], dict[str, Any]],
 ) -> dict[str, Any]:
     """Make a change, or return the answer to the earlier request with the same key.
@@ -47,16 +48,17 @@ def once(
         site: that received the request.
         user: who sent it.
         key: of the request, or None.
-        body: of the request.
+        what: names the change, and the sweep if there is one before.
+        body: of the request, or None.
         change: makes the change, writes its answer in the same transaction, and returns it.
 
     Raises:
-        BadInput: the earlier request had another body.
+        BadInput: the earlier request had another body, or was for another change.
         Conflict: the earlier request has no answer yet.
     """
     if key is None:
         return change(None)
-    digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    digest = digest_of(what, body)
     with site.ledger() as ledger:
         request = request_keys.begin(ledger, user.name, key, digest)
     if isinstance(request, Known):
@@ -69,10 +71,15 @@ def once(
         raise
 
 
+def digest_of(what: str, body: Body | None) -> str:
+    """Return what two requests have in common that ask for the same."""
+    return hashlib.sha256(f"{what}\n{body.model_dump_json() if body else ''}".encode()).hexdigest()
+
+
 def _answer(known: Known, digest: str) -> dict[str, Any]:
     if known.digest != digest:
-        must = "must not be that of a request with another body"
-        raise BadInput(_HEADER, must, "another body", "Choose another key.")
+        must = "must not be that of another request"
+        raise BadInput(_HEADER, must, "the key of one with another address or body", "Choose another key.")
     if known.answer is None:
         must = "must not be that of a request which is in work"
         raise Conflict(_HEADER, must, "no answer yet", "Send the request again in a few seconds.")

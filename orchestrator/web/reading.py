@@ -11,19 +11,22 @@ from fastapi import APIRouter, Path, Query
 
 from orchestrator.api import live, pool, queue, status
 from orchestrator.config.trainable import task_of
+from orchestrator.errors import BadInput
 from orchestrator.ledger import claims, submissions
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.selection import best_of_sweep
 from orchestrator.ledger.settings import settings
-from orchestrator.sharing.rows import UNIT
+from orchestrator.sharing.rows import UNIT, Owner
 from orchestrator.web import documents, models
 from orchestrator.web.access import SignedIn
 from orchestrator.web.paging import Order, page
+from orchestrator.web.problems import NotFound
 from orchestrator.web.site import Here, Site
 
 ROUTER = APIRouter()
 
 Document = dict[str, Any]
+OwnerName = Annotated[str, Path(description="In whose name sweeps run.", max_length=200)]
 SweepId = Annotated[str, Path(description="Whole id of a sweep.", max_length=200)]
 After = Annotated[str | None, Query(description="`next` of an earlier page.", max_length=400)]
 SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
@@ -121,6 +124,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "text": submission.text if submission else recorded,
             "weight": chosen.weight / UNIT,
             "paused": chosen.paused and now.state not in FINISHED_SWEEP,
+            "submission": submission.state if submission else None,
             "revision": chosen.revision,
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }
@@ -215,18 +219,26 @@ def list_quotas(site: Here) -> Document:
     def read() -> Document:
         with site.ledger() as ledger:
             owners = claims.owners(ledger)
-        return {
-            "quotas": [
-                {
-                    "owner": owner.name,
-                    "weight": owner.weight / UNIT,
-                    "share": owner.most_share / UNIT,
-                    "gpu_hours": owner.most_gpu_hours,
-                    "used_gpu_hours": owner.week_gpu_seconds / 3600.0,
-                    "sweeps": owner.most_sweeps,
-                }
-                for owner in owners.values()
-            ]
-        }
+        return {"quotas": [_quota(owner) for owner in owners.values()]}
 
     return site.snapshots.get("quotas", read)
+
+
+@ROUTER.get("/quotas/{owner}", response_model=models.QuotaRow)
+def show_quota(site: Here, owner: OwnerName) -> Document:
+    """Return the weight and the quotas of an owner; the defaults where none were set."""
+    try:
+        return _quota(queue.quota(owner, root=site.workspace.paths.root))
+    except BadInput as refusal:
+        raise NotFound(refusal.where, refusal.must, refusal.got, refusal.remedy) from None
+
+
+def _quota(owner: Owner) -> Document:
+    return {
+        "owner": owner.name,
+        "weight": owner.weight / UNIT,
+        "share": owner.most_share / UNIT,
+        "gpu_hours": owner.most_gpu_hours,
+        "used_gpu_hours": owner.week_gpu_seconds / 3600.0,
+        "sweeps": owner.most_sweeps,
+    }

@@ -20,6 +20,9 @@ from orchestrator.web.site import Site
 
 LOOPBACK = "127.0.0.1"
 
+IDLE_SECONDS = 5
+"""How long a connection may stay open between two requests."""
+
 GRACE_SECONDS = 3
 """How long open requests may go on when the server ends."""
 
@@ -133,6 +136,7 @@ def _config(site: Site, listening: Listening) -> uvicorn.Config:
         lifespan="off",
         ws="none",
         limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         proxy_headers=listening.behind_proxy,
         forwarded_allow_ips=LOOPBACK,

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.ledger import submissions
+from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.users import User, users_by_digest
 from orchestrator.web.checking import CheckLimits
@@ -85,8 +85,7 @@ class Site:
 
         def read() -> dict[str, str | None]:
             with self.ledger() as ledger:
-                owners: dict[str, str | None] = {record.id: None for record in ledger.sweeps()}
-                return owners | {entry.sweep_id: entry.owner for entry in submissions.submissions(ledger)}
+                return {sweep_id: found.owner for sweep_id, found in known_sweeps(ledger).items()}
 
         return self.snapshots.get("owners", read)
 

@@ -25,7 +25,7 @@ def test_it_is_trial_0_of_the_file() -> None:
 
 @pytest.mark.slow
 def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
-    """One command trains, evaluates after every interval, evaluates test once, and prints a row for each."""
+    """One command trains, evaluates after every interval, tests the best once, and prints a row for each."""
     figures = tmp_path / "figures.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "published_trial.py"), "--dry-run"]
     command += ["--data", str(tmp_path), "--json", str(figures)]
@@ -40,4 +40,6 @@ def test_dry_run_prints_its_curve(tmp_path: Path) -> None:
     measured = json.loads(figures.read_text())
     assert (measured["steps"], measured["of"], len(measured["curve"])) == (40, 40, 4)
     assert measured["steps_per_second"] > 0
+    best = max(measured["curve"], key=lambda reading: reading["accuracy"])
+    assert (measured["best_step"], measured["validation_accuracy"]) == (best["step"], best["accuracy"])
     assert 0 <= measured["test_accuracy"] <= 1

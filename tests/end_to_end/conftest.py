@@ -53,6 +53,7 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 @pytest.fixture
 def silent(chrome: webdriver.Chrome) -> Iterator[None]:
     """Require that a test leaves no error on the browser's console that it has not read itself."""
+    chrome.get("about:blank")  # a page of a server that has ended would go on asking it
     browser.errors(chrome)
     yield
     assert browser.errors(chrome) == []

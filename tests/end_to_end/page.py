@@ -18,10 +18,15 @@ Report = Callable[[int, float], None]
 
 
 def sign_in(chrome: webdriver.Chrome, client: Client, user: str, address: str | None = None) -> None:
-    """Sign in as a user; the page of all sweeps is then open."""
-    chrome.get(f"{address or client.address}/sign-in")
+    """Sign in as a user of a client; the page of all sweeps is then open."""
+    enter(chrome, address or client.address, user, client.tokens[user])
+
+
+def enter(chrome: webdriver.Chrome, address: str, user: str, token: str) -> None:
+    """Sign in at a service with a token; the page of all sweeps is then open."""
+    chrome.get(f"{address}/sign-in")
     chrome.delete_all_cookies()
-    chrome.find_element(By.ID, "token").send_keys(client.tokens[user], Keys.ENTER)
+    chrome.find_element(By.ID, "token").send_keys(token, Keys.ENTER)
     browser.until("the name of the user", lambda: user in shown(chrome, "user"))
 
 
@@ -34,6 +39,31 @@ def open_sweep(chrome: webdriver.Chrome, address: str, sweep_id: str = sweeps.SW
     """Open the page of a sweep."""
     chrome.get(f"{address}/sweeps/{sweep_id}")
     browser.until("the state of the sweep", lambda: shown(chrome, "state"))
+
+
+def points(chrome: webdriver.Chrome) -> list[int]:
+    """Return the number of points of each running trial's curve."""
+    lines = chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.running")
+    return [len((line.get_attribute("points") or "").split()) for line in lines]
+
+
+def views(sweep_id: str = sweeps.SWEEP_ID) -> tuple[str, ...]:
+    """Return the paths of all pages that the service serves, with those of a sweep and of a trial of it."""
+    return "/sign-in", "/", "/machines", "/start", f"/sweeps/{sweep_id}", f"/sweeps/{sweep_id}/trials/7"
+
+
+def open_view(chrome: webdriver.Chrome, address: str, path: str) -> None:
+    """Open a page with all of its sections, and wait until it shows what it has to show."""
+    chrome.get(f"{address}{path}")
+    if path == "/sign-in":
+        return
+    browser.until("the user", lambda: shown(chrome, "user"))
+    chrome.execute_script("for (const part of document.querySelectorAll('details')) part.open = true;")
+    if path.startswith("/sweeps/"):
+        browser.until("its state", lambda: shown(chrome, "state"))
+        charts = ["curve"] if "/trials/" in path else ["curves", "parallel", "norms"]
+        for name in charts:
+            browser.until(name, lambda name=name: chrome.find_elements(By.CSS_SELECTOR, f"#{name} polyline"))
 
 
 @contextmanager

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from orchestrator.ledger import submissions
+from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.stop_requests import asked_to_stop
 from tests import sweeps
 from tests.end_to_end import browser
-from tests.end_to_end.page import open_sweep, running, shown, sign_in
+from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -23,6 +26,10 @@ return [...document.querySelectorAll("svg[role=img]")].map((chart) => ({
   name: chart.getAttribute("aria-labelledby").split(" ").every((id) => document.getElementById(id)),
   tables: chart.closest("section, details").querySelectorAll("table").length,
 }));
+"""
+SELECTED = """
+const field = document.activeElement;
+return field.value.slice(field.selectionStart, field.selectionEnd);
 """
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
@@ -55,12 +62,7 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
         browser.until("the running trial", lambda: "40 of 200" in shown(chrome, "running"))
         report(80, 0.7)
         browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
-
-        def points() -> bool:
-            lines = chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.running")
-            return [len((line.get_attribute("points") or "").split()) for line in lines] == [2]
-
-        browser.until("its curve", points)
+        browser.until("its curve", lambda: points(chrome) == [2])
         browser.picture(chrome, "page-sweep-light")
 
 
@@ -141,6 +143,8 @@ def test_a_member_checks_submits_and_stops(chrome: webdriver.Chrome, client: Cli
     browser.until("the refusal", lambda: "must name a task" in shown(chrome, "refusals"))
     assert [cell.text != "" for cell in chrome.find_elements(By.CSS_SELECTOR, "#refusals td")] == [True] * 4
     assert text.get_attribute("aria-invalid") == "true"
+    chrome.find_element(By.CSS_SELECTOR, "#refusals button").send_keys(Keys.ENTER)
+    assert chrome.execute_script(SELECTED) == "task: nothing", "the refusal leads to its line"
     assert not chrome.find_element(By.ID, "plan-part").is_displayed()
     text.clear()
     text.send_keys(FILE)
@@ -157,6 +161,42 @@ def test_a_member_checks_submits_and_stops(chrome: webdriver.Chrome, client: Cli
         chrome.find_element(By.ID, "stop").click()
         chrome.find_element(By.ID, "confirm-yes").click()
         browser.until("the request", lambda: asked_to_stop(ledger, sweep_id))
+
+
+def test_a_sweep_that_is_over_is_extended_once_its_driver_has_left(
+    chrome: webdriver.Chrome, tmp_path: Path
+) -> None:
+    with server.served(tmp_path / "mlruns") as client, client.workspace.ledger() as ledger:
+        sweeps.writer_of(ledger).set_sweep_state("COMPLETE", None)
+        set_submission(ledger, "STARTED")
+        sign_in(chrome, client, "ada")
+        open_sweep(chrome, client.address)
+        browser.until("why it cannot be extended", lambda: "has yet to leave" in shown(chrome, "leaving"))
+        wanted, retry = (chrome.find_element(By.ID, name) for name in ("trials-wanted", "retry"))
+        assert not wanted.is_displayed()
+        assert not retry.is_displayed()
+        set_submission(ledger, "ENDED")
+        browser.until("the field", wanted.is_displayed)
+        assert retry.text == "Retry failed trials"
+        wanted.clear()
+        wanted.send_keys("9", Keys.ENTER)
+        browser.until("the submission", lambda: state_of(ledger) == "QUEUED")
+        assert shown(chrome, "problem") == ""
+
+
+def state_of(ledger: Ledger) -> str | None:
+    """Return how far the service has come with the sweep."""
+    entry = submissions.submission(ledger, sweeps.SWEEP_ID)
+    return entry.state if entry else None
+
+
+def set_submission(ledger: Ledger, state: str) -> None:
+    """Write how far the service has come with the sweep."""
+    with ledger.writer() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE submission SET state = '{state}' WHERE sweep_id = '{sweeps.SWEEP_ID}'"
+        )
+        connection.commit()
 
 
 def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: Client) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
 
 from tests.end_to_end import browser
-from tests.end_to_end.page import open_sweep, running, shown, sign_in
+from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
 from tests.end_to_end.relay import Relay, relayed
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import Client
@@ -27,12 +26,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def relay(client: Client) -> Iterator[Relay]:
     with relayed(client.address) as relay:
         yield relay
-
-
-def points(chrome: webdriver.Chrome) -> list[int]:
-    """Return the number of points of each running trial's curve."""
-    lines = chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.running")
-    return [len((line.get_attribute("points") or "").split()) for line in lines]
 
 
 def test_a_fetch_that_fails_is_shown_and_the_next_one_is_made(

@@ -58,7 +58,7 @@ class Disk:
             self.on_flush()
 
     def _flushed(self, descriptor: int) -> None:
-        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - hot
         if path.is_dir():
             self._flushed_folder(path)
         elif path.exists():

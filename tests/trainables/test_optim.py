@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
@@ -19,7 +20,9 @@ from trainables.optim import (
     Rates,
     classification,
     clipped,
+    first_plateau,
     layer_path,
+    next_plateau,
     regression,
     schedule,
     step_mask,
@@ -29,6 +32,9 @@ from trainables.optim import (
 )
 from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Schedule
+from trainables.trial import TrainingSettings
+
+TRAINING = TrainingSettings(100, 4, 8, 1e-3, 1e-3, schedule="plateau")
 
 
 def _shape(steps: int, warmup: float, shape: Schedule = "cosine") -> np.ndarray:
@@ -73,6 +79,45 @@ def test_names_are_those_of_a_layer() -> None:
     assert recurrent(("blocks", "0", "layer", "B"))
     assert not recurrent(("blocks", "0", "layer", "C"))
     assert not recurrent(("head", "B"))
+
+
+def _keras(losses: np.ndarray, factor: float, patience: int, interval: int) -> list[float]:
+    """Return the scale of each step under Keras's `ReduceLROnPlateau`, an epoch being an interval."""
+    scale, best, waited, scales = 1.0, np.inf, 0, []
+    for epoch in losses.reshape(-1, interval):
+        scales += [scale] * interval
+        if epoch.mean() < best - 1e-4:
+            best, waited = epoch.mean(), 0
+            continue
+        waited += 1
+        if waited >= patience:
+            scale, waited = scale * factor, 0
+    return scales
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_rates_are_reduced_on_a_plateau_as_by_keras(patience: int) -> None:
+    """LDStack's schedule: the mean loss of an epoch decides on the rate of the next one."""
+    random = np.random.default_rng(3)
+    losses = 1 / (1 + np.arange(120) // 4 / 5) + random.normal(0, 0.1, 120)
+    training = replace(TRAINING, plateau_factor=0.5, plateau_patience=patience)
+    first = first_plateau(training)
+    assert first is not None
+    after = jax.jit(lambda plateau, loss: (next_plateau(training, plateau, loss), plateau.scale))
+    scales = np.asarray(jax.lax.scan(after, first, jnp.asarray(losses, jnp.float32))[1])
+    np.testing.assert_array_equal(scales, _keras(losses, 0.5, patience, 4))
+    assert scales[-1] < 1
+    assert first_plateau(replace(training, schedule="constant")) is None
+
+
+def test_a_loss_that_falls_by_less_than_a_ten_thousandth_is_a_plateau() -> None:
+    """The bound is Keras's, in the loss's own unit."""
+    for fall, scale in ((0.9e-4, 0.5), (1.2e-4, 1.0)):
+        plateau = first_plateau(TRAINING)
+        assert plateau is not None
+        for loss in np.repeat([1, 1 - fall, 1 - fall], TRAINING.interval):
+            plateau = next_plateau(TRAINING, plateau, jnp.float32(loss))
+        assert float(plateau.scale) == scale
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -27,6 +27,8 @@ from trainables.optim import (
     Rates,
     Sums,
     clipped,
+    first_plateau,
+    next_plateau,
     schedule,
     transformation,
     updated,
@@ -213,7 +215,7 @@ class NetworkProgram:
 
     @cached_property
     def _names(self) -> Names:
-        return Names(self.layout.params, self.layout.stats, self.settings.training.optimizer)
+        return Names(self.layout.params, self.layout.stats, self.settings.training)
 
     def _trained(self, trained: Trained) -> Model:
         """Return the network of a slot."""
@@ -250,6 +252,10 @@ class NetworkProgram:
         training, trained, values = self.settings.training, slot.trained, slot.free.values
         gradients, stats, outcome = self._gradients(slot, train, rows, record)
         share = schedule(trained.step, values["steps"], values["warmup"], training.schedule)
+        plateau = trained.plateau
+        if plateau is not None:
+            share = share * plateau.scale
+            plateau = next_plateau(training, plateau, outcome.loss)
         rates = Rates(
             learning_rate=share * values["learning_rate"],
             recurrent_learning_rate=share * values["recurrent_learning_rate"],
@@ -262,7 +268,7 @@ class NetworkProgram:
         )
         # A sum is not finite where a part is not, and one that overflows is as bad.
         finite = jnp.isfinite(outcome.loss) & jnp.isfinite(jnp.sum(jnp.abs(gradients)))
-        moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1)
+        moved = Trained(params=params, stats=stats, moments=moments, step=trained.step + 1, plateau=plateau)
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
     def _gradients(self, slot: SlotState, train: Sequences, rows: Array, record: Array) -> Gathered:
@@ -311,8 +317,9 @@ class NetworkProgram:
 
     def _started(self, params: Array, stats: Array, free: Free) -> SlotState:
         """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
-        moments = transformation(self.settings.training.optimizer).init(params)
-        trained = Trained(params=params, stats=stats, moments=moments, step=jnp.int32(0))
+        training = self.settings.training
+        moments, plateau = transformation(training.optimizer).init(params), first_plateau(training)
+        trained = Trained(params=params, stats=stats, moments=moments, step=jnp.int32(0), plateau=plateau)
         return SlotState(trained=trained, free=free, finite=jnp.bool_(True))
 
     def _lengths(self, chosen: Sequences) -> Array | None:

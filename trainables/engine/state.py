@@ -24,8 +24,8 @@ from jax import numpy as jnp
 
 from trainables.errors import Refusal
 from trainables.layers.layer import Bounds
-from trainables.optim import Groups, Moments, layer_path, transformation
-from trainables.trial import TrialSettings
+from trainables.optim import Groups, Moments, Plateau, first_plateau, layer_path, transformation
+from trainables.trial import TrainingSettings, TrialSettings
 
 Tree = Any
 
@@ -40,12 +40,14 @@ class Trained:
         stats: (S,) float32, packed running statistics of batch normalisation.
         moments: of the optimiser, packed as the parameters are.
         step: int32, updates done.
+        plateau: of the schedule `plateau`; None under the others, which remember nothing.
     """
 
     params: Array
     stats: Array
     moments: Moments
     step: Array
+    plateau: Plateau | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -182,21 +184,22 @@ class Names:
     Attributes:
         params: the packing of the parameters, and of what the optimiser remembers of each.
         stats: the packing of the running statistics.
-        optimizer: a name of `trainables.optimizers.OPTIMIZERS`.
+        training: its optimiser and its schedule say what is remembered between updates.
     """
 
     params: Packing
     stats: Packing
-    optimizer: str
+    training: TrainingSettings
 
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays by name, on the host."""
         host = jax.device_get(trained)
-        moments = dict(zip(self._moments, jax.tree.leaves(host.moments), strict=True))
-        arrays = {"step": host.step, **{name: moments[name] for name in self._scalars}}
+        leaves = jax.tree.leaves({"moments": host.moments, "plateau": host.plateau})
+        remembered = dict(zip(self._remembered, leaves, strict=True))
+        arrays = {"step": host.step, **{name: remembered[name] for name in self._scalars}}
         vectors = {"params": host.params, "stats": host.stats}
         for group, packing in self._vectors.items():
-            parts = packing.split((vectors | moments)[group])
+            parts = packing.split((vectors | remembered)[group])
             arrays |= {f"{group}/{name}": part for name, part in parts.items()}
         return {name: np.array(array) for name, array in arrays.items()}
 
@@ -209,31 +212,34 @@ class Names:
         self._check(arrays)
         vectors = {group: _vector(group, packing, arrays) for group, packing in self._vectors.items()}
         scalars = {name: jnp.asarray(arrays[name]) for name in self._scalars}
-        leaves = [(vectors | scalars)[name] for name in self._moments]
-        moments = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
-        return Trained(vectors["params"], vectors["stats"], moments, step=jnp.asarray(arrays["step"]))
+        leaves = [(vectors | scalars)[name] for name in self._remembered]
+        remembered = jax.tree.unflatten(jax.tree.structure(self._shapes), leaves)
+        step = jnp.asarray(arrays["step"])
+        return Trained(vectors["params"], vectors["stats"], step=step, **remembered)
 
     @cached_property
-    def _shapes(self) -> Moments:
-        """Shapes and types of what the optimiser remembers."""
+    def _shapes(self) -> dict[str, Any]:
+        """Shapes and types of what the optimiser and the schedule remember."""
         params = jax.ShapeDtypeStruct((self.params.size,), jnp.float32)
-        return jax.eval_shape(transformation(self.optimizer).init, params)
+        return {
+            "moments": jax.eval_shape(transformation(self.training.optimizer).init, params),
+            "plateau": jax.eval_shape(lambda: first_plateau(self.training)),
+        }
 
     @cached_property
-    def _moments(self) -> dict[str, jax.ShapeDtypeStruct]:
+    def _remembered(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The same by name, in the order of the tree's leaves."""
         leaves = jax.tree_util.tree_leaves_with_path(self._shapes)
-        names = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
-        return {f"moments/{name}": leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+        return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
     @cached_property
     def _scalars(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return {name: leaf for name, leaf in self._moments.items() if leaf.ndim == 0}
+        return {name: leaf for name, leaf in self._remembered.items() if leaf.ndim == 0}
 
     @cached_property
     def _vectors(self) -> dict[str, Packing]:
         """The packing of each vector."""
-        moments = (name for name in self._moments if name not in self._scalars)
+        moments = (name for name in self._remembered if name not in self._scalars)
         return {"params": self.params, "stats": self.stats, **dict.fromkeys(moments, self.params)}
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -146,17 +146,18 @@ class DeltaNet(ChunkedLayer):
         count = self.householders or 1
         query, key, value = jnp.split(x, [keys, keys + count * keys], axis=1)
         sizes = jax.nn.sigmoid(u @ coefficients.sizes.T).reshape(-1, self.heads)
+        log_decays = self.log_decays(u)
         return Steps(
             queries=_unit(_heads(query, keys, self.heads)),
             keys=_unit(_heads(key, keys, self.heads)),
             values=_heads(value, values, self.heads),
             sizes=((2 if self.signed else 1) * sizes).T,
-            log_decays=self.log_decays(u).T,
+            log_decays=None if log_decays is None else log_decays.T,
         )
 
-    def log_decays(self, u: Array) -> Array:
-        """Return log a of every step, (J S, H): here 0."""
-        return jnp.zeros((len(u) * (self.householders or 1), self.heads))
+    def log_decays(self, u: Array) -> Array | None:
+        """Return log a of every step, (J S, H), or None if nothing decays, as here."""
+        return None
 
     def normalised(self, u: Array, answers: Array) -> Array:
         """Return answers (S, H, D/H), normalised a head, as (S, D)."""

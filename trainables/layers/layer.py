@@ -40,6 +40,7 @@ class Layer(nnx.Module):
         recurrent: names of the parameters trained at the recurrent rate, without weight decay.
         undecayed: names of further parameters without weight decay, trained at the general rate.
         states_at_hand: whether the outputs are computed from the states; if not, states cost extra.
+        in_pairs: whether a state that is run stands for itself and for its conjugate.
         bidirectional: whether the layer also reads the sequence backwards.
     """
 
@@ -47,6 +48,7 @@ class Layer(nnx.Module):
     recurrent: ClassVar[frozenset[str]]
     undecayed: ClassVar[frozenset[str]] = frozenset()
     states_at_hand: ClassVar[bool] = True
+    in_pairs: bool = False
     bidirectional: bool
     C: nnx.Param
     C_backward: nnx.Param
@@ -68,7 +70,7 @@ class Layer(nnx.Module):
 
         Returns:
             Outputs (L, D), and the forward states as real numbers (L, any): the norm of row t is the norm of
-            the state x_t.
+            the state x_t, both states of a pair included.
         """
         coefficients = self.coefficients()
         inputs = self.inputs(coefficients, until(length, u))
@@ -130,8 +132,9 @@ class Layer(nnx.Module):
         return self.D[...] * u
 
     def real(self, states: Any) -> Array:
-        """Return states as real numbers (L, any), of the same norms."""
-        return states.reshape(len(states), -1)
+        """Return states as real numbers (L, any), of the same norms as all N states."""
+        flat = states.reshape(len(states), -1)
+        return flat * 2**0.5 if self.in_pairs else flat
 
     @abstractmethod
     def initial_state(self) -> Any:

@@ -105,6 +105,7 @@ class LDS(DiagonalLayer):
             )
         self.bidirectional, self.algorithm = bidirectional, algorithm
         self.kind, self.copies = eigenvalues, projections
+        self.in_pairs = eigenvalues != "hinge"
         drawn = initial_parameters(eigenvalues, rngs.params(), d_state // 2 // systems, systems)
         for name, values in zip(PARAMETERS[eigenvalues], drawn, strict=True):
             setattr(self, name, nnx.Param(values))

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from trainables.layers.layer import Layer, normal
 from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
-from trainables.settings import DENSE_ALGORITHM, DENSE_PARAMETERS, Count, LayerSettings
+from trainables.settings import DENSE_ALGORITHM, DENSE_PARAMETERS, DENSE_START, Count, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()
 State = tuple[Array, Array]
@@ -32,21 +32,31 @@ class DenseRNN(Layer):
     recurrent = frozenset({"A", "B"})
     rho: ClassVar[str]
 
-    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        transition_init: str = DENSE_START.default,
+    ) -> None:
         """Draw matrices by Glorot's rule.
 
-        A is shrunk where needed so that its 1,024th power has norm 1 or less. The eigenvalues of a Glorot
-        matrix fill the unit disk only in the limit of large N; some of a small matrix lie outside, and
-        1.02^16384 overflows.
+        The eigenvalues of a Glorot matrix fill the unit disk only in the limit of large N; some of a small
+        matrix lie outside, and 1.02^16384 overflows.
 
         Args:
             d_model: width D.
             d_state: state size N.
             rngs: the source of randomness; its keys may be traced.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            transition_init: "glorot", as published, or "bounded": A is shrunk where needed so that its
+                1,024th power has norm 1 or less.
         """
         self.bidirectional = bidirectional
-        self.A = nnx.Param(stable(GLOROT(rngs.params(), (d_state, d_state))))
+        transition = GLOROT(rngs.params(), (d_state, d_state))
+        self.A = nnx.Param(transition if transition_init == "glorot" else stable(transition))
         self.B = nnx.Param(GLOROT(rngs.params(), (d_state, d_model)))
         self.C = nnx.Param(GLOROT(rngs.params(), (d_model, d_state)))
         if bidirectional:
@@ -76,7 +86,7 @@ class LinearRNN(DenseRNN):
 
     settings = LayerSettings(
         summary="A dense linear RNN (LRU, section 3.1).",
-        options={"algorithm": DENSE_ALGORITHM},
+        options={"algorithm": DENSE_ALGORITHM, "transition_init": DENSE_START},
         parameters=DENSE_PARAMETERS,
     )
 
@@ -87,6 +97,7 @@ class LinearRNN(DenseRNN):
         *,
         rngs: nnx.Rngs,
         bidirectional: bool = False,
+        transition_init: str = DENSE_START.default,
         algorithm: str = settings.default("algorithm"),
     ) -> None:
         """Draw the parameters as `DenseRNN` does.
@@ -96,9 +107,12 @@ class LinearRNN(DenseRNN):
             d_state: state size N.
             rngs: the source of randomness; its keys may be traced.
             bidirectional: whether to read the sequence backwards too, with a read-out of its own.
+            transition_init: "glorot" or "bounded", see `DenseRNN`.
             algorithm: of the recurrence: "sequential", "associative" or "auto".
         """
-        super().__init__(d_model, d_state, rngs=rngs, bidirectional=bidirectional)
+        super().__init__(
+            d_model, d_state, rngs=rngs, bidirectional=bidirectional, transition_init=transition_init
+        )
         self.algorithm = algorithm
 
     def states(self, coefficients: None, inputs: Array) -> Array:
@@ -114,7 +128,11 @@ class LinearRNN(DenseRNN):
 class TanhRNN(DenseRNN):
     """The vanilla RNN."""
 
-    settings = LayerSettings(summary="A vanilla RNN (LRU, section 3.1).", parameters=DENSE_PARAMETERS)
+    settings = LayerSettings(
+        summary="A vanilla RNN (LRU, section 3.1).",
+        options={"transition_init": DENSE_START},
+        parameters=DENSE_PARAMETERS,
+    )
     rho = "tanh"
 
 
@@ -122,7 +140,9 @@ class ReluRNN(DenseRNN):
     """The vanilla RNN with rectified units."""
 
     settings = LayerSettings(
-        summary="A vanilla RNN with rectified units (LRU, section 3.1).", parameters=DENSE_PARAMETERS
+        summary="A vanilla RNN with rectified units (LRU, section 3.1).",
+        options={"transition_init": DENSE_START},
+        parameters=DENSE_PARAMETERS,
     )
     rho = "relu"
 

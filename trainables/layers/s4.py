@@ -99,6 +99,7 @@ class S4(Layer):
             lambda d, n, both, k: 3 * k * n + (1 + both) * n * d + 2 * d,
         ),
     )
+    in_pairs = True
     recurrent = frozenset({"Lambda_re", "Lambda_im", "P", "B", "log_step"})
     states_at_hand = False
 
@@ -171,7 +172,7 @@ class S4(Layer):
 
     def real(self, states: Any) -> Array:
         """Return real and imaginary parts, (L, D * N)."""
-        return jnp.concatenate([states.real, states.imag], axis=-1).reshape(len(states), -1)
+        return super().real(jnp.concatenate([states.real, states.imag], axis=-1))
 
     def initial_state(self) -> Any:
         """Return the zero state, complex (D, N/2)."""

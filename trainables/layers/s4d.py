@@ -64,6 +64,7 @@ class S4D(Layer):
             lambda d, n, both: n // 2 * (4 + 2 * both) * d + 2 * d,
         ),
     )
+    in_pairs = True
     recurrent = frozenset({"log_A_re", "A_im", "log_step"})
     states_at_hand = False
 

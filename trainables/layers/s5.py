@@ -65,6 +65,7 @@ class S5(DiagonalLayer):
             lambda d, p, both: p // 2 * (3 + (4 + 2 * both) * d) + d,
         ),
     )
+    in_pairs = True
     recurrent = frozenset({"Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"})
 
     def __init__(

@@ -44,7 +44,9 @@ function showChecked({ refusals, plan }, summary) {
   if (summary) announce("checked", [summary, ...refusals.map(({ where, must }) => `${where}: ${must}`)].join(" "));
   element("text").setAttribute("aria-invalid", refusals.length > 0);
   element("refusals-part").hidden = !refusals.length;
-  fill(element("refusals"), refusals, ({ where, must }) => `${where} ${must}`, ({ where, must, got, remedy }) => [where, must, got, remedy]);
+  fill(element("refusals"), refusals, ({ where, must }) => `${where} ${must}`, ({ where, must, got, remedy }) => [
+    place(where), must, got, remedy,
+  ]);
   const facts = plan ? [
     ["sweep", plan.id], ["task", plan.task], ["decides", `${plan.metric}, ${plan.direction === "minimize" ? "smaller" : "larger"} is better`],
     ["trials", `at most ${plan.trials}, ${plan.at_once} at a time on this machine`],
@@ -56,6 +58,27 @@ function showChecked({ refusals, plan }, summary) {
   fill(element("plan"), facts, ([name]) => name, ([name, value]) => [name, value]);
 }
 
+// Where a mistake is; a line of the file is a button that selects it.
+function place(where) {
+  const line = /\.yaml:(\d+)(?::|$)/.exec(where)?.[1];
+  if (!line) return where;
+  const shown = document.createElement("button");
+  shown.type = "button";
+  shown.dataset.line = line;
+  shown.textContent = where;
+  return shown;
+}
+
+function select(line) {
+  const text = element("text");
+  const written = text.value.split("\n");
+  const before = written.slice(0, line - 1);
+  const start = before.join("\n").length + (before.length ? 1 : 0);
+  text.focus();
+  text.setSelectionRange(start, start + (written[line - 1]?.length ?? 0));
+  text.scrollTop = (text.scrollHeight / written.length) * Math.max(0, line - 5); // the lines before it stay in view
+}
+
 function changed() {
   key = crypto.randomUUID();
   clearTimeout(timer);
@@ -63,6 +86,7 @@ function changed() {
 }
 
 element("submit").addEventListener("input", changed);
+element("refusals").addEventListener("click", ({ target }) => target.dataset.line && select(Number(target.dataset.line)));
 element("example").addEventListener("click", async () => {
   if (element("text").value.trim() && !(await confirmed("Replace the text by the example?", "Replace it"))) return;
   const example = await showProblem(() => request("/example"));

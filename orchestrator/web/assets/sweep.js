@@ -29,17 +29,28 @@ async function readSweep() {
   show("owner", sweep.owner ? `${sweep.owner}, class ${sweep.priority_class}, weight ${number(sweep.weight)}` : "");
   const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
   element("actions").hidden = !mayChange;
-  const isOver = hasEnded(sweep.state) || sweep.paused;
-  element("stop").hidden = isOver;
-  element("retry").hidden = !isOver;
-  element("extend").hidden = !isOver;
-  element("release").hidden = sweep.state !== "PARKED";
+  offerChanges(sweep);
   if (hasFile) return; // later values would undo what the user types
   hasFile = true;
   show("file", sweep.text);
   element("trials-wanted").value = sweep.progress.wanted;
   element("priority").value = sweep.priority_class;
   element("weight").value = sweep.weight;
+}
+
+// Shows the changes that the state of the sweep permits.
+function offerChanges({ state, paused, driver, submission, failures }) {
+  const isHeld = driver !== null || submission === "QUEUED" || submission === "STARTED";
+  const isOver = hasEnded(state) || paused;
+  const isLeft = state === "INTERRUPTED" && !paused && !isHeld; // nobody will go on with it
+  const hasFailed = hasEnded(state) && Object.keys(failures).length > 0;
+  element("stop").hidden = isOver || isLeft || state === "PARKED";
+  element("resume").hidden = !paused;
+  element("retry").hidden = isHeld || !(isLeft || hasFailed);
+  show("retry", isLeft ? "Run again" : "Retry failed trials");
+  element("extend").hidden = isHeld || !isOver;
+  element("release").hidden = state !== "PARKED";
+  show("leaving", hasEnded(state) && isHeld ? "Its driver has yet to leave: it writes the report, and tells MLflow what is left." : "");
 }
 
 async function readLive() {
@@ -129,6 +140,7 @@ element("stop").addEventListener("click", async () => {
   const question = `Stop ${SWEEP}? Its trials are saved, and it goes on only when somebody runs it again.`;
   if (await confirmed(question, "Stop the sweep")) changed(() => request(`${HERE}/stop`, "POST"));
 });
+element("resume").addEventListener("click", () => changed(() => request(`${HERE}/resume`, "POST")));
 element("retry").addEventListener("click", () => changed(() => request(`${HERE}/retry`, "POST")));
 element("release").addEventListener("click", () => changed(() => request(`${HERE}/release`, "POST")));
 element("extend").addEventListener("submit", (event) => {

@@ -74,6 +74,22 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
         move("retrieval", "urgent", root=root)
 
 
+def test_an_owner_whom_nothing_knows_is_refused(root: Path) -> None:
+    """A mistyped name would get a quota that holds for nobody."""
+    with pytest.raises(BadInput, match=r"must be a user, or have a sweep, got 'adaa'. Did you mean ada\?"):
+        quota("adaa", share=0.5, root=root)
+    with pytest.raises(BadInput, match="must be a user"):
+        quota("adaa", root=root)
+    ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
+    before = owners(ledger)
+    users.add("bob", root=root)
+    assert quota("bob", root=root) == Owner("bob")
+    assert owners(ledger) == before, "to look writes nothing"
+    assert quota("adaa", share=0.5, new=True, root=root).most_share == UNIT // 2
+    assert quota("adaa", root=root).most_share == UNIT // 2
+    ledger.close()
+
+
 def test_quotas_change_one_at_a_time(root: Path) -> None:
     quota("ada", weight=2, share=0.25, gpu_hours=10, sweeps=4, root=root)
     assert quota("ada", gpu_hours=float("inf"), root=root).most_share == UNIT // 4

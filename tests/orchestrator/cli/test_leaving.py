@@ -32,7 +32,24 @@ def run(arguments):
 
 run_and_leave(run, [])
 """
+SWALLOWED = """
+import os, signal, time
+from orchestrator.cli.leaving import run_and_leave
+from orchestrator.driver.departure import Departure
 
+def run(arguments):
+    try:
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(60)
+    except BaseException:
+        pass  # as a finaliser does, and some libraries while they are imported
+    with Departure() as departure:
+        time.sleep(0.5)
+        print(departure.reason)
+    return 4
+
+run_and_leave(run, [])
+"""
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 FRESH = f"import signal\nfor name in {NAMES}: signal.signal(getattr(signal, name), signal.SIG_DFL)\n"
@@ -54,6 +71,11 @@ def test_a_signal_after_the_driver_does_not_change_the_code(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_outside_a_driver_leaves_with_the_code_of_an_interruption(name: str) -> None:
     assert ended(OUTSIDE, name) == (Exit.RESUMABLE, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signal_that_a_library_has_swallowed_reaches_the_driver(name: str) -> None:
+    assert ended(SWALLOWED, name) == (Exit.RESUMABLE, f"{name}\n")
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

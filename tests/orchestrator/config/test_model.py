@@ -148,7 +148,7 @@ def test_a_document_without_newer_keys_is_the_same_sweep(tmp_path: Path) -> None
     earlier = json.loads(json.dumps(sweep.document()))
     for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder", "layers"):
         del earlier["model"][name]
-    for name in ("optimizer", "schedule"):
+    for name in ("optimizer", "schedule", "plateau_factor", "plateau_patience"):
         del earlier["training"][name]
     assert identity(earlier) == sweep.digest
     assert from_document(earlier).document() == sweep.document()
@@ -212,6 +212,21 @@ def test_clip_and_schedule_are_searched(tmp_path: Path) -> None:
     assert (settings.training.clip, settings.training.schedule) == (10, "linear")
     assert sweep.settings({**draw, "clip": 0.5}, 0).static() == settings.static()
     assert "above 0" in refused(tmp_path, VALID, overrides=["training.clip=0"]).must
+
+
+def test_a_plateau_is_another_program_and_another_sweep(tmp_path: Path) -> None:
+    """Its settings matter only under the schedule `plateau`; the losses are averaged over an interval."""
+    plateau = ["training.schedule=plateau", "training.plateau_patience=3"]
+    sweep = loaded(tmp_path, overrides=plateau)
+    settings = sweep.settings(sweep.largest(), 0)
+    assert (settings.training.plateau_factor, settings.training.plateau_patience) == (0.5, 3)
+    assert sweep.digest != loaded(tmp_path, overrides=plateau[:1]).digest
+    cosine = loaded(tmp_path)
+    every = [s.settings(s.largest(), 0) for s in (cosine, loaded(tmp_path, overrides=plateau[1:]))]
+    assert every[0].static() == every[1].static() != settings.static()
+    longer = replace(settings, training=replace(settings.training, interval=7))
+    assert longer.static() != settings.static()
+    assert "below 1" in refused(tmp_path, VALID, overrides=["training.plateau_factor=1"]).must
 
 
 def test_seeds_differ_and_repeat(tmp_path: Path) -> None:

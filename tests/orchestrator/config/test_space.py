@@ -90,6 +90,23 @@ def test_every_listed_value_holds(low: int, steps: int, step: int) -> None:
     assert {value for value in range(low - 5, low + steps * step + 6) if drawn.holds(value)} == listed
 
 
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        ranged("int", 2, 8, 3),
+        ranged("int", 4, 4, None),
+        ranged("log_int", 1, 9, None),
+        ranged("uniform", 0.1, 0.7, 0.2),
+        chosen([3, 1, 2]),
+    ],
+    ids=lambda drawn: drawn.kind,
+)
+def test_each_value_has_its_index(drawn: Distribution) -> None:
+    listed = drawn.values()
+    assert [drawn.value(index) for index in range(len(listed))] == list(listed)
+    assert [drawn.index(value) for value in listed] == list(range(len(listed)))
+
+
 def test_holds_knows_types() -> None:
     """Flags and words are not numbers, and a whole distribution holds whole numbers only."""
     assert not ranged("uniform", 0.0, 1.0, None).holds(True)

@@ -37,7 +37,7 @@ def lose_database(ledger: Ledger) -> None:
 
 def submit(ledger: Ledger) -> None:
     order = Order("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
-    submissions.submit(ledger, order, lambda used: "a-1", again=True)
+    submissions.submit(ledger, order, lambda used: "a-1", again=True, withdraw=True)
 
 
 def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:

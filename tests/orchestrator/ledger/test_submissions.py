@@ -61,6 +61,23 @@ def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> 
     assert submissions.submit(ledger, order(), lambda used: "a-1", again=True) == (first, False)
 
 
+def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger) -> None:
+    first = submit(ledger)
+    ask_to_stop(ledger, "a-1")
+    with pytest.raises(Busy, match=r"must not be about to stop, got stopped or paused from .*`resume a-1`"):
+        submit(ledger)
+    assert asked_to_stop(ledger, "a-1") is not None
+    again = submissions.submit(ledger, order(), lambda used: "a-1", again=True, withdraw=True)
+    assert again == (first, False)
+    assert asked_to_stop(ledger, "a-1") is None
+
+
+def test_the_place_that_the_service_asks_for_is_no_stop_request_of_a_person(ledger: Ledger) -> None:
+    first = submit(ledger)
+    service(ledger).ask_for_room("a-1")
+    assert submissions.submit(ledger, order(), lambda used: "a-1", again=True) == (first, False)
+
+
 def test_an_ended_submission_is_queued_again_without_its_stop_request(ledger: Ledger) -> None:
     first = submit(ledger)
     assert service(ledger).change(first, state="ENDED", crashes=3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.app import run_command
-from orchestrator.machines.cluster_file import ensure_token, problems, problems_of_text
+from orchestrator.machines.cluster_file import ensure_token, problem_of_kind, problems, problems_of_text
 
 ROOT = Path(__file__).parents[3]
 SOUND: Mapping[str, Any] = {
@@ -104,6 +104,19 @@ def test_the_verb_exits_with_2_and_prints_a_line_for_each_problem(
     file.write_text("provider: {type: local}\ntoken_url: https://me:secret@host\nopen: 0.0.0.0/0\n")
     assert run_command(["cluster", "check", str(file)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("file", ["search_spaces/listops.yaml", "README.md", "pyproject.toml"])
+def test_a_file_that_starts_nothing_is_refused(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["cluster", "check", str(ROOT / file)]) == 2
+    assert "`provider`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "file", [path for path in (ROOT / "cluster").rglob("*") if path.suffix in {".yaml", ".sh", ".service"}]
+)
+def test_each_file_of_the_project_is_of_a_known_kind(file: Path) -> None:
+    assert problem_of_kind(file.name, file.read_text(encoding="utf-8")) is None
 
 
 def test_the_token_is_created_once_and_is_readable_by_its_owner_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
 
 from orchestrator.report.importance import importances
@@ -42,3 +43,14 @@ def test_no_numbers_from_noise() -> None:
     assert importances([sweeps.trial(n, "PRUNED") for n in range(30)], SPACE, maximize=True) == []
     same = [sweeps.trial(n, value=0.5, params={"a": 0.1, "b": 0.01}) for n in range(30)]
     assert importances(same, SPACE, maximize=True) == []
+
+
+def test_resampling_does_not_copy_every_value_of_every_trial() -> None:
+    """Of many trials that is most of the work: counted in calls of functions, which no other load changes."""
+    records = [sweeps.trial(number) for number in range(100)]
+    search = sweeps.sweep_record().document["search"]
+    importances(records[:20], search, maximize=True)  # imports what it needs
+    profile = cProfile.Profile()
+    profile.runcall(importances, records, search, maximize=True)
+    calls = sum(entry.callcount for entry in profile.getstats())
+    assert calls < 250 * 41 * len(records)

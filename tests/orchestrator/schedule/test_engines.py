@@ -30,7 +30,8 @@ folder, devices = Path(sys.argv[1]), int(sys.argv[2])
 environment.prepare(folder / "token")
 import ray
 from orchestrator.schedule import cluster, ray_private
-from orchestrator.schedule.engines import Engines, SharedEngine
+from orchestrator.schedule.engines import Engines
+from orchestrator.schedule.shared_worker import SharedEngine
 from tests.attempts import assignment
 
 def shared(number, sweep="s", **changes):
@@ -40,9 +41,9 @@ def shared(number, sweep="s", **changes):
 @ray.remote(num_cpus=0.1, max_concurrency=2)
 class Worker:
     def __init__(self):
-        self.engine = SharedEngine()
-    def advance(self, assignment):
-        return self.engine.advance(assignment)
+        self.engine = SharedEngine(ray.get_runtime_context().get_actor_id())
+    async def advance(self, assignment):
+        return await self.engine.advance(assignment)
 
 def until(outcomes, condition):
     deadline = time.monotonic() + 200
@@ -61,10 +62,10 @@ def report(worker, assignment):
 def free():
     return ray.available_resources().get("GPU", 0)
 
-def processes():
+def processes(title="ray::EngineActor"):
     for process in psutil.Process(running(runtime_folder()).pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::EngineActor"):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith(title):
                 yield process.pid
 
 def wait(condition):
@@ -258,6 +259,66 @@ print(outcome.queued, time.monotonic() - published < 2)
 def test_a_queued_trial_sees_a_stop_request_within_two_seconds(with_one_device: Run) -> None:
     """It needs another program than the trial in the slot; the request needs no shared file."""
     assert with_one_device(QUEUED) == ["True True"]
+
+
+SEATS = """
+from orchestrator.assignment import Outcome
+attempts = [engines.seat(shared(number, "seats")) for number in range(3)]
+for seated in attempts:
+    engines.ensure(seated.attempt_id)
+seats = [engines.workers.lend(seated) for seated in attempts[:2]]
+def trained(seat):
+    while (outcome := Outcome.from_result(ray.get(seat.train.remote()))).queued:
+        pass
+    return outcome
+print([trained(seat).step for seat in seats], [isinstance(seat, ray.actor.ActorHandle) for seat in seats])
+print(len({seat._ray_actor_id for seat in seats}), [ray.get(seat.__ray_ready__.remote()) for seat in seats])
+print(ray.get(seats[0].reset.remote(attempts[2].to_config(), storage=None)), trained(seats[0]).step)
+print(trained(seats[1]).step)
+ray.get(seats[1].stop.remote())
+again = trained(seats[1])
+print(again.step, again.done)
+"""
+
+
+@pytest.mark.slow
+def test_the_trials_of_an_engine_share_one_process_that_waits_for_them(with_one_device: Run) -> None:
+    """Tune gets a handle for each of them; a trial whose slot was freed starts again."""
+    lines = ["[10, 10] [True, True]", "1 [True, True]", "True 10", "20", "10 False"]
+    assert with_one_device(SEATS) == lines
+
+
+GIVEN_UP = """
+from orchestrator.assignment import Outcome
+from orchestrator.schedule import shared_worker
+shared_worker.GIVE_UP_SECONDS = 1.0
+first, other = [engines.seat(shared(number, "silent")) for number in range(2)]
+seat = engines.workers.lend(first)
+def waiting():
+    return [*processes("ray::SharedWorker.train")]
+answer = seat.train.remote()
+wait(waiting)
+print(engines.workers.give_up(first.attempt_id), Outcome.from_result(ray.get(answer)).failure)
+engines.release(first.attempt_id)
+print(engines.workers.give_up(first.attempt_id))
+seat = engines.workers.lend(other)
+answer = seat.train.remote()
+wait(waiting)
+(hung,) = waiting()
+os.kill(hung, signal.SIGSTOP)
+print(engines.workers.give_up(other.attempt_id))
+try:
+    ray.get(answer)
+except ray.exceptions.RayActorError as error:
+    print("worker lost" == ray_private.cause_of_death(str(error))[0])
+answer = engines.workers.lend(other).train.remote()
+wait(lambda: waiting() not in ([], [hung]))
+"""
+
+
+def test_a_silent_attempt_is_given_up_and_a_process_that_hangs_is_killed(with_one_device: Run) -> None:
+    """The next attempt gets another process."""
+    assert with_one_device(GIVEN_UP) == ["True engine lost", "False", "True", "True"]
 
 
 def seated(engines: Engines, folder: Path, number: int, **changes: Any) -> str:

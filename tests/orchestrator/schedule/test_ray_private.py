@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -261,6 +262,18 @@ def test_tune_uses_the_actor_that_is_lent_and_creates_one_otherwise() -> None:
     assert "actor = remote_actor_cls.remote(**kwargs)" in start
     acquire = inspect.getsource(PlacementGroupResourceManager.acquire_resources)
     assert "self._resource_cls(placement_group=pg, resource_request=resource_request)" in acquire
+
+
+def test_tune_calls_only_what_the_handle_of_a_shared_actor_answers() -> None:
+    """Whatever else Tune called would reach the process of several trials, which knows no trial by it."""
+    controller = inspect.getsource(TuneController)
+    calls = r'(?:method_name ?= ?|schedule_actor_task\(\s*tracked_actor, )"(\w+)"'
+    called = set(re.findall(calls, controller))
+    # The others serve buffered results, checkpoints of Tune's own and exports, which no sweep asks for.
+    assert called == {"train", "reset", "stop"} | {"train_buffered", "save", "restore", "export_model"}
+    manager = inspect.getsource(RayActorManager)
+    assert set(re.findall(r"actor\.(__\w+__)\.remote", manager)) == {"__ray_ready__", "__ray_terminate__"}
+    assert "remote_fn = getattr(ray_actor, method_name)" in manager
 
 
 def test_tune_does_not_import_mlflow_to_count_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from orchestrator.scripts import process as processes
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.training import process
 from tests.attempts import assignment
+from trainables import checkpoint
 from trainables.trial import Clock, ScriptSettings
 
 PARAMS = {"rate": 0.5, "layers": 2, "block.width": 8}
@@ -390,7 +391,7 @@ def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pyt
 
 
 DEAF = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, tempfile, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:                       # a daemon, in a session of its own
     os.setsid()
@@ -466,6 +467,12 @@ def test_a_limit_of_memory_ends_everything(runs: Runs, bounded_by: str) -> None:
     ("limit", "work", "cause", "message"),
     [
         ({"minutes": 1 / 60}, "time.sleep(0.1)", "time limit", "resources.minutes"),
+        (
+            {"disk": 30 << 20},  # files without a name take space, too
+            "hoard.append(tempfile.TemporaryFile()); hoard[-1].write(bytes(1 << 20)); hoard[-1].flush()",
+            "disk limit",
+            "resources.disk",
+        ),
         (
             {"disk": 30 << 20},
             "hoard.append(open(f\"{os.environ['SWEEP_FOLDER']}/{len(hoard)}\", 'wb').write(bytes(1 << 20)))",
@@ -675,3 +682,130 @@ def test_a_program_in_c(runs: Runs) -> None:
     runs.own.release()
     rest = runs.all(replace(assigned, resume=first.checkpoint))
     assert [outcome.metrics["val/loss"] for outcome in [first, *rest]] == [0.5, 0.25, 0.125, 0.0625]
+
+
+@pytest.mark.parametrize("named", ["link/run", "link"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_behind_a_link_is_no_checkpoint(runs: Runs, named: str, replaced: bool) -> None:
+    """What is elsewhere is neither copied nor removed."""
+    outside = runs.folder / "outside" / "run"
+    outside.mkdir(parents=True)
+    (outside / "model").write_text("precious")
+    text = """
+    import json, os, sys
+    checkpoints, outside, named = os.environ["SWEEP_CHECKPOINT"], sys.argv[1], sys.argv[2]
+    if sys.argv[3:]:
+        os.rmdir(checkpoints)
+        os.symlink(outside, checkpoints)
+        named = named.replace("link/", "").replace("link", "run")
+    else:
+        os.symlink(outside, f"{checkpoints}/link")
+    line = json.dumps({"step": 1, "metrics": {"val/loss": 1}, "checkpoint": named})
+    open(os.environ["SWEEP_REPORTS"], "a").write(f"{line}\\n")
+    """
+    outcomes = runs.all(runs.command(text, str(outside.parent), named, *["replaced"] * replaced))
+    assert "must be a folder inside SWEEP_CHECKPOINT" in str(outcomes[-1].message)
+    assert outcomes[-1].checkpoint is None
+    assert (outside / "model").read_text() == "precious"
+
+
+def test_links_in_a_checkpoint_are_followed_inside_it_alone(runs: Runs) -> None:
+    """What is left out is in the trial's log."""
+    text = """
+    import os
+    checkpoint = os.environ["SWEEP_CHECKPOINT"] + "/next"
+    os.mkdir(checkpoint)
+    open(f"{checkpoint}/epoch-2", "w").write("weights")
+    os.symlink("epoch-2", f"{checkpoint}/last")
+    os.symlink("/etc/hostname", f"{checkpoint}/secret")
+    os.symlink("/etc", f"{checkpoint}/folder")
+    line = '{"step": 6, "metrics": {"val/loss": 1}, "checkpoint": "next"}'
+    open(os.environ["SWEEP_REPORTS"], "a").write(f"{line}\\n")
+    """
+    (first,) = runs.all(runs.command(text))
+    assert first.checkpoint is not None
+    files, _ = checkpoint.load(Path(first.checkpoint.path), first.checkpoint.digest)
+    assert {name: content.tobytes() for name, content in files.items()} == dict.fromkeys(
+        ("epoch-2", "last"), b"weights"
+    )
+    assert "folder and secret are links to what is outside the checkpoint, and left out" in runs.log
+
+
+@pytest.mark.parametrize("made", ["os.symlink('/dev/zero', path)", "os.mkfifo(path)", "os.mkdir(path)"])
+def test_reports_are_read_from_a_file_alone(runs: Runs, made: str) -> None:
+    text = f"""
+    import os, time
+    path = os.environ["SWEEP_REPORTS"]
+    os.remove(path)
+    {made}
+    time.sleep(20)
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert "SWEEP_REPORTS must be the file that the script was given" in str(outcome.message)
+
+
+def test_a_line_that_does_not_end_is_refused(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "LONGEST_LINE", 1000)
+    text = """
+    import os, time
+    with open(os.environ["SWEEP_REPORTS"], "a") as file:
+        file.write('{"step": 1, "metrics": {"val/loss": 1}}\\n' + "x" * 5000)
+        file.flush()
+        time.sleep(20)
+    """
+    first, last = runs.all(runs.command(text))
+    assert (first.step, first.failure) == (1, None)
+    assert "a line must be shorter than 1000 bytes" in str(last.message)
+
+
+def test_an_output_without_lines_or_end_fills_neither_memory_nor_disk(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is too long is several, and after a while nothing more is kept."""
+    monkeypatch.setattr(processes, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(processes, "MOST_PRINTED", 10_000)
+    text = """
+    import os
+    print("x" * 1_000_000, end="")
+    print("the end")
+    open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 6, "metrics": {"val/loss": 1}}\\n')
+    """
+    (outcome,) = runs.all(runs.command(text))
+    assert (outcome.step, outcome.failure) == (6, None)
+    lines = runs.log.splitlines()
+    assert max(map(len, lines)) < 1100
+    assert len(runs.log) < 12_000
+    assert any("has printed more than 10000 bytes; the rest is left out" in line for line in lines)
+
+
+@pytest.mark.parametrize("sign", ["SIGKILL", "SIGSTOP"])
+def test_nothing_outlives_an_attempt_whose_keeper_is_attacked(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    """Its parent is the keeper, which a script may kill or stop, as it runs as the same user."""
+    for module in (processes, attempts):
+        monkeypatch.setattr(module, "GRACE", 0.2)
+    monkeypatch.setattr(processes, "LONGEST_END", 0.5)
+    text = DEAF.replace("WORK", f"os.kill(os.getppid(), signal.{sign}); time.sleep(600)")
+    assert runs.own.advance(runs.command(text)).step == 1
+    runs.own.release()
+    left = [one.pid for one in psutil.process_iter() if _works_in(one, runs.folder)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    until(lambda: ended(runs))
+
+
+def test_sigterm_ends_a_script_that_does_not_handle_it(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the keeper ignores, the script does not: it need not be waited for and killed."""
+    text = """
+    import os, time
+    open(os.environ["SWEEP_REPORTS"], "a").write('{"step": 1, "metrics": {"val/loss": 1}}\\n')
+    time.sleep(600)
+    """
+    assert runs.own.advance(runs.command(text)).step == 1
+    monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: True)
+    began = time.monotonic()
+    outcome = runs.own.advance(runs.command(text))
+    assert (outcome.interrupted, outcome.step) == (True, 1)
+    assert time.monotonic() - began < processes.GRACE / 2

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import time
+import tracemalloc
 from dataclasses import replace
 
 import optuna
 import pytest
 
+from orchestrator.config.space import Distribution
 from orchestrator.config.sweep_config import Constraint, Objective
+from orchestrator.study.distributions import Grid
 from orchestrator.study.observations import BEST as BEST_SHOWN
 from orchestrator.study.samplers import Tpe, trial_seed
 from orchestrator.study.study import Study
@@ -139,6 +142,22 @@ def test_a_grid_is_tried_once_and_then_exhausted(published: dict[str, float] | N
     assert len(tried) == len(combinations) == 5 * 3 * 2
     assert run.study().ask(len(tried)) is None
     assert run.study().ask(len(tried)) is None
+
+
+def test_a_grid_of_any_range_takes_no_memory() -> None:
+    """A list of these values would take 8 GB for its pointers alone."""
+    wide = {"seed": Distribution("int", 0, 10**9), "rate": Distribution("uniform", 0.0, 1.0, 1e-9)}
+    tracemalloc.start()
+    began = time.process_time()
+    grid = Grid.of(wide, 3, {"seed": 5, "rate": 0.5})
+    points = [grid.point(position) for position in range(1_000)]
+    seconds, (_, most) = time.process_time() - began, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000_000
+    assert seconds < 1.0
+    assert grid.points == (10**9 + 1) ** 2 - 1
+    assert len({tuple(point.items()) for point in points if point}) == 1_000
+    assert all(wide[name].holds(value) for point in points if point for name, value in point.items())
 
 
 def test_tpe_learns() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from orchestrator.ledger.tables import (
 )
 from orchestrator.web.bodies import Submit
 from orchestrator.web.limits import RateLimit
+from orchestrator.web.once import digest_of
 from orchestrator.web.server import Listening, answering
 from orchestrator.web.site import SUBMISSIONS_A_MINUTE, Site
 from tests import sweeps
@@ -89,8 +89,62 @@ def test_a_key_gives_the_first_answer_again_and_belongs_to_its_user(client: Clie
     assert submit(client, key="l", new=True).document["id"] != first.document["id"]
 
 
+@pytest.mark.parametrize(
+    ("action", "body", "other"), [("extend", {"trials": 9}, {"trials": 10}), ("retry", None, None)]
+)
+def test_a_key_extends_or_retries_once(client: Client, action: str, body: object, other: object) -> None:
+    """The second request finds the sweep QUEUED, and would be a conflict without its key."""
+    path, headers = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/{action}", {"Idempotency-Key": "k"}
+    first = client.send("POST", path, "ada", body=body, headers=headers)
+    assert first.status == 202, first.body
+    entry = submission(client, sweeps.SWEEP_ID)
+    again = client.send("POST", path, "ada", body=body, headers=headers)
+    assert (again.status, again.document) == (202, first.document)
+    assert submission(client, sweeps.SWEEP_ID) == entry
+    assert client.send("POST", path, "ada", body=body).status == 409
+    if other is not None:
+        assert client.send("POST", path, "ada", body=other, headers=headers).status == 422
+    elsewhere = client.send("POST", f"/api/v1/sweeps/{QUEUED}/{action}", "ada", body=body, headers=headers)
+    assert (elsewhere.status, elsewhere.document["where"]) == (422, "Idempotency-Key")
+    assert submit(client, key="k").status == 422, "a key is that of one request"
+    entries = client.get("/audit", "grace")["audit"]
+    assert sum(entry["action"] == action for entry in entries) == 1
+
+
+def test_a_refused_extension_uses_up_no_key(client: Client) -> None:
+    headers = {"Idempotency-Key": "k"}
+    refused = client.send(
+        "POST", f"/api/v1/sweeps/{QUEUED}/extend", "ada", body={"trials": 9}, headers=headers
+    )
+    assert refused.status == 409
+    path = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/extend"
+    assert client.send("POST", path, "ada", body={"trials": 9}, headers=headers).status == 202
+
+
+def test_a_submission_withdraws_no_request_to_stop(client: Client) -> None:
+    first = submit(client).document["id"]
+    with client.workspace.ledger() as ledger:
+        ask_to_stop(ledger, first)
+        refused = submit(client)
+        assert refused.status == 409
+        assert refused.document["must"] == "must not be about to stop"
+        assert "resume" in refused.document["remedy"]
+        assert asked_to_stop(ledger, first) is not None
+
+
+def test_a_quota_of_somebody_whom_nothing_knows_is_refused(client: Client) -> None:
+    refused = client.send("PATCH", "/api/v1/quotas/adda", "grace", body={"weight": 2})
+    assert refused.status == 422
+    assert "Did you mean ada?" in refused.document["remedy"]
+    assert client.send("GET", "/api/v1/quotas/adda", "vera").status == 404
+    body = {"weight": 2, "new": True}
+    assert client.send("PATCH", "/api/v1/quotas/adda", "grace", body=body).status == 200
+    assert client.get("/quotas/adda")["weight"] == 2.0
+    assert client.get("/quotas/vera")["share"] == 1.0, "a user without a sweep"
+
+
 def test_a_key_in_work_is_a_conflict_until_its_process_is_taken_as_lost(client: Client) -> None:
-    digest = hashlib.sha256(Submit(name="small", text=FILE).model_dump_json().encode()).hexdigest()
+    digest = digest_of("submit", Submit(name="small", text=FILE))
     with client.workspace.ledger() as ledger:
         begun = request_keys.begin(ledger, "ada", "k", digest)
     assert isinstance(begun, RequestKey)
@@ -257,6 +311,17 @@ def test_an_ended_sweep_is_extended(client: Client) -> None:
     assert answer.status == 202, answer.body
     entry = submission(client, first)
     assert (entry.state, entry.document["budget"]["trials"]) == ("QUEUED", 7)
+
+
+def test_a_complete_sweep_whose_driver_has_not_left_is_not_to_be_stopped(client: Client) -> None:
+    change_row(client, f"UPDATE submission SET state = 'STARTED' WHERE sweep_id = '{sweeps.SWEEP_ID}'")
+    with client.workspace.ledger() as ledger:
+        sweeps.writer_of(ledger).set_sweep_state("COMPLETE", None)
+    for action, body in (("extend", {"trials": 9}), ("retry", None)):
+        answer = client.send("POST", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/{action}", "ada", body=body)
+        assert answer.status == 409, action
+        assert answer.document["got"] == "COMPLETE, and its driver has not left yet"
+        assert answer.document["remedy"] == "Try again in a minute."
 
 
 def test_a_stale_revision_changes_nothing(client: Client) -> None:

@@ -265,7 +265,7 @@ class World:
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
         order = Order(job.owner, {"name": job.sweep_id}, "", {}, key, "")
-        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True)
+        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:
         if job.is_resubmitted:

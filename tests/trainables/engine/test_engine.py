@@ -278,21 +278,29 @@ def test_refuses_what_does_not_fit(single: Engine) -> None:
     ["lion", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "rmsprop", "amsgrad"))],
 )
 def test_other_optimisers_resume_exactly(optimizer: str) -> None:
-    """Whatever an optimiser remembers is part of a snapshot; a network need not have running statistics."""
-    trial = toy_trial(model={"norm": "layer"}, optimizer=optimizer, clip=1.0, schedule="linear")
+    """A snapshot holds whatever an optimiser and a schedule remember, and need not hold running statistics.
+
+    The rate is far too high, so that the schedule halves it again and again.
+    """
+    schedule: dict[str, Any] = {"schedule": "plateau", "interval": 2, "plateau_patience": 1}
+    network = {"norm": "layer"}
+    trial = toy_trial(model=network, optimizer=optimizer, clip=1.0, learning_rate=1.0, warmup=0.0, **schedule)
     one, other = Engine(trial, toy_data()), Engine(trial, toy_data())
     one.admit(0, trial)
     one.advance({0: 3})
     kept = one.snapshot(0)
-    one.advance({0: 4})
+    rate = one.advance({0: 8})[0].learning_rate
     other.restore(0, trial, kept)
-    other.advance({0: 4})
-    _assert_equal(other.snapshot(0), one.snapshot(0))
-    assert np.any(kept["params/head/kernel"] != one.snapshot(0)["params/head/kernel"])
-    with pytest.raises(Refusal, match="moments/"):
-        Engine(toy_trial(model={"norm": "layer"}), toy_data()).restore(
-            0, toy_trial(model={"norm": "layer"}), kept
-        )
+    other.advance({0: 8})
+    after = one.snapshot(0)
+    _assert_equal(other.snapshot(0), after)
+    assert np.any(kept["params/head/kernel"] != after["params/head/kernel"])
+    assert kept["plateau/count"] == 1
+    assert rate == after["plateau/scale"] <= 0.5
+    for odd in ({"optimizer": "adamw", **schedule}, {"optimizer": optimizer, "schedule": "linear"}):
+        unlike = toy_trial(model=network, **odd)
+        with pytest.raises(Refusal, match=r"moments/|plateau/"):
+            Engine(unlike, toy_data()).restore(0, unlike, kept)
 
 
 def test_the_size_of_a_clip_compiles_nothing() -> None:

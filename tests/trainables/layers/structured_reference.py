@@ -38,7 +38,7 @@ def _whole(half: Any) -> Any:
 
 
 def s4(p: Mapping[str, Floats], u: Floats, *, order: int = 1, decays: bool = False) -> tuple[Any, Any]:
-    """Return outputs (L, D), and one state of each pair, (L, D, N/2); from order 2 on, of Liquid-S4."""
+    """Return outputs (L, D), and the states, (L, D, N); from order 2 on, of Liquid-S4."""
     outputs, states = np.zeros(u.shape), []
     for channel, system in enumerate(systems(p)):
         state, rows = np.zeros_like(system.into), []
@@ -55,6 +55,6 @@ def s4(p: Mapping[str, Floats], u: Floats, *, order: int = 1, decays: bool = Fal
             outputs[t, channel] = (system.out @ (state + (not decays) * powers)).real + p["D"][
                 channel
             ] * value
-            rows.append(state[: len(state) // 2])
+            rows.append(state)
         states.append(rows)
     return outputs, np.asarray(states).transpose(1, 0, 2)

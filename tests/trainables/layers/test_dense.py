@@ -38,6 +38,11 @@ def test_glorot() -> None:
     assert np.var(p["B"]) == pytest.approx(2 / 400, rel=0.05)
     assert np.var(p["C"]) == pytest.approx(2 / 400, rel=0.05)
     assert np.var(p["A"]) == pytest.approx(1 / 300, rel=0.1)
+    plain = exact(build("relu_rnn", transition_init="glorot"))
+    grows = np.linalg.norm(np.linalg.matrix_power(plain["A"], 1024)) > 1
+    bounded = exact(build("relu_rnn"))
+    assert grows == np.any(bounded["A"] != plain["A"])
+    np.testing.assert_array_equal(bounded["B"], plain["B"])
     wild = 2 * jax.random.normal(jax.random.key(0), (6, 6))
     tamed = np.asarray(stable(wild), np.float64)
     assert max(abs(np.linalg.eigvals(tamed))) == pytest.approx(1, abs=0.01)

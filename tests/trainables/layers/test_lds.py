@@ -29,13 +29,15 @@ def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["unit", "standard", "hinge"])
 def test_system_a_channel(kind: str) -> None:
-    """Outputs equal N/D eigenvalues a channel run in a loop, all of them, with a complex readout."""
+    """Outputs and norms equal those of a loop over all N/D eigenvalues a channel, with a complex readout."""
     layer, u = build("lds", eigenvalues=kind, d_state=24), sequence(80)
     p, seen = exact(layer), np.asarray(u, np.float64)
     channel = np.tile(np.repeat(np.arange(4), 3), 2)
     states = reference.run(np.diag(_eigenvalues(kind, p)), np.eye(4)[channel] + 0j, seen)
     expected = (states @ (p["C_re"] + 1j * p["C_im"]).T).real + seen @ p["D"].T
-    assert apart(layer(u), expected) < 1e-5
+    outputs, hidden = layer.run(u)
+    assert apart(outputs, expected) < 1e-5
+    assert apart(np.linalg.norm(hidden, axis=1), np.linalg.norm(states, axis=1)) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["unit", "hinge"])

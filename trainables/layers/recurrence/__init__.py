@@ -10,9 +10,10 @@ is the adjoint recurrence run against time, and keeps nothing but the states.
 """
 
 from trainables.layers.recurrence.dense import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
+from trainables.layers.recurrence.in_chunks import in_chunks
 from trainables.layers.recurrence.invariant import ALGORITHMS, recurrence
 from trainables.layers.recurrence.planar import conjugate, planar, polar, times
-from trainables.layers.recurrence.varying import in_chunks, pace, varying_recurrence
+from trainables.layers.recurrence.varying import pace, varying_recurrence
 
 __all__ = [
     "ALGORITHMS",

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import jax
 from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.recurrence import pallas_delta
-from trainables.layers.recurrence.wy_form import IN_HALVES, Steps, run_chunk
+from trainables.layers.recurrence.wy_form import Steps, run_chunk_by_hand
 
 
 def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array]:
@@ -35,24 +36,22 @@ def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array
 
 def _sequential(steps: Steps, state: Array) -> tuple[Array, Array]:
     together = len(steps.keys) // len(steps.queries)
-    grouped = [part.reshape(-1, together, *part.shape[1:]) for part in steps[1:]]
+    grouped = jax.tree.map(lambda part: part.reshape(-1, together, *part.shape[1:]), steps[1:])
 
-    def token(state: Array, now: tuple[Array, ...]) -> tuple[Array, Array]:
-        query, *parts = now
-        for key, value, size, log_decay in zip(*parts, strict=True):
-            state = jnp.exp(log_decay) * state
-            state = state + jnp.outer(key, size * (value - key @ state))
+    def token(state: Array, now: tuple[Array, Any]) -> tuple[Array, Array]:
+        query, (keys, values, sizes, log_decays) = now
+        for step in range(together):
+            if log_decays is not None:
+                state = jnp.exp(log_decays[step]) * state
+            missing = values[step] - keys[step] @ state
+            state = state + jnp.outer(keys[step], sizes[step] * missing)
         return state, query @ state
 
-    state, outputs = jax.lax.scan(token, state, (steps.queries, *grouped))
+    state, outputs = jax.lax.scan(token, state, (steps.queries, grouped))
     return outputs, state
 
 
-def _chunked(steps: Steps, state: Array) -> tuple[Array, Array]:
-    return run_chunk(steps, state, IN_HALVES)
-
-
 RULES: Mapping[str, Callable[[Steps, Array], tuple[Array, Array]]] = MappingProxyType(
-    {"sequential": _sequential, "chunked": _chunked, "pallas": pallas_delta.solve}
+    {"sequential": _sequential, "chunked": run_chunk_by_hand, "pallas": pallas_delta.solve}
 )
 """By name: (steps, state) -> outputs, next state."""

@@ -48,7 +48,7 @@ def solve(steps: Steps, state: Array) -> tuple[Array, Array]:
         jnp.pad(steps.keys, (rows, width)),
         _blocks(jnp.pad(steps.values, (rows, columns)), block),
         jnp.pad(steps.sizes, rows),
-        jnp.pad(steps.log_decays, rows),
+        jnp.zeros(count + rows[1]) if steps.log_decays is None else jnp.pad(steps.log_decays, rows),
     )
     blocks = jax.vmap(lambda values, state: _solve(whole._replace(values=values), state))
     parts = blocks(whole.values, _blocks(jnp.pad(state, (width, columns)), block))
@@ -73,19 +73,21 @@ def _joined(blocks: Array) -> Array:
 @jax.custom_vjp
 def _solve(steps: Steps, state: Array) -> tuple[Array, Array]:
     """Return the outputs (R, V) and the next state of whole chunks, for one block of columns."""
-    outputs, final = _launch(_run, [*steps, state], [steps.values, state])
+    outputs, final = _launch(_run, [*jax.tree.leaves(steps), state], [steps.values, state])
     return outputs, final
 
 
 def _forward(steps: Steps, state: Array) -> tuple[tuple[Array, Array], tuple[Steps, Array]]:
     before = jax.ShapeDtypeStruct((len(steps.keys) // SIZE, *state.shape), state.dtype)
-    outputs, final, states = _launch(_run, [*steps, state], [steps.values, state, before])
+    outputs, final, states = _launch(_run, [*jax.tree.leaves(steps), state], [steps.values, state, before])
     return (outputs, final), (steps, states)
 
 
 def _backward(kept: tuple[Steps, Array], cotangents: tuple[Array, Array]) -> tuple[Steps, Array]:
     steps, before = kept
-    *of_steps, of_state = _launch(_run_back, [*steps, before, *cotangents], [*steps, cotangents[1]])
+    *of_steps, of_state = _launch(
+        _run_back, [*jax.tree.leaves(steps), before, *cotangents], [*jax.tree.leaves(steps), cotangents[1]]
+    )
     return Steps(*of_steps), of_state
 
 
@@ -140,4 +142,5 @@ def _rows(index: Array) -> slice | pl.Slice:
 
 
 def _read(steps: Steps, rows: slice | pl.Slice) -> Steps:
-    return Steps(*(part[rows] for part in steps))
+    read: Steps = jax.tree.map(lambda part: part[rows], steps)
+    return read

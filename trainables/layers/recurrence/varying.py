@@ -1,8 +1,8 @@
 """The time-varying recurrence x_t = decay_t * x_{t-1} + inputs_t, elementwise, in chunks of time.
 
 A layer computes decays and inputs of such a recurrence from what it reads, so a sequence has three arrays of
-the size of its states. `in_chunks` computes them for a few steps at a time, and again in the reverse pass:
-what is kept of a sequence is what the layer reads and one state a chunk.
+the size of its states. In `in_chunks` they are computed for a few steps at a time, and again in the reverse
+pass: what is kept of a sequence is what the layer reads and one state a chunk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import jax
 from jax import Array
@@ -70,27 +69,6 @@ def pace(algorithm: str) -> Pace:
     if algorithm != "auto":
         return PACES[algorithm]
     return PACES["sequential" if jax.default_backend() == "cpu" else "associative"]
-
-
-def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any, size: int) -> Any:
-    """Return what `body` answers to each chunk of rows, joined; only states between chunks are remembered.
-
-    Args:
-        body: (state, rows of a chunk) -> (next state, rows of answers); a row depends on no later one.
-        state: before the first row.
-        rows: a tree of arrays (L, ...).
-        size: rows in a chunk; zeros fill up the last one.
-    """
-    length = len(jax.tree.leaves(rows)[0])
-    size = min(size, length)
-
-    def cut(series: Array) -> Array:
-        padding = [(0, -length % size)] + [(0, 0)] * (series.ndim - 1)
-        return jnp.pad(series, padding).reshape(-1, size, *series.shape[1:])
-
-    again = jax.checkpoint(body, prevent_cse=False)
-    answers = jax.lax.scan(again, state, jax.tree.map(cut, rows))[1]
-    return jax.tree.map(lambda chunks: chunks.reshape(-1, *chunks.shape[2:])[:length], answers)
 
 
 Operands = tuple[Array, Array]

@@ -185,6 +185,20 @@ def test_chunks_remember_states_between_them_alone() -> None:
     assert few < many / 3
 
 
+def test_chunks_of_a_batch_are_not_copied() -> None:
+    """Beside its answers, a batch takes no room of the size of what it reads, nor do its gradients."""
+    rows = jnp.ones((4, 4096, 16))
+
+    def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
+        return state + jnp.sum(rows, axis=0), jnp.sin(rows + state)
+
+    def loss(rows: Array, weights: Array) -> Array:
+        return jnp.vdot(jax.vmap(lambda rows: in_chunks(chunk, jnp.zeros(16), rows, 32))(rows), weights)
+
+    analysis = jax.jit(jax.grad(loss)).lower(rows, rows).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < 1.5 * rows.nbytes
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_initial_state(reverse: bool) -> None:
     """A run in two pieces, the state carried over, equals one run."""

@@ -1,0 +1,243 @@
+"""The worker of all trials in a shared engine: one process for each engine, in place of one for each trial.
+
+Such a worker only asks the engine for the next interval and waits. A process of Ray Tune for that costs two
+seconds of a processor before it waits, and 100 MB while it does: more than many a small trial itself. So the
+driver keeps one process for each engine, on its own machine, and Tune gets for each trial a `Seat`: a handle
+of that process whose calls name the worker.
+
+The process runs no code of users. If it dies, each trial of its engine loses an attempt, as if the
+engine had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.assignment import Assignment, Outcome
+from orchestrator.schedule import ray_private
+from orchestrator.training import process
+from orchestrator.training.engine_server import SIGN_OF_LIFE, STOP_POLL
+
+REPLACED = 3
+"""How many engines may die before an attempt has entered one; after that, the attempt fails."""
+
+CALLS = 10_000
+"""Most calls at a time that a process serves: one for each of its trials, and those that end them."""
+
+GIVE_UP_SECONDS = 5.0
+"""Longest wait for a process to give an attempt up; one that takes longer hangs, and is killed."""
+
+
+class SharedEngine:
+    """Access to the shared engine that the driver has chosen for the present attempt of a worker.
+
+    Args:
+        worker: its id, by which an engine tells that a new attempt follows another one.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._actor: Any = None
+        self._attempt: str | None = None
+        self._held = False
+        self._missed = 0
+
+    async def advance(self, assignment: Assignment) -> Outcome:
+        """Train to the next report; the death of the engine is an outcome with a cause.
+
+        The first outcome of an attempt is `queued`, and names the engine once that has a device.
+        """
+        if self._attempt != assignment.attempt_id:
+            self._attempt, self._actor, self._held, self._missed = assignment.attempt_id, None, False, 0
+        try:
+            if self._actor is None:
+                return await self._entered(assignment)
+            outcome: Outcome = await self._actor.advance.remote(assignment, self._worker, not self._held)
+        except (RayActorError, ValueError) as error:
+            return await self._lost(error)
+        self._held = self._held or not outcome.queued
+        return outcome
+
+    async def _entered(self, assignment: Assignment) -> Outcome:
+        """Wait for the engine's device; return a `queued` outcome that names the engine if it has come."""
+        assert assignment.engine is not None, "the driver seats every attempt that shares a device"
+        actor: Any = ray.get_actor(ray_private.published_engine(assignment.engine) or "none")
+        ready, began = asyncio.wrap_future(actor.ready.remote().future()), time.monotonic()
+        waiting = Outcome(0, done=False, metrics={}, queued=True)
+        while not (await asyncio.wait([ready], timeout=STOP_POLL))[0]:
+            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+            if time.monotonic() - began > SIGN_OF_LIFE or is_stopped:
+                return waiting
+        ready.result()
+        self._actor = actor
+        return replace(waiting, engine=assignment.engine)
+
+    async def _lost(self, error: Exception) -> Outcome:
+        """Return the outcome of a dead engine; the driver may replace one that has never had the attempt."""
+        self._actor = None
+        if not self._held and self._missed < REPLACED:
+            self._missed += 1
+            await asyncio.sleep(STOP_POLL)  # the driver learns of the death, too
+            return Outcome(0, done=False, metrics={}, queued=True)
+        self._attempt = None
+        return _engine_lost(str(error).splitlines()[0])
+
+    def release(self) -> None:
+        """Free the slot."""
+        if self._actor is not None and self._attempt is not None:
+            self._actor.release.remote(self._attempt)
+        self._actor, self._attempt = None, None
+
+
+def _engine_lost(message: str) -> Outcome:
+    return Outcome(0, done=True, metrics={}, failure="engine lost", message=message)
+
+
+class SharedWorker:
+    """The process; the seats of its engine call it, each with the id of its worker."""
+
+    def __init__(self) -> None:
+        self._access: dict[str, SharedEngine] = {}
+        self._advancing: dict[str, asyncio.Task[Outcome]] = {}
+
+    async def live(self) -> None:
+        """Return never; the call fails when the process ends, which tells the driver that it has ended."""
+        await asyncio.Event().wait()
+
+    async def train(self, worker: str, assignment: Assignment) -> dict[str, Any]:
+        """Train an attempt to its next report, or say why it ends; return what Ray Tune reads."""
+        process.watch(assignment.sweep_id, ray_private.published_stop)
+        access = self._access.setdefault(worker, SharedEngine(worker))
+        task = self._advancing[worker] = asyncio.ensure_future(access.advance(assignment))
+        try:
+            outcome = await task
+        except asyncio.CancelledError:
+            outcome = _engine_lost("the driver has given up an attempt that was silent")
+        finally:
+            self._advancing.pop(worker, None)
+        return replace(outcome, node=outcome.node or socket.gethostname()).to_result()
+
+    async def give_up(self, worker: str) -> None:
+        """Answer for an attempt whose engine does not: it is lost."""
+        if (task := self._advancing.get(worker)) is not None:
+            task.cancel()
+
+    async def release(self, worker: str) -> None:
+        """Free the slot of a worker that trains nothing more."""
+        if (access := self._access.pop(worker, None)) is not None:
+            access.release()
+
+
+@dataclass(frozen=True)
+class LivingActor:
+    """An actor of this driver, and the reference to its call of `live`.
+
+    `ray.get_actor` keeps returning the handle of an actor whose process was killed, and Ray refuses its name
+    to another one; so every actor has a name of its own, and only its owner knows that it lives.
+    """
+
+    handle: Any
+    live: Any
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process has not ended."""
+        return not ray.wait([self.live], timeout=0)[0]
+
+
+class SharedWorkers:
+    """The driver's processes for trials that share engines, one for each engine. They end with the driver."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, LivingActor] = {}
+        self._seats: dict[str, Seat] = {}
+
+    def lend(self, assignment: Assignment) -> Any:
+        """Return the handle of a worker for an attempt, which Ray Tune takes for an actor of its own."""
+        return Seat(self, assignment).handle
+
+    def give_up(self, attempt_id: str) -> bool:
+        """End an attempt that is silent; return False if no process of these has it.
+
+        It ends with the cause `engine lost`, or its process is killed.
+        """
+        if (seat := self._seats.get(attempt_id)) is None:
+            return False
+        seat.give_up()
+        return True
+
+    def of(self, engine: str) -> Any:
+        """Return the handle of the process for the trials of an engine; create it unless it lives."""
+        if (actor := self._actors.get(engine)) is None or not actor.lives:
+            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+            created = ray.remote(SharedWorker).options(
+                num_cpus=0, max_concurrency=CALLS, scheduling_strategy=here
+            )
+            handle: Any = created.remote()
+            actor = self._actors[engine] = LivingActor(handle, handle.live.remote())
+        return actor.handle
+
+    def taken(self, attempt_id: str, seat: Seat) -> None:
+        """Note which seat has an attempt."""
+        self._seats[attempt_id] = seat
+
+    def left(self, attempt_id: str) -> None:
+        """Note that an attempt has ended."""
+        self._seats.pop(attempt_id, None)
+
+
+class Seat:
+    """One worker of a shared engine as the driver sees it: the attempt that it has now, and its process.
+
+    Args:
+        workers: of the driver.
+        assignment: of the first attempt.
+
+    Attributes:
+        handle: what Ray Tune calls in place of an actor.
+    """
+
+    def __init__(self, workers: SharedWorkers, assignment: Assignment) -> None:
+        self._workers, self._id = workers, uuid.uuid4().hex
+        self._sit(assignment)
+        answers: dict[str, Callable[..., Any]] = {
+            "__ray_ready__": lambda: ray.put(True),
+            "__ray_terminate__": self._leave,
+            "train": self._train,
+            "reset": self._reset,
+            "stop": self._leave,
+            "get_auto_filled_metrics": lambda **_: ray.put({}),
+        }
+        self.handle = ray_private.handle_with(self._process, answers)
+
+    def give_up(self) -> None:
+        """End the attempt, or kill the process if it does not answer."""
+        answer = self._process.give_up.remote(self._id)
+        if not ray.wait([answer], timeout=GIVE_UP_SECONDS)[0]:
+            ray.kill(self._process)
+
+    def _sit(self, assignment: Assignment) -> None:
+        assert assignment.engine is not None, "the driver seats every attempt that shares a device"
+        self._assignment, self._process = assignment, self._workers.of(assignment.engine)
+        self._workers.taken(assignment.attempt_id, self)
+
+    def _train(self) -> Any:
+        return self._process.train.remote(self._id, self._assignment)
+
+    def _reset(self, new_config: dict[str, Any], storage: object) -> Any:
+        self._leave()
+        self._sit(Assignment.from_config(new_config))
+        return ray.put(True)
+
+    def _leave(self) -> Any:
+        return self._process.release.remote(self._id)

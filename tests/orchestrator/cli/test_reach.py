@@ -1,0 +1,204 @@
+"""Every verb reaches a service over HTTP, or refuses; none acts on the ledger of this machine instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import reach
+from orchestrator.cli.app import VERBS, run_command
+from tests import sweeps
+from tests.orchestrator.cli.test_help import COMMANDS
+from tests.orchestrator.web import server
+from tests.orchestrator.web.server import FILE, QUEUED, Client
+
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "service.md"
+
+TRIAL = f"{sweeps.SWEEP_ID}-0"
+
+WORKING: Mapping[str, tuple[list[str], str]] = {
+    "submit": (["small.yaml", "--set", "budget.trials=3", "--key", "k"], "small-"),
+    "list": ([], QUEUED),
+    "status": ([sweeps.SWEEP_ID], "INTERRUPTED"),
+    "queue": ([], QUEUED),
+    "show": ([TRIAL], f"{TRIAL}: COMPLETE"),
+    "logs": ([TRIAL], "what a worker has printed"),
+    "move": ([QUEUED, "idle", "--weight", "2"], "class idle, weight 2"),
+    "quota": (["ada"], "ada: weight 1, at most 100%"),
+    "pause": ([QUEUED], "is asked to save"),
+    "resume": ([QUEUED], "goes on"),
+    "stop": ([QUEUED], "is asked to save"),
+    "retry-failed": ([sweeps.SWEEP_ID, "--key", "k2"], "QUEUED"),
+    "release": (["parked"], "QUEUED"),
+    "follow": (["ended"], "the end"),
+}
+"""Words after each verb, and what it prints of the service. `run` is in end_to_end/test_http_sweeps.py."""
+
+ARGUMENTS: Mapping[str, list[str]] = {
+    "run": ["small.yaml"],
+    "validate": ["small.yaml"],
+    "user": ["list"],
+    "data": ["list"],
+    "cluster": ["check", "aws.yaml"],
+    "experiment": ["small.yaml"],
+    "drive": [QUEUED, "--start", "1"],
+    "compare": [sweeps.SWEEP_ID],
+    "report": [sweeps.SWEEP_ID],
+    "export-study": [sweeps.SWEEP_ID, "study.db"],
+    "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
+    "evaluate": [TRIAL],
+    "export": [TRIAL],
+}
+"""Words with which each verb that refuses would act on this machine; the others need none."""
+
+URL = "https://sweeps.example.org"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with server.served(tmp_path / "service" / "mlruns") as client:
+        yield client
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this machine with a file and a ledger of its own, in which commands run."""
+    (tmp_path / "small.yaml").write_text(FILE)
+    sweeps.filled(tmp_path / "mlruns")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(reach.URL, raising=False)
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_verb_is_in_one_table() -> None:
+    tables = (reach.OVER_HTTP.keys(), reach.HERE.keys(), reach.ALONE.keys())
+    assert sorted(verb for table in tables for verb in table) == sorted(VERBS)
+
+
+def test_the_verbs_of_the_table_have_the_option_and_the_others_do_not() -> None:
+    having = {verb for verb, command in COMMANDS.items() if _has(command, reach.OPTION)}
+    assert having == reach.OVER_HTTP.keys()
+    for verb, options in reach.OVER_HTTP.items():
+        assert options <= {name for parameter in COMMANDS[verb].params for name in parameter.opts}
+
+
+def test_the_documented_table_is_that_of_the_code() -> None:
+    """Each row of docs/service.md: a verb, and what it does with `--server`."""
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (works|refuses)\b.*\|$", text, re.MULTILINE))
+    told = {verb: "works" if verb in reach.OVER_HTTP else "refuses" for verb in VERBS}
+    assert rows == told
+
+
+def test_every_verb_that_works_is_run() -> None:
+    assert WORKING.keys() | {"run"} == reach.OVER_HTTP.keys()
+
+
+def test_each_verb_acts_on_the_service(
+    client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["ada"])
+    paths = client.workspace.paths
+    for log, text in (
+        (paths.log(sweeps.SWEEP_ID, TRIAL), "what a worker has printed\n"),
+        (paths.driver_log(sweeps.SWEEP_ID), "the end\n"),
+    ):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(text)
+    before = contents(here / "mlruns")
+    for verb, (words, shown) in WORKING.items():
+        known = {"parked": QUEUED, "ended": sweeps.SWEEP_ID}
+        chosen = [known.get(word, word) for word in words]
+        if verb == "release":
+            _set_state(client, QUEUED, "PARKED")
+        if verb == "follow":
+            _set_state(client, sweeps.SWEEP_ID, "ENDED")
+        code = run_command([verb, *chosen, "--server", client.address])
+        printed = capsys.readouterr()
+        assert code == (4 if verb == "follow" else 0), (verb, printed.err)
+        assert shown in printed.out, verb
+    assert contents(here / "mlruns") == before
+
+
+def _set_state(client: Client, sweep_id: str, state: str) -> None:
+    with client.workspace.ledger() as ledger, ledger.writer() as connection:
+        connection.exec_driver_sql(f"UPDATE submission SET state = '{state}' WHERE sweep_id = '{sweep_id}'")
+        connection.commit()
+
+
+@pytest.mark.parametrize("verb", [*reach.HERE, *reach.ALONE])
+def test_the_other_verbs_refuse_and_change_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    before = contents(here)
+    assert run_command([verb, *ARGUMENTS.get(verb, []), "--server", URL]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    assert line.startswith("--server: must")
+    assert verb in line
+    assert URL in line
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize("verb", reach.HERE)
+def test_a_verb_of_this_ledger_refuses_while_the_variable_names_a_service(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    monkeypatch.setenv(reach.URL, URL)
+    before = contents(here)
+    assert run_command([verb, *ARGUMENTS.get(verb, [])]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("SWEEP_URL: must")
+    assert contents(here) == before
+
+
+def test_the_variable_is_the_service_unless_a_root_is_given(
+    client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(reach.URL, client.address)
+    monkeypatch.setenv("SWEEP_TOKEN", client.tokens["vera"])
+    assert run_command(["list", "--json"]) == 0
+    assert QUEUED in {entry["id"] for entry in json.loads(capsys.readouterr().out)}
+    assert run_command(["list", "--json", "--root", "mlruns"]) == 0
+    assert {entry["id"] for entry in json.loads(capsys.readouterr().out)} == {sweeps.SWEEP_ID}
+    assert run_command(["check", "--root", "mlruns"]) in {0, 1}
+    assert run_command(["init"]) == 0, "a verb that asks no ledger"
+
+
+@pytest.mark.parametrize("verb", reach.OVER_HTTP)
+def test_an_option_without_effect_there_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    options = {name for parameter in COMMANDS[verb].params for name in parameter.opts if name[:2] == "--"}
+    for option in sorted(options - reach.OVER_HTTP[verb] - {reach.OPTION}):
+        assert run_command([verb, "something", "--server", URL, f"{option}=1"]) == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{option}: must be left out of `{verb}`")
+    assert not (here / "mlruns" / "something").exists()
+
+
+def test_a_user_name_in_an_address_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["gc", "--server=https://ada:secret@sweeps.example.org"]) == 2
+    assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["gc", "--server"], ["gc", "--help"], ["--help"], []])
+def test_incomplete_command_lines_are_left_to_the_verb(words: list[str]) -> None:
+    if words == ["gc", "--server"]:
+        with pytest.raises(reach.BadInput):
+            reach.with_server(words, None)
+    else:
+        assert reach.with_server(words, URL) == words
+
+
+def _has(command: object, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)  # type: ignore[attr-defined]

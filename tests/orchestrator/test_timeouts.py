@@ -1,0 +1,93 @@
+"""The table of timeouts in docs/fault-tolerance.md says what the code sets, and leaves no connection out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orchestrator.api import remote
+from orchestrator.cli import notify
+from orchestrator.data import fetching
+from orchestrator.driver import departure
+from orchestrator.ledger import connect, lease, lease_backends
+from orchestrator.machines import keeper
+from orchestrator.schedule import resources
+from orchestrator.storage import store
+from orchestrator.tracking import address
+from orchestrator.tracking.shipper import Pace
+from orchestrator.web import feeds, server
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "fault-tolerance.md").read_text(encoding="utf-8")
+ROWS = {
+    connection: limits
+    for connection, limits, _ in re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| ([^|]*) ?\|$", PAGE.split("## Timeouts")[1], flags=re.MULTILINE
+    )
+}
+
+SOCKET, SERVER, S3 = connect.SOCKET_OPTIONS, connect.SERVER_TIMEOUTS, store.TIMEOUTS["s3"]["config_kwargs"]
+TIMES = {1: "once", 2: "twice", 3: "three times"}
+
+
+def _server(name: str) -> str:
+    return f"{SERVER[name].removesuffix('s')} s"
+
+
+EXPECTED = {
+    "PostgreSQL, socket": (
+        f"connect {SOCKET['connect_timeout']} s; "
+        f"unacknowledged data {SOCKET['tcp_user_timeout'] // 1000} s (`tcp_user_timeout`); "
+        f"keepalive after {SOCKET['keepalives_idle']} s, {TIMES[SOCKET['keepalives_count']]}, "
+        f"{SOCKET['keepalives_interval']} s apart"
+    ),
+    "PostgreSQL, server": (
+        f"statement {_server('statement_timeout')}, lock {_server('lock_timeout')}, "
+        f"idle in a transaction {_server('idle_in_transaction_session_timeout')}"
+    ),
+    "PostgreSQL, retries": (
+        f"a driver: without limit, {connect.FIRST_RETRY_SECONDS:g} to "
+        f"{connect.LONGEST_RETRY_SECONDS:g} s apart; other commands: {connect.RECONNECT_SECONDS:g} s"
+    ),
+    "SQLite": f"a lock: {connect.BUSY_TRIES} x {connect.BUSY_SECONDS:g} s",
+    "the lease": f"renewed every second, expires after {lease_backends.LIFE_SECONDS:g} s",
+    "S3": f"connect {S3['connect_timeout']} s, read {S3['read_timeout']} s, up to three retries",
+    "Google Cloud Storage": f"{store.TIMEOUTS['gs']['timeout']} s per request",
+    "other stores": "those of their `fsspec` client",
+    "MLflow over HTTP": (
+        f"{address.SETTINGS['MLFLOW_HTTP_REQUEST_TIMEOUT']} s per request, no retries within a request"
+    ),
+    "MLflow's delivery process": (
+        f"a response {Pace.silence:g} s, its start {Pace.awake:g} s; after a timeout it is replaced, "
+        f"{Pace.first_retry:g} to {Pace.longest_retry:g} s apart"
+    ),
+    "downloads of data sets": f"{fetching.TIMEOUT_SECONDS} s",
+    "Ray's head, when a driver joins": (
+        f"{resources.CONNECT_SECONDS:g} s to connect; "
+        f"{keeper.START_SECONDS:g} s for one start of the Ray of this machine"
+    ),
+    "the HTTP service": (
+        f"an idle connection {server.IDLE_SECONDS} s, a sign of life in an event stream every "
+        f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
+    ),
+    "requests to the HTTP service": f"an answer {remote.TIMEOUT_SECONDS:g} s",
+    "`--notify`": f"{notify.TIMEOUT_SECONDS:g} s per message",
+    "the exit of a driver": (
+        f"{departure.GRACE_SECONDS:g} s to leave, then {departure.LAST_SECONDS:g} s for the ledger "
+        f"and the child processes, and {departure.LAST_SECONDS:g} s for the last line of output"
+    ),
+}
+
+
+@pytest.mark.parametrize("connection", EXPECTED)
+def test_the_table_of_timeouts_says_what_the_code_sets(connection: str) -> None:
+    assert ROWS[connection] == EXPECTED[connection]
+
+
+def test_each_row_of_the_table_is_checked() -> None:
+    assert set(ROWS) - {"connection", "---"} == set(EXPECTED)
+    assert lease.RENEW_SECONDS == 1.0
+    assert S3["retries"] == {"max_attempts": 3}
+    assert address.SETTINGS["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "0"
