@@ -23,6 +23,7 @@ from orchestrator.errors import (
     NoServer,
     NoSpace,
     NoStore,
+    OverQuota,
     Refusal,
     Unfinished,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "NoSpace",
     "NoStore",
     "Observer",
+    "OverQuota",
     "Progress",
     "Refusal",
     "Status",

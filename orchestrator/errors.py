@@ -7,6 +7,7 @@ Refusal                    where - what must hold - what was found - what would 
 |   +-- Changed            what is to be changed is no longer as it was read: exit code 2
 +-- BadData                a data set is missing, truncated or not in its published format: exit code 2
 +-- Busy                   another live driver holds the sweep: exit code 6
++-- OverQuota              an owner has as many sweeps as a quota allows: exit code 2
 +-- Damaged                stored state does not match its own digest: exit code 2
 +-- DamagedCheckpoint      a checkpoint does not match its manifest: exit code 2
 +-- NoSpace                a disk is full: every committed row is kept, exit code 4
@@ -43,6 +44,7 @@ __all__ = [
     "NoServer",
     "NoSpace",
     "NoStore",
+    "OverQuota",
     "Refusal",
     "exit_of",
     "redacted",
@@ -63,6 +65,10 @@ class Unfinished(BadInput):
 
 class Busy(Refusal):
     """Raised when another live driver holds the lease of a sweep."""
+
+
+class OverQuota(Refusal):
+    """Raised when an owner has as many sweeps that wait or run as a quota allows; nothing is changed."""
 
 
 class Damaged(Refusal):

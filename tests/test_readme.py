@@ -21,6 +21,12 @@ COMMANDS = {
     for page in PAGES
     for command in re.findall(r"python -m orchestrator\.sweep ([^\n`]+)", page.read_text(encoding="utf-8"))
 }
+TESTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "tests").rglob("test_*.py")
+}
+"""The source of every test file."""
+
 TRIAL = f"{sweeps.SWEEP_ID}-7"
 RUN = {
     "list": [],
@@ -53,6 +59,16 @@ def test_a_shown_command_exists(page: str, command: str) -> None:
     shown = set(re.findall(r"--[a-z][a-z-]+", command.partition("#")[0])) - {"--help"}
     known = {option for source in (ROOT / "orchestrator" / "cli").glob("*.py") for option in _options(source)}
     assert shown <= known, f"{page}: {command}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_named_test_exists(page: Path) -> None:
+    """A page names a test by the end of its file's path, or after another one of the same file."""
+    file = ""
+    for named, test in re.findall(r"`([\w/.]*)::(test_\w+)", page.read_text(encoding="utf-8")):
+        file = named or file
+        sources = [text for path, text in TESTS.items() if f"/{path}".endswith(f"/{file}")]
+        assert any(f"def {test}(" in text for text in sources), f"{file}::{test}"
 
 
 def _options(source: Path) -> set[str]:

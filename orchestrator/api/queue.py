@@ -142,6 +142,7 @@ def quota(
     weight: float | None = None,
     share: float | None = None,
     gpu_hours: float | None = None,
+    sweeps: float | None = None,
     new: bool = False,
     asked: Asked | None = None,
     root: str | Path | None = None,
@@ -153,6 +154,7 @@ def quota(
         weight: relative to other owners; 1 by default.
         share: largest part of a cluster that the owner's sweeps may hold at once, from 0 to 1.
         gpu_hours: most GPU-hours a week; infinite for no limit.
+        sweeps: most sweeps that wait or run in the service at once, a whole number; infinite for no limit.
         new: whether the owner may be one who is no user and has no sweep yet.
         asked: who asks for it, for the audit log; None for no entry.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
@@ -169,6 +171,8 @@ def quota(
         if not gpu_hours >= 0:
             raise BadInput("gpu_hours", "must be at least 0", f"{gpu_hours:g}", "Write a positive number.")
         changes["most_gpu_hours"] = gpu_hours if gpu_hours < float("inf") else None
+    if sweeps is not None:
+        changes["most_sweeps"] = _whole("sweeps", sweeps)
     with Workspace.at(root).ledger() as ledger:
         if not new and not claims.knows_owner(ledger, name):
             raise _unknown(ledger, name)
@@ -192,3 +196,13 @@ def _parts(what: str, number: float, *, above: float | None = None, at_most: flo
         must = f"must be a number from 0{' (excluded)' if above is not None else ''} to {at_most:g}"
         raise BadInput(what, must, f"{number:g}", "Write a number in that range, such as 0.5.")
     return round(number * UNIT)
+
+
+def _whole(what: str, number: float) -> int | None:
+    """Return a whole number, or None for infinity."""
+    if number == float("inf"):
+        return None
+    if not (0 <= number < 2**31 and number == int(number)):
+        remedy = "Write a number such as 4, or inf for no limit."
+        raise BadInput(what, "must be a whole number from 0", f"{number:g}", remedy)
+    return int(number)

@@ -152,7 +152,7 @@ class RemoteService:
             position, size = int(part["end"]), int(part["size"])
 
     def quota(self, owner: str) -> Mapping[str, Any]:
-        """Return an owner's `weight`, `share`, `gpu_hours` and `used_gpu_hours`.
+        """Return an owner's `weight`, `share`, `gpu_hours`, `used_gpu_hours` and `sweeps`.
 
         Raises:
             BadInput: nothing knows the owner.
@@ -161,7 +161,7 @@ class RemoteService:
         return self.call("GET", f"/quotas/{quote(owner, safe='')}")
 
     def set_quota(self, owner: str, *, new: bool = False, **changes: float) -> None:
-        """Change what is given of an owner's `weight`, `share` and `gpu_hours`, as an admin.
+        """Change what is given of an owner's `weight`, `share`, `gpu_hours` and `sweeps`, as an admin.
 
         Args:
             owner: in whose name sweeps run.

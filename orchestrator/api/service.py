@@ -158,6 +158,7 @@ def submit(
         BadData: as `Sweep.run`.
         Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
             to stop.
+        OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
     workspace, specification = sweep.workspace, sweep.specification
     sweep.admit()

@@ -108,6 +108,10 @@ def quota(
     gpu_hours: Annotated[
         float | None, typer.Option("--gpu-hours", help="GPU-hours a week; `inf` for no limit.")
     ] = None,
+    sweeps: Annotated[
+        float | None,
+        typer.Option("--sweeps", help="Sweeps that wait or run in the service at once; `inf` for no limit."),
+    ] = None,
     new: Annotated[
         bool, typer.Option("--new", help="Set them for an owner who has no sweep and is no user yet.")
     ] = False,
@@ -118,19 +122,23 @@ def quota(
 
     Example:
 
-        sweep quota ada --weight 2 --share 0.5 --gpu-hours 100
+        sweep quota ada --weight 2 --share 0.5 --gpu-hours 100 --sweeps 4
     """
     if server is not None:
-        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours}
+        given = {"weight": weight, "share": share, "gpu_hours": gpu_hours, "sweeps": sweeps}
         changes = {name: value for name, value in given.items() if value is not None}
         print_line(_quotas(owner, *remote.quota(server, owner, changes, new=new)))
         return
-    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, new=new, root=root)
+    row = api.quota(owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root)
     used = row.week_gpu_seconds / 3600
-    print_line(_quotas(row.name, row.weight / UNIT, row.most_share / UNIT, row.most_gpu_hours, used))
+    shown = row.weight / UNIT, row.most_share / UNIT, row.most_gpu_hours, used, row.most_sweeps
+    print_line(_quotas(row.name, *shown))
 
 
-def _quotas(owner: str, weight: float, share: float, gpu_hours: float | None, used: float) -> str:
+def _quotas(
+    owner: str, weight: float, share: float, gpu_hours: float | None, used: float, sweeps: int | None
+) -> str:
     hours = "no limit of" if gpu_hours is None else f"{gpu_hours:g}"
+    most = "no limit of" if sweeps is None else f"{sweeps}"
     quotas = f"at most {share:.0%} of a cluster, {hours} GPU-hours a week ({used:.1f} used)"
-    return f"{owner}: weight {weight:g}, {quotas}"
+    return f"{owner}: weight {weight:g}, {quotas}, {most} sweeps at once"

@@ -170,13 +170,17 @@ def retry_failed(server: str, sweep: str, key: str | None) -> int:
 
 def quota(
     server: str, owner: str, changes: Mapping[str, float], *, new: bool
-) -> tuple[float, float, float | None, float]:
-    """Change what is given of an owner's weight and quotas; return weight, share, GPU-hours and their use."""
+) -> tuple[float, float, float | None, float, int | None]:
+    """Change what is given of an owner's weight and quotas.
+
+    Returns:
+        Weight, share, GPU-hours and their use, and sweeps at once.
+    """
     service = RemoteService.at(server)
     if changes:
         service.set_quota(owner, new=new, **changes)
     row = service.quota(owner)
-    return row["weight"], row["share"], row["gpu_hours"], row["used_gpu_hours"]
+    return row["weight"], row["share"], row["gpu_hours"], row["used_gpu_hours"], row["sweeps"]
 
 
 def show(server: str, trial: str, *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submissions import QUEUED_ANEW, Change, change_rows
+from orchestrator.ledger.sweep_quota import check_quota
 from orchestrator.ledger.tables import PRIORITY, STOP_REQUEST, SUBMISSION, SWEEP
 from orchestrator.sharing.rows import UNIT, PriorityClass
 
@@ -94,6 +95,7 @@ def change_settings(
 
     Raises:
         BadInput: the sweep is to be paused and neither waits nor runs, or is to be resumed and has ended.
+        OverQuota: it is to be resumed, and as many sweeps of its owner wait or run as a quota allows.
         Changed: the settings have none of the revisions.
     """
 
@@ -131,6 +133,7 @@ def resume(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sett
 
     Raises:
         BadInput: the sweep is not paused, or has ended.
+        OverQuota: as many sweeps of its owner wait or run as a quota allows.
     """
 
     def write(change: Change) -> Settings:
@@ -175,10 +178,12 @@ def _resume(change: Change, sweep_id: str) -> None:
     sweep = connection.execute(select(SWEEP.c.state).where(SWEEP.c.id == sweep_id)).scalar_one_or_none()
     if sweep in FINISHED_SWEEP:
         raise BadInput(sweep_id, "must not have ended to be resumed", str(sweep), "Extend it to go on.")
-    query = select(SUBMISSION.c.state).where(SUBMISSION.c.sweep_id == sweep_id)
-    state = connection.execute(query).scalar_one_or_none()
-    if state is None:
+    query = select(SUBMISSION.c.state, SUBMISSION.c.owner).where(SUBMISSION.c.sweep_id == sweep_id)
+    row = connection.execute(query).one_or_none()
+    if row is None:
         must, remedy = "must be a sweep of the service to be resumed", "Retry it: that submits it."
         raise BadInput(sweep_id, must, "no submission", remedy)
+    if row.state == "ENDED":
+        check_quota(connection, row.owner, sweep_id)
     connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
-    change.update(SUBMISSION.c.sweep_id == sweep_id, **(QUEUED_ANEW if state == "ENDED" else {}))
+    change.update(SUBMISSION.c.sweep_id == sweep_id, **(QUEUED_ANEW if row.state == "ENDED" else {}))

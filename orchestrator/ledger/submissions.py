@@ -25,6 +25,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import FINISHED_SWEEP
 from orchestrator.ledger.stop_requests import ROOM
 from orchestrator.ledger.submission_backup import keep, keeping
+from orchestrator.ledger.sweep_quota import check_quota
 from orchestrator.ledger.tables import START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
 
 Result = TypeVar("Result")
@@ -129,6 +130,7 @@ def submit(
         BadInput: another submission has the key, or the sweep is another owner's.
         Busy: the sweep waits or runs, and only one that has ended may be submitted, or a person has asked it
             to stop.
+        OverQuota: as many sweeps of the owner wait or run as a quota allows.
     """
 
     def write(change: Change) -> tuple[Submission, bool]:
@@ -153,6 +155,7 @@ def submit(
         connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
         if known is not None and (known.state in {"QUEUED", "STARTED"} or not again):
             return known, False
+        check_quota(connection, order.owner, sweep_id)
         # The number of starts goes on: a driver of the earlier submission must not write into this one.
         starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
         submission = Submission(
@@ -193,6 +196,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
 
     Raises:
         BadInput: the submission is not parked.
+        OverQuota: as many sweeps of its owner wait or run as a quota allows.
     """
 
     def write(change: Change) -> Submission:
@@ -200,6 +204,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
             raise BadInput(sweep_id, "must be parked to be released", state, "`queue` shows what waits.")
+        check_quota(change.connection, known.owner, sweep_id)
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_ANEW)
         if asked is not None:
             asked.note(change.connection, ledger.now())

@@ -214,6 +214,7 @@ OWNER = Table(
     Column("charged_at", Float(53)),
     Column("week", Integer, nullable=False),
     Column("week_gpu_seconds", BigInteger, nullable=False),
+    Column("most_sweeps", Integer),
 )
 """Weights, quotas and past use: the fields of `orchestrator.sharing.rows.Owner`."""
 

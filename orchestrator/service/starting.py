@@ -23,6 +23,10 @@ WITHOUT_SHARE_SECONDS = 600.0
 """After so long without a share and a report, a driver leaves; it starts again once it has a share."""
 
 
+LONGEST_BACKOFF_SECONDS = 300.0
+"""Longest wait between two starts of a sweep, before its random change."""
+
+
 def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: int) -> list[Submission]:
     """Return the submissions whose drivers start now, in this order.
 
@@ -42,10 +46,14 @@ def next_starts(situations: Sequence[Situation], now: float, drivers_at_once: in
 
 
 def may_start(situation: Situation, now: float) -> bool:
-    """Return True if the driver of a submission could be started: it is due, and has a share of the pool."""
+    """Return True if the driver of a submission could be started: it is due, and has a share of the pool.
+
+    A wait that is longer than any that is ever written is over: the clock was set back.
+    """
     submission = situation.submission
     is_free = not situation.is_driven and not situation.is_stopped
-    return submission.state == "QUEUED" and is_free and now >= submission.next_try and situation.share != 0
+    is_due = not 0.0 < submission.next_try - now <= 2.0 * LONGEST_BACKOFF_SECONDS
+    return submission.state == "QUEUED" and is_free and is_due and situation.share != 0
 
 
 def in_turn(ready: Iterable[Situation], running: Iterable[Situation]) -> list[Situation]:

@@ -15,10 +15,10 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.stop_requests import ROOM, reason_of
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import DRIVERS_AT_ONCE, leaving, next_starts
+from orchestrator.service.starting import DRIVERS_AT_ONCE, LONGEST_BACKOFF_SECONDS, leaving, next_starts
 
-BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 5.0, 300.0
-"""Wait after the first end of a driver without a report, and the limit that it doubles to."""
+BACKOFF_SECONDS = 5.0
+"""Wait after the first end of a driver without a report; it doubles up to `LONGEST_BACKOFF_SECONDS`."""
 
 JITTER = 0.2
 """Largest relative change of a wait, so that sweeps that failed together are not started together."""
@@ -90,7 +90,7 @@ def next_actions(
         return Actions(transitions, starts, None, leaving(situations, now, drivers_at_once))
     probes = [entry for entry in situations if _is_probe(entry, paused_since)]
     # The sweep that crashed last may have been stopped since: its crash is not among these.
-    is_due = now >= max([paused_since, *crashes]) + PAUSE_SECONDS
+    is_due = _is_over(max([paused_since, *crashes]), PAUSE_SECONDS, now)
     starts = next_starts(situations, now, drivers_at_once)[:1] if is_due and not probes else []
     return Actions(transitions, starts, paused_since)
 
@@ -126,7 +126,12 @@ def _has_ended(situation: Situation, now: float) -> bool:
         return True
     if situation.process == "alive":
         return False
-    return now >= (situation.submission.started_at or 0.0) + BEGIN_SECONDS
+    return _is_over(situation.submission.started_at or 0.0, BEGIN_SECONDS, now)
+
+
+def _is_over(since: float, seconds: float, now: float) -> bool:
+    """Return True if so much time has passed since a moment, or the clock was set back behind it."""
+    return not 0.0 <= now - since < seconds
 
 
 def _after_driver(situation: Situation, now: float) -> Transition:

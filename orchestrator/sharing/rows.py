@@ -85,6 +85,7 @@ class Owner:
         charged_at: when `used` was last updated; None if it never was.
         week: number of the week that `week_gpu_seconds` belongs to, counted from the epoch.
         week_gpu_seconds: GPU-seconds used in that week.
+        most_sweeps: sweeps that may wait or run in the service at once; None for no limit.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Owner:
     charged_at: float | None = None
     week: int = 0
     week_gpu_seconds: int = 0
+    most_sweeps: int | None = None
 
     def __post_init__(self) -> None:
         if self.weight < 1:

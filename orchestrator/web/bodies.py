@@ -75,6 +75,9 @@ class Quota(Body):
     weight: Annotated[float | None, Field(gt=0)] = None
     share: Annotated[float | None, Field(ge=0, le=1)] = None
     gpu_hours: Annotated[float | None, Field(ge=0)] = None
+    sweeps: Annotated[
+        float | None, Field(ge=0, description="Most sweeps that wait or run at once; a whole number.")
+    ] = None
     new: Annotated[bool, Field(description="Whether the owner may be one who has no sweep yet.")] = False
 
 

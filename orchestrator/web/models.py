@@ -479,6 +479,7 @@ class QuotaRow(Answer):
     share: float
     gpu_hours: float | None
     used_gpu_hours: float
+    sweeps: int | None
 
 
 class Quotas(Answer):
@@ -498,3 +499,4 @@ class OwnerRow(Answer):
     charged_at: float | None
     week: int
     week_gpu_seconds: int
+    most_sweeps: int | None

@@ -23,6 +23,7 @@ from orchestrator.errors import (
     NoDatabase,
     NoSpace,
     NoStore,
+    OverQuota,
     Refusal,
     redacted,
 )
@@ -89,6 +90,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     Busy: HTTPStatus.CONFLICT,
+    OverQuota: HTTPStatus.CONFLICT,
     Changed: HTTPStatus.PRECONDITION_FAILED,
     BadInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadData: HTTPStatus.UNPROCESSABLE_ENTITY,

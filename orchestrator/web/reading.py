@@ -241,4 +241,5 @@ def _quota(owner: Owner) -> Document:
         "share": owner.most_share / UNIT,
         "gpu_hours": owner.most_gpu_hours,
         "used_gpu_hours": owner.week_gpu_seconds / 3600.0,
+        "sweeps": owner.most_sweeps,
     }

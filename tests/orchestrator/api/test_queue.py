@@ -91,8 +91,10 @@ def test_an_owner_whom_nothing_knows_is_refused(root: Path) -> None:
 
 
 def test_quotas_change_one_at_a_time(root: Path) -> None:
-    quota("ada", weight=2, share=0.25, gpu_hours=10, root=root)
+    quota("ada", weight=2, share=0.25, gpu_hours=10, sweeps=4, root=root)
     assert quota("ada", gpu_hours=float("inf"), root=root).most_share == UNIT // 4
+    assert quota("ada", root=root).most_sweeps == 4
+    assert quota("ada", sweeps=float("inf"), root=root).most_sweeps is None
     with_ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
     assert owners(with_ledger)["ada"].weight == 2 * UNIT
     assert pools(with_ledger)["pool"].shares[examples.SWEEP_ID].trials == 1
@@ -100,7 +102,16 @@ def test_quotas_change_one_at_a_time(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"weight": 0}, {"share": 1.5}, {"share": -0.1}, {"gpu_hours": float("nan")}]
+    "changes",
+    [
+        {"weight": 0},
+        {"share": 1.5},
+        {"share": -0.1},
+        {"gpu_hours": float("nan")},
+        {"sweeps": 1.5},
+        {"sweeps": -1},
+        {"sweeps": float("nan")},
+    ],
 )
 def test_a_number_out_of_its_range_is_refused(root: Path, changes: dict[str, float]) -> None:
     with pytest.raises(BadInput):
@@ -112,7 +123,7 @@ def owners_default(root: Path) -> Owner:
     ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
     row = owners(ledger)["ada"]
     ledger.close()
-    assert (row.weight, row.most_share, row.most_gpu_hours) == (UNIT, UNIT, None)
+    assert (row.weight, row.most_share, row.most_gpu_hours, row.most_sweeps) == (UNIT, UNIT, None, None)
     return row
 
 
@@ -123,9 +134,10 @@ def test_another_class_is_refused(root: Path) -> None:
 
 def test_the_verbs_print_what_the_api_answers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["move", "retrieval", "urgent", "--root", str(root)]) == 0
-    assert run_command(["quota", "ada", "--share", "0.5", "--root", str(root)]) == 0
+    assert run_command(["quota", "ada", "--share", "0.5", "--sweeps", "3", "--root", str(root)]) == 0
     assert run_command(["queue", "--root", str(root)]) == 0
     printed = capsys.readouterr().out
     assert f"{examples.SWEEP_ID}: class urgent, weight 1" in printed
-    assert "ada: weight 1, at most 50% of a cluster, no limit of GPU-hours a week (0.0 used)" in printed
+    quotas = "at most 50% of a cluster, no limit of GPU-hours a week (0.0 used), 3 sweeps at once"
+    assert f"ada: weight 1, {quotas}" in printed
     assert printed.count("urgent") == 2, "once of `move`, and once in the table"

@@ -47,7 +47,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     change_settings(ledger, "a-2", priority_class="idle")
     change_settings(ledger, "a-2", priority_class="normal", weight=3 * UNIT)
     claims.set_owner(ledger, ODD, weight=3 * UNIT, most_share=UNIT // 2)
-    claims.set_owner(ledger, "bob", most_gpu_hours=100.0)
+    claims.set_owner(ledger, "bob", most_gpu_hours=100.0, most_sweeps=3)
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
     with pytest.raises(Damaged, match="must hold what its backup holds"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from orchestrator.errors import BadInput, Busy
+from orchestrator.errors import BadInput, Busy, OverQuota
 from orchestrator.ledger import submissions
+from orchestrator.ledger.claims import set_owner
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.settings import change_settings, resume
 from orchestrator.ledger.stop_requests import ROOM, ask_to_stop, asked_to_stop, reason_of
 from orchestrator.ledger.submissions import Order, Submission, SubmissionWriter
 from tests.orchestrator.ledger.examples import writer
@@ -170,3 +173,51 @@ def test_a_pause_is_kept_until_it_ends(ledger: Ledger) -> None:
     after = submissions.submission(ledger, "a-1")
     assert after is not None
     assert after.crashed_at is None
+
+
+def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) -> None:
+    """What is queued already is not queued again, and what has ended or is parked does not count."""
+    set_owner(ledger, "ada", most_sweeps=2)
+    first, second = submit(ledger, "a-1"), submit(ledger, "a-2")
+    with pytest.raises(
+        OverQuota, match=r"owner ada: may have at most 2 sweeps that wait or run, got 2, and a-3"
+    ):
+        submit(ledger, "a-3")
+    assert submissions.submission(ledger, "a-3") is None
+    assert submit(ledger, "a-2") == second
+    other = Order("bob", {"name": "b"}, "", {}, None, "c0ffee")
+    assert submissions.submit(ledger, other, lambda used: "b-1")[1], "the quota is that of ada alone"
+    service(ledger).change(first, state="PARKED")
+    submit(ledger, "a-3")
+    with pytest.raises(OverQuota, match="and a-1 besides"):
+        submissions.release(ledger, "a-1")
+    service(ledger).change(second, state="ENDED", code=0)
+    assert submissions.release(ledger, "a-1").state == "QUEUED"
+
+
+def test_a_quota_holds_where_a_paused_sweep_is_resumed(ledger: Ledger) -> None:
+    first = submit(ledger, "a-1")
+    change_settings(ledger, "a-1", paused=True)
+    service(ledger).change(first, state="ENDED", code=4)
+    set_owner(ledger, "ada", most_sweeps=1)
+    submit(ledger, "a-2")
+    with pytest.raises(OverQuota):
+        resume(ledger, "a-1")
+    assert asked_to_stop(ledger, "a-1") is not None, "it stays paused"
+    set_owner(ledger, "ada", most_sweeps=None)
+    resume(ledger, "a-1")
+
+
+def test_of_two_submissions_at_once_a_quota_admits_one(ledger: Ledger) -> None:
+    set_owner(ledger, "ada", most_sweeps=1)
+
+    def attempt(sweep_id: str) -> bool:
+        try:
+            submit(ledger, sweep_id)
+        except OverQuota:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        admitted = list(pool.map(attempt, [f"a-{number}" for number in range(4)]))
+    assert sum(admitted) == 1

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from orchestrator.errors import Exit
 from orchestrator.ledger.submissions import Submission
 from orchestrator.service.situation import Situation
-from orchestrator.service.starting import STARTING_AT_ONCE
+from orchestrator.service.starting import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE
 from orchestrator.service.supervision import (
     BEGIN_SECONDS,
-    LONGEST_BACKOFF_SECONDS,
     MOST_CRASHES,
     PAUSE_SECONDS,
     backoff,
@@ -171,6 +170,14 @@ def test_a_pause_lets_one_driver_try_after_a_minute() -> None:
     assert (actions.starts, actions.paused_since) == ([], 1_002.0), "the first one has not reported yet"
 
 
+def test_a_clock_that_was_set_back_delays_nothing() -> None:
+    """The rows were written an hour ahead of it."""
+    now, ahead = 1_000.0, 4_600.0
+    assert after(queued(next_try=ahead), now).state == "STARTED"
+    assert after(started(at=ahead, process="none"), now).cause == "its driver did not begin"
+    assert next_actions([queued(crashed_at=ahead)], now, paused_since=ahead).starts
+
+
 def test_a_pause_lasts_a_minute_after_a_crash_of_a_sweep_that_was_stopped_since() -> None:
     rows = [queued("a", crashed_at=1_000.0)]
     assert not next_actions(rows, 1_002.0 + PAUSE_SECONDS - 1, paused_since=1_002.0).starts
@@ -259,7 +266,7 @@ def test_what_holds_in_every_situation(
         assert start.state == "QUEUED"
         assert not entry.is_driven
         assert entry.stopped_by is None
-        assert now >= start.next_try
+        assert not 0.0 < start.next_try - now <= 1.2 * LONGEST_BACKOFF_SECONDS
         assert start.sweep_id not in changed
     assert len({start.sweep_id for start in actions.starts}) == len(actions.starts) <= STARTING_AT_ONCE
     if actions.starts:

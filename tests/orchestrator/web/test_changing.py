@@ -428,9 +428,20 @@ def test_only_an_admin_grants_urgency(client: Client) -> None:
     assert client.send("PATCH", path, "grace", body={"priority_class": "urgent"}).status == 200
 
 
+def test_a_submission_over_the_quota_of_sweeps_is_a_conflict(client: Client) -> None:
+    body = {"sweeps": 1}
+    assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body=body).status == 200
+    refused = submit(client, key="k", new=True)
+    assert (refused.status, refused.document["where"]) == (409, "owner ada")
+    assert refused.document["must"] == "may have at most 1 sweep that waits or runs"
+    assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body={"sweeps": 2}).status == 200
+    assert submit(client, key="k", new=True).status == 202, "a refusal uses up no key"
+
+
 def test_an_admin_sets_quotas(client: Client) -> None:
-    body = {"share": 0.5, "gpu_hours": 100.0}
+    body = {"share": 0.5, "gpu_hours": 100.0, "sweeps": 3}
     assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body=body).status == 200
     [row] = client.get("/quotas")["quotas"]
-    assert (row["owner"], row["share"], row["gpu_hours"]) == ("ada", 0.5, 100.0)
+    assert (row["owner"], row["share"], row["gpu_hours"], row["sweeps"]) == ("ada", 0.5, 100.0, 3)
+    assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body={"sweeps": 1.5}).status == 422
     assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body={"share": 2}).status == 422

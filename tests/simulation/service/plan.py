@@ -22,7 +22,7 @@ SECONDS = 90
 OUTAGES = (3.0, 30.0, 60.0, 120.0)
 """Seconds for which the database is away; a lease lasts 45."""
 
-STEPS = (-5.0, 5.0, 3600.0)
+STEPS = (-3600.0, 5.0, 3600.0)
 """Steps of a clock, in seconds."""
 
 

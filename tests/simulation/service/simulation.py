@@ -16,8 +16,8 @@ from tests.simulation.service.plan import Plan, drawn_faults, drawn_plan
 from tests.simulation.service.world import World
 from tests.simulation.violation import Violation, require
 
-LIMIT_SECONDS = 4000.0
-"""Simulated time within which every submission must end."""
+LIMIT_SECONDS = 3000.0
+"""Simulated time within which every submission must end: less than the step of a clock."""
 
 
 def simulate(seed: int, faults: Sequence[Fault] | None = None) -> Result[Plan]:

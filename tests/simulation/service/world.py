@@ -163,7 +163,8 @@ class World:
             self._kernel.sleep(RESTART_SECONDS)
 
     def _start_another(self) -> None:
-        if machines := [machine for machine in self.machines if not machine.is_off]:
+        machines = [machine for machine in self.machines if not machine.is_off]
+        if machines and not self.is_over:
             self._serve(self._kernel.random.choice(machines))
 
     def _serve(self, machine: Machine) -> Process:
@@ -264,7 +265,7 @@ class World:
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
         order = Order(job.owner, {"name": job.sweep_id}, "", {}, key, "")
-        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True)
+        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:
         if job.is_resubmitted:
