@@ -1,6 +1,6 @@
 """Which sweeps a ledger knows, without reading them.
 
-The document, the facts and the file of a sweep take tens of kilobytes. Whoever only looks for an id must not
+The document, the facts and the file of a sweep take tens of kilobytes. A look for an id must not
 read those of every sweep: time and memory would grow with each sweep that has ever run.
 """
 

@@ -7,9 +7,9 @@ function says which. tests/orchestrator/schedule/test_ray_private.py fails when 
 from __future__ import annotations
 
 import json
-import pickle
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +230,7 @@ def handle_with(actor: Any, answers: Mapping[str, Callable[..., Any]]) -> Any:
         actor: handle of an actor.
         answers: functions that return a reference, by the name of the method that they replace.
     """
-    handle = pickle.loads(pickle.dumps(actor))
+    handle = copy(actor)
     vars(handle).update({name: _Method(answer) for name, answer in answers.items()})
     return handle
 
