@@ -90,7 +90,10 @@ class ClusterShare:
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
-        """Renew the claim if it is time, choose the attempts to shed, and ask the autoscaler for the sum."""
+        """Renew the claim if it is time, and choose the attempts to shed.
+
+        The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
+        """
         if self._clock() - self._renewed_at < RENEW_SECONDS:
             return
         self._renewed_at = self._clock()
@@ -110,13 +113,15 @@ class ClusterShare:
         self.waiting = view.why_waiting(sweep)
         if len(view.claims) > 1:
             self.engines.retire_idle()
-        self._resources.request(total(view))
+        if view.oldest == sweep:
+            self._resources.request(total(view))
 
     def withdraw(self) -> None:
-        """Give the claim up, and ask the autoscaler for what the other sweeps want."""
+        """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
-            if self._claims is not None and (view := self._claims.withdraw()) is not None:
-                self._resources.request(total(view))
+            view = self._claims.withdraw() if self._claims is not None else None
+            if view is not None and view.oldest is None:
+                self._resources.request(Counter())
 
     def _shed(self, leaving: Collection[str]) -> None:
         """Replace the attempts that are to leave; an attempt that was withdrawn in between starts anew."""
