@@ -261,6 +261,10 @@ DEATH_PHRASES = {
 """Phrases in Ray's error texts, by the cause of an attempt's end; the first match decides."""
 
 
+DEATHS_OF_A_PROCESS = ("out of memory", "worker lost")
+"""Causes of the end of one process; its node lives on."""
+
+
 def cause_of_death(text: str) -> tuple[str, str]:
     """Return the cause of an attempt's end and one line about it.
 
