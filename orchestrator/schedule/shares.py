@@ -97,7 +97,10 @@ class ClusterShare:
         return is_shared and (self.was_refused(session) or session.startable <= len(session.running))
 
     def renew(self, session: Session) -> None:
-        """Renew the claim if it is time, choose the attempts to shed, and ask the autoscaler for the sum."""
+        """Renew the claim if it is time, and choose the attempts to shed.
+
+        The driver of the oldest sweep also asks the autoscaler for what all sweeps want.
+        """
         if self._clock() - self._renewed_at < RENEW_SECONDS:
             return
         self._renewed_at = self._clock()
@@ -117,7 +120,8 @@ class ClusterShare:
         self.waiting = view.why_waiting(sweep)
         if len(view.claims) > 1:
             self.engines.retire_idle()
-        self._resources.request(total(view))
+        if view.oldest == sweep:
+            self._resources.request(total(view))
 
     def look(self, controller: Any, session: Session) -> None:
         """Find out where attempts run, and take back those that wait under holds of another time.
@@ -139,10 +143,11 @@ class ClusterShare:
         self.placement.take_back(controller, condemn)
 
     def withdraw(self) -> None:
-        """Give the claim up, and ask the autoscaler for what the other sweeps want."""
+        """Give the claim up; the driver of what is then the oldest sweep asks the autoscaler from now on."""
         with suppress(Busy):  # another driver of the sweep has renewed the claim already
-            if self._claims is not None and (view := self._claims.withdraw()) is not None:
-                self._resources.request(total(view))
+            view = self._claims.withdraw() if self._claims is not None else None
+            if view is not None and view.oldest is None:
+                self._resources.request(Counter())
 
     def _set_view(self, view: View) -> None:
         self._view = view

@@ -182,6 +182,12 @@ class View:
             held[claim.owner] = cpu + use.trials * claim.cpu, devices + use.devices
         return held
 
+    @property
+    def oldest(self) -> str | None:
+        """The oldest sweep, or None in an empty pool: every driver finds the same one."""
+        oldest = min(self.claims.values(), key=lambda claim: (claim.created, claim.sweep), default=None)
+        return oldest.sweep if oldest else None
+
     def queue(self) -> list[str]:
         """Return the sweeps that hold nothing, the next one first.
 
