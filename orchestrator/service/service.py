@@ -11,7 +11,7 @@ import math
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -67,8 +67,12 @@ def serve(
     stop_drivers: bool = False,
     start: Start | None = None,
     system: System = System(),
+    beside: AbstractContextManager[object] = nullcontext(),
 ) -> Exit:
     """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
+
+    After a signal it ends within ten seconds, whatever its threads are doing, and with `stop_drivers` within
+    `STOP_SECONDS` more.
 
     A damaged ledger is rebuilt from its backup if no driver uses it.
 
@@ -80,6 +84,7 @@ def serve(
             which every process in it ends.
         start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
+        beside: what is held meanwhile, such as the HTTP server, and left within that time.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
@@ -115,18 +120,30 @@ def serve(
         finally:
             done.set()
 
-    with Departure(system) as departure:
+    with _departure(system, stop_drivers) as departure, beside:
         try:
             departure.interruptible(run)
         except KeyboardInterrupt as reason:
             over.set()
             done.wait(LEAVE_SECONDS)
             say(f"The service ends after {reason}; the drivers {'end too' if stop_drivers else 'go on'}.")
-    if not stop_drivers:
-        return Exit.COMPLETE
-    for service in services:
-        service.stop_drivers()
-    return Exit.RESUMABLE
+        for service in services if stop_drivers else ():
+            service.stop_drivers()
+    return end_code(stop_drivers)
+
+
+def end_code(stop_drivers: bool) -> Exit:
+    """Return the exit code of a service that was asked to leave."""
+    return Exit.RESUMABLE if stop_drivers else Exit.COMPLETE
+
+
+def _departure(system: System, stop_drivers: bool) -> Departure:
+    """Return how the service leaves: with its own code even if its main thread is late, or asked twice."""
+    code = end_code(stop_drivers)
+    extra, remark = (
+        (STOP_SECONDS, "its drivers were asked to end") if stop_drivers else (0.0, "the drivers go on")
+    )
+    return Departure(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
 
 
 def _wait(over: Event, paths: Paths, knocks: int) -> None:

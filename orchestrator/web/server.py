@@ -124,7 +124,7 @@ def answering(site: Site, listening: Listening) -> Iterator[str]:
         finally:
             server.should_exit = True
             site.feeds.close()
-            thread.join(GRACE_SECONDS + 2.0)
+            thread.join(GRACE_SECONDS + 1.0)  # a request that is being answered may hold it for longer
 
 
 def _config(site: Site, listening: Listening) -> uvicorn.Config:

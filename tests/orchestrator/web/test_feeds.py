@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.api import users
 from orchestrator.errors import NoDatabase
-from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed
+from orchestrator.web.feeds import KEPT_EVENTS, PING, Feed, Feeds
 from orchestrator.web.watching import MOST_SWEEPS
 from tests import sweeps
 from tests.orchestrator.web.server import QUEUED, Client
@@ -197,3 +197,14 @@ def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
             assert list(events) == [], "the stream is ended in order"
         assert process.wait(30) == 0
         assert "Traceback" not in process.stdout.read()
+
+
+def test_feeds_whose_server_has_ended_already_are_closed() -> None:
+    """The server of a service that leaves may be gone before its streams are told."""
+
+    async def watched() -> Feeds:
+        feeds = Feeds()
+        feeds.get("all", Source(a=1).read)
+        return feeds
+
+    asyncio.run(watched()).close()
