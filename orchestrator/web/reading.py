@@ -130,7 +130,7 @@ def sweep_document(site: Site, sweep_id: str) -> Document:
             "mlflow": mlflow_run(site, sweep_id, sweep_id),
         }
 
-    return site.snapshots.get(("sweep", sweep_id), read)
+    return site.snapshots.get(("sweep", sweep_id), read, about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/live", response_model=models.Live)
@@ -143,7 +143,7 @@ def show_live(site: Here, sweep_id: SweepId) -> Document:
         ends_at = None if left is None else time.time() + left
         return {**now.document(), "ends_at": ends_at}
 
-    return site.snapshots.get(("live", sweep_id), read)
+    return site.snapshots.get(("live", sweep_id), read, about=sweep_id)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/mlflow", response_model=models.MlflowRuns)
@@ -172,7 +172,7 @@ def mlflow_runs(site: Site, sweep_id: str) -> Mapping[str, str]:
         with site.ledger() as ledger:
             return ledger.mlflow_runs(sweep_id)
 
-    return site.snapshots.get(("mlflow", sweep_id), read)
+    return site.snapshots.get(("mlflow", sweep_id), read, about=sweep_id)
 
 
 def _task(site: Site, sweep_id: str) -> str:

@@ -78,16 +78,20 @@ def _listed(site: Site) -> dict[str, Any]:
 
 
 def _entries(site: Site, sweep_id: str) -> dict[str, Any]:
-    """Return what the events of a sweep tell."""
-    shown = reading.sweep_document(site, sweep_id)
-    with site.ledger() as ledger:
-        reported_at = ledger.last_report_at(sweep_id)
-        running = ledger.trials_in_state(sweep_id, "RUNNING")
-    return {
-        "sweep": {name: value for name, value in shown.items() if name != "text"},
-        "running": [documents.trial(trial) for trial in running],
-        "reported_at": reported_at,
-    }
+    """Return what the events of a sweep tell; whatever is asked for after an event is at least as new."""
+
+    def read() -> dict[str, Any]:
+        shown = reading.sweep_document(site, sweep_id)
+        with site.ledger() as ledger:
+            reported_at = ledger.last_report_at(sweep_id)
+            running = ledger.trials_in_state(sweep_id, "RUNNING")
+        return {
+            "sweep": {name: value for name, value in shown.items() if name != "text"},
+            "running": [documents.trial(trial) for trial in running],
+            "reported_at": reported_at,
+        }
+
+    return site.snapshots.get(("entries", sweep_id), read, announces=sweep_id)
 
 
 def _stream(site: Site, user: User, last_id: str | None, key: Hashable, read: Read) -> StreamingResponse:
