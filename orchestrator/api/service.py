@@ -24,13 +24,16 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.known import known_sweeps
 from orchestrator.ledger.submissions import Order, Submission
 from orchestrator.service import discovery, service
+from orchestrator.service.rounds import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.starting import DRIVERS_AT_ONCE
 
 __all__ = [
     "DRIVERS_AT_ONCE",
     "DRIVER_OPTIONS",
+    "MOST_SILENT_SECONDS",
     "RETRY_FAILED",
     "SERVER",
+    "Rounds",
     "RunningService",
     "drive",
     "end_of_log",
@@ -79,6 +82,7 @@ def serve(
     stop_drivers: bool = False,
     root: str | Path | None = None,
     beside: AbstractContextManager[object] = nullcontext(),
+    rounds: Rounds | None = None,
 ) -> Exit:
     """Supervise the submitted sweeps of a root until SIGTERM or SIGINT; return when the service has left.
 
@@ -91,6 +95,7 @@ def serve(
         stop_drivers: whether the drivers save their trials and end too: for a container or a batch job.
         root: folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
         beside: what is held meanwhile, such as the HTTP server.
+        rounds: receives each completed round of the supervision; None for nobody.
 
     Raises:
         BadInput: `drivers` is not positive, or a path is wrong.

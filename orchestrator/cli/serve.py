@@ -92,17 +92,20 @@ def serve(
 
         sweep serve --http 8080
     """
+    rounds = service.Rounds()
     beside: AbstractContextManager[None] = nullcontext()
     if http is not None:
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(root, data), listening)
-    return service.serve(print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside)
+        beside = _answering(Workspace.at(root, data), listening, rounds)
+    return service.serve(
+        print_line, drivers=drivers, stop_drivers=stop_drivers, root=root, beside=beside, rounds=rounds
+    )
 
 
 @contextmanager
-def _answering(workspace: Workspace, listening: Listening) -> Iterator[None]:
+def _answering(workspace: Workspace, listening: Listening, rounds: service.Rounds) -> Iterator[None]:
     """Serve a workspace over HTTP for the length of a `with` block, and say where."""
-    with serving(workspace, listening) as address:
+    with serving(workspace, listening, rounds) as address:
         print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
         yield

@@ -33,6 +33,7 @@ from orchestrator.ledger.submissions import Submission, SubmissionWriter
 from orchestrator.machines.warmth import WARM, WARM_SECONDS, warm_seconds
 from orchestrator.service.discovery import announced, knocked
 from orchestrator.service.prospects import with_shares
+from orchestrator.service.rounds import Rounds
 from orchestrator.service.situation import Process, Situation
 from orchestrator.service.starting import DRIVERS_AT_ONCE
 from orchestrator.service.supervision import Actions, next_actions
@@ -68,6 +69,7 @@ def serve(
     start: Start | None = None,
     system: System = System(),
     beside: AbstractContextManager[object] = nullcontext(),
+    rounds: Rounds | None = None,
 ) -> Exit:
     """Supervise the submitted sweeps of a ledger until SIGTERM or SIGINT; its drivers go on without it.
 
@@ -85,6 +87,7 @@ def serve(
         start: starts the driver of a submission; if None, a process of `drive`.
         system: of this process.
         beside: what is held meanwhile, such as the HTTP server, and left within that time.
+        rounds: receives each round that is completed; None for nobody.
 
     Returns:
         COMPLETE, or RESUMABLE with `stop_drivers`.
@@ -112,6 +115,8 @@ def serve(
             while not over.is_set():
                 knocks = knocked(paths.service)
                 service.poll()
+                if rounds is not None:
+                    rounds.complete()
                 _wait(over, paths, knocks)
 
     def run() -> None:

@@ -54,7 +54,7 @@ async def watch_all(
             if sweep_id in site.known()
             for name, entry in _entries(site, sweep_id).items()
         }
-        return {**_listed(site), **own} if listed else own
+        return {**list_entries(site), **own} if listed else own
 
     return _stream(site, user, last_id, ("all", listed, chosen), read)
 
@@ -71,7 +71,7 @@ async def watch_sweep(
     return _stream(site, user, last_id, ("sweep", sweep_id), lambda: _entries(site, sweep_id))
 
 
-def _listed(site: Site) -> dict[str, Any]:
+def list_entries(site: Site) -> dict[str, Any]:
     """Return the newest sweeps by their ids, and the queue."""
     rows = reading.sweep_rows(site)[-LISTED:]
     return {"queue": reading.queue_document(site)["queue"], **{row["id"]: row for row in rows}}
