@@ -94,9 +94,16 @@ def _load_data(claim: Claim) -> TaskData | None:
     data = claim.departure.interruptible(
         lambda: TASKS[sweep.task].load(sweep.task_options, claim.run.data, observer.loading)
     )
-    observer.say(f"Data: {data.source}." + (f" {data.note}" if data.note else ""))
+    observer.say(f"Data: {data.source}.{_remark(data)}")
     check_widths(sweep, data.signature)
     return data
+
+
+def _remark(data: TaskData) -> str:
+    """Return the note on the data as a further sentence; '' if there is none."""
+    if not data.note:
+        return ""
+    return f" {data.note}" if data.comparable else f" Not as published: {data.note}."
 
 
 @contextmanager
