@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import environment, ray_private, sent_code
+from orchestrator.schedule import environment, placement, ray_private, sent_code
 from orchestrator.schedule.shared_worker import LivingActor, SharedWorkers
 from orchestrator.training import process
 from orchestrator.training.engine_server import EngineServer
@@ -125,16 +125,17 @@ class Engines:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
         if self._living(seated.engine) is None:
-            self._create(seated.engine, seated.slots)
+            self._create(seated.engine, seated)
         return True
 
-    def _create(self, engine: str, slots: int) -> None:
-        """Create the actor of an engine; it starts once a node has a whole GPU free."""
+    def _create(self, engine: str, first: Assignment) -> None:
+        """Create the actor of an engine for its first attempt; it starts once a node has a whole GPU free."""
         self._created += 1
         name = f"{engine}-{self._created}"
-        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
+        labels = placement.selector(first.avoided)
+        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1, label_selector=labels)
         # A trial has a share of the device's memory; their engine has all of it.
-        handle: Any = actor.remote(slots, environment.of_workers(1.0))
+        handle: Any = actor.remote(first.slots, environment.of_workers(1.0))
         self._actors[engine] = LivingActor(handle, handle.live.remote())
         ray_private.publish_engine(engine, name)
 
