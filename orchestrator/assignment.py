@@ -127,8 +127,8 @@ class Outcome:
         done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
             `seconds/...`, and in a trial's first report `size/...`.
-        checkpoint: the checkpoint at `step`, or None when nothing could be saved.
-        interrupted: True if the attempt ended because a stop was requested.
+        checkpoint: the checkpoint at `step`, or None when nothing was saved since the last outcome.
+        interrupted: True if the attempt ended because a stop was requested, perhaps before it began.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`,
             `disk limit`, `error`), or None.
         message: one line about the failure.

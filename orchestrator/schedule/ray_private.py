@@ -30,6 +30,8 @@ from ray.experimental.internal_kv import (
 )
 from ray.util import placement_group_table
 
+from orchestrator.schedule.environment import KEYS_OF_STORE
+
 if TYPE_CHECKING:
     # Tune takes a second to import, which a look at a cluster need not wait for.
     from ray.tune.experiment import Trial
@@ -305,6 +307,18 @@ def count_no_callbacks() -> None:
     usage.tag_callbacks = lambda callbacks: False
 
 
+# ------------------------------------------------------------------ Tune's runtime environment
+# Tune copies the keys of an S3 store from the driver into the environment with which a worker is started,
+# which every process of the user, and whoever may look at the cluster, can read.
+
+
+def withhold_keys() -> None:
+    """Let Tune start workers without the keys of a store, which they are given later."""
+    from ray.tune.execution import class_cache  # with Tune, and not by a look at a cluster
+
+    class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
+
+
 # ------------------------------------------------------------------ the end of an attempt
 # Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
 
@@ -317,6 +331,10 @@ DEATH_PHRASES = {
     "worker lost": ("The actor died", "The actor is dead", "worker process has died"),
 }
 """Phrases in Ray's error texts, by the cause of an attempt's end; the first match decides."""
+
+
+DEATHS_OF_A_PROCESS = ("out of memory", "worker lost")
+"""Causes of the end of one process; its node lives on."""
 
 
 def cause_of_death(text: str) -> tuple[str, str]:

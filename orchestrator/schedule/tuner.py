@@ -70,6 +70,7 @@ def run(
             ray_private.publish_stop(sweep_id, asked)
 
     ray_private.count_no_callbacks()
+    ray_private.withhold_keys()
     ray_private.withdraw_stop(sweep_id)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
