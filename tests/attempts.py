@@ -24,6 +24,7 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
     first = Assignment(
         attempt_id=f"s-{number}.{attempt}",
         trial_key=f"s-{number}",
+        ledger="l",
         settings=settings,
         cpu=1.0,
         gpu=0.25,

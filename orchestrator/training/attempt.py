@@ -95,7 +95,7 @@ class Attempt:
     def must_stop(self) -> bool:
         """Return True if this process is terminating, or the driver has asked the attempt to stop."""
         assignment = self._assignment
-        return process.terminating() or process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+        return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""

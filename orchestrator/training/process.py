@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
+from orchestrator.ledger.keys import Channel
 from orchestrator.machines.hardware import host_devices
 
 POLL_SECONDS = 1.0
@@ -33,7 +34,7 @@ class _StopRequest:
 
 
 _terminating = threading.Event()
-_stop_requests: dict[str, _StopRequest] = {}
+_stop_requests: dict[Channel, _StopRequest] = {}
 
 
 def worker_environment(gpu_share: float) -> dict[str, str]:
@@ -82,30 +83,30 @@ def handle_sigterm() -> None:
     threading.Thread(target=_note, args=(reading,), name="signals", daemon=True).start()
 
 
-def watch(sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
+def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
     """Poll for the stop request that the driver of a sweep publishes.
 
     Args:
-        sweep_id: of the sweep.
-        published: returns the ids of the attempts of a sweep that are to save and exit now, or `EVERY`; may
+        channel: of the sweep.
+        published: returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
             raise while the head is unreachable.
     """
-    if sweep_id not in _stop_requests:
-        request = _stop_requests[sweep_id] = _StopRequest()
+    if channel not in _stop_requests:
+        request = _stop_requests[channel] = _StopRequest()
         poll = threading.Thread(
-            target=_poll, args=(request, sweep_id, published), name="stop requests", daemon=True
+            target=_poll, args=(request, channel, published), name="stop requests", daemon=True
         )
         poll.start()
 
 
-def forget(sweep_id: str) -> None:
+def forget(channel: Channel) -> None:
     """Poll no longer for a stop request of a sweep, which this process has left."""
-    _stop_requests.pop(sweep_id, None)
+    _stop_requests.pop(channel, None)
 
 
-def stop_requested(sweep_id: str, attempt_id: str) -> bool:
+def stop_requested(channel: Channel, attempt_id: str) -> bool:
     """Return True if the driver of a watched sweep wants an attempt to save and exit."""
-    request = _stop_requests.get(sweep_id)
+    request = _stop_requests.get(channel)
     return request is not None and (EVERY in request.attempts or attempt_id in request.attempts)
 
 
@@ -119,10 +120,10 @@ def _note(pipe: int) -> None:
         _terminating.set()
 
 
-def _poll(request: _StopRequest, sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
-    while _stop_requests.get(sweep_id) is request:
+def _poll(request: _StopRequest, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
+    while _stop_requests.get(channel) is request:
         try:
-            request.attempts = published(sweep_id)
+            request.attempts = published(channel)
         except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read
             request.attempts = ()
         time.sleep(POLL_SECONDS)
