@@ -63,7 +63,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         curves = sweep_rows.check_integrity(claim)
         data = _load_data(claim)
         sweep_rows.enter(claim, data)
-        departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
+        departure.at_the_end(lambda reason: sweep_rows.abandon(claim, f"stopped by {reason}"))
         with _shipping(claim) as shipper, _resumable(claim):
             if sweep_rows.is_finished(claim):
                 how = "`--extend` with a larger budget continues it (trials=128); `--new` starts another"
