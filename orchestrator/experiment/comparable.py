@@ -60,9 +60,9 @@ def from_paper(
     """
     if published is None:
         return
-    wanted = published.parameters
-    if wanted is not None and cost is not None and abs(cost.parameters - wanted) > TOLERANCE * wanted:
-        yield f"{cost.parameters:,} parameters instead of {wanted:,}"
+    wanted, found = published.layer_parameters, None if cost is None else cost.layer_parameters
+    if wanted is not None and found is not None and abs(found - wanted) > TOLERANCE * wanted:
+        yield f"{found:,} parameters in the layers instead of {wanted:,}"
     layer, task = str(params.get("layer", document["model"]["layer"])), str(document["task"])
     figure = None if published.value is None else figure_of(layer, task, published.value, published.source)
     setting = setting_of(layer, task)

@@ -264,5 +264,5 @@ def _published(source: Source, arm: str, paper: PaperSection | None) -> Publishe
         at_most=paper.at_most,
         source=paper.source or source.file.source,
         note=paper.note or "",
-        parameters=paper.parameters,
+        layer_parameters=paper.layer_parameters,
     )

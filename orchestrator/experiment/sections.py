@@ -67,8 +67,8 @@ class PaperSection(Section):
     at_most: Number | None = setting("A claim without a figure: the mean is at most this.", 0.0065, None)
     source: Word | None = setting("Paper and table, if they are not the file's.", "LRU, Table 6", None)
     note: Word | None = setting("A remark for readers.", "grey images", None)
-    parameters: Whole | None = setting(
-        "Trained numbers of the published network; a network of another size does not compare.",
+    layer_parameters: Whole | None = setting(
+        "Trained numbers of the published layers; layers of another size, by more than 2 %, do not compare.",
         4_175,
         None,
         ge=1,

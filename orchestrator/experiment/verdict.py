@@ -42,7 +42,7 @@ class Published:
         at_most: upper bound.
         source: paper, and table or figure.
         note: a remark, or ''.
-        parameters: trained numbers of the published network, or None if they are not given.
+        layer_parameters: trained numbers of the published layers, or None if they are not given.
     """
 
     value: float | None = None
@@ -52,7 +52,7 @@ class Published:
     at_most: float | None = None
     source: str = ""
     note: str = ""
-    parameters: int | None = None
+    layer_parameters: int | None = None
 
     @property
     def phrase(self) -> str:

@@ -35,7 +35,18 @@ def test_settings_name_layers_tasks_options_and_figures() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["listops", "text", "retrieval", "image", "image-colour", "pathfinder", "pathx", "listops-lru"],
+    [
+        "listops",
+        "text",
+        "retrieval",
+        "image",
+        "image-colour",
+        "pathfinder",
+        "pathx",
+        "listops-lru",
+        "listops-s5",
+        "listops-s4d",
+    ],
 )
 def test_search_space_files_have_the_published_setting(name: str) -> None:
     document, params = specification(name)
