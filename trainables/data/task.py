@@ -292,6 +292,8 @@ class Task(ABC):
         remotes: the published files that it reads.
         texts: an example as texts, one a tower; empty if an example is numbers.
         pooling: how networks pool the steps of a sequence where a file does not say.
+        carries_state: whether examples are consecutive segments, over which networks carry their states where
+            a file does not say otherwise.
         version: of the encoding; increase it when `encode` writes other arrays or returns other facts.
     """
 
@@ -302,6 +304,7 @@ class Task(ABC):
     remotes: ClassVar[tuple[Remote, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
     pooling: ClassVar[Pooling] = "mean"
+    carries_state: ClassVar[bool] = False
     version: ClassVar[int] = 1
 
     @property
