@@ -248,6 +248,11 @@ class TrainingSection(Section):
         "bits",
         TrainingSettings.reproducible,
     )
+    carry_state: Flag | None = setting(
+        "Whether layers carry their states over consecutive segments; the task's own way if left out.",
+        False,
+        None,
+    )
 
 
 class TrainableSection(Section):
