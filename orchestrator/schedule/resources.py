@@ -66,8 +66,8 @@ class AvailableResources:
     def request(self, attempts: Counter[tuple[float, float]]) -> None:
         """Ask the cluster's autoscaler, if it has one, for the resources of attempts.
 
-        The cluster keeps one request, that of the last call by any driver: it must cover all sweeps. A driver
-        that computes a sum, is held up and then sends it replaces a newer one. So all drivers repeat theirs.
+        The cluster keeps one request, that of the last call by any driver. So one driver asks for all sweeps,
+        and repeats the request: a driver that asked before, and was held up, may have replaced it.
 
         Args:
             attempts: how many attempts there are with so many processors and such a share of a GPU.

@@ -59,6 +59,8 @@ def run(
 
     def tick_and_publish(session: Session) -> None:
         nonlocal asked
+        if scheduler.controller is not None:
+            share.look(scheduler.controller, session)
         share.renew(session)
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
@@ -76,7 +78,8 @@ def run(
     program = trainable_of_user.imported_code() if trainable_of_user else ""
     idle = pool(gpu, str(session.paths.compilations), program)
     try:
-        with registered(session, share.engines, tick_and_publish), idle as warm:
+        place = share.placement.avoiding
+        with registered(session, share.engines, tick_and_publish, place), idle as warm:
             if trainable is Worker:
                 lend = partial(_lent, warm)
                 scheduler.adopt = partial(ray_private.lend_actors, lend=lend)
