@@ -56,7 +56,7 @@ class EngineActor:
 
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
-        process.watch(assignment.sweep_id, ray_private.published_stop)
+        process.watch(assignment.channel, ray_private.published_stop)
         here = sent_code.on_this_machine(assignment)
         outcome = await self._server.advance(here, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
@@ -108,7 +108,7 @@ class Engines:
 
     def _choose(self, assignment: Assignment) -> str:
         used = Counter(seated.engine for seated in self._seats.values() if seated.engine)
-        names = (f"{assignment.sweep_id}-engine-{index}" for index in count())
+        names = (f"{assignment.channel}-engine-{index}" for index in count())
         unused = (name for name in names if name not in used)
         engines = [*sorted(used), *islice(unused, max(0, max(1, self._devices()) - len(used)))]
         program = assignment.settings.static()
