@@ -3,7 +3,8 @@
 What fits is decided by sums, so that a trial may be granted that fits no node. It waits, and would wait
 for ever where the trials of other sweeps take each piece again. After `hold_after` a node is held for it: no
 other sweep starts anything there, and as many smaller trials leave it as the trial needs; they start again
-elsewhere. Only smaller trials leave, so that two sweeps never clear nodes of each other's trials in turn.
+elsewhere. Within the share of their sweep only smaller trials leave, so that two sweeps never clear nodes of
+each other's trials in turn.
 
 A hold is a function of the rows of a pool. The driver of the sweep writes it down, so that the node remains
 the same until the trial has started.
@@ -198,10 +199,11 @@ class _Choosing:
         shares: Mapping[str, Share],
         rules: Rules,
     ) -> None:
-        self._claims, self._uses, self._shares = claims, uses, shares
+        self._claims, self._uses = claims, uses
         self._capacity = Capacity.of(nodes)
         self._free = _free(nodes, claims, uses)
         self._needs = {sweep: _Need(*claim.on_node, _rank(claim)) for sweep, claim in claims.items()}
+        self._beyond = {sweep: max(0, use.trials - shares[sweep].trials) for sweep, use in uses.items()}
         self._placed = self._in_order()
         self._most = max(1, len(self._free) * rules.held_nodes // UNIT)
         self._departures: dict[str, Sequence[_Departure]] = {}
@@ -257,7 +259,7 @@ class _Choosing:
         placed: dict[str, list[tuple[tuple[bool, int, bool, int, float, str], Place]]] = {}
         for sweep, use in self._uses.items():
             claim, rank = self._claims[sweep], self._needs[sweep].rank
-            is_within = use.trials <= self._shares[sweep].trials
+            is_within = not self._beyond[sweep]
             for place in use.places:
                 is_young = place.ready < place.trials
                 order = is_within, -rank, is_young, -claim.cpu, -claim.created, sweep
@@ -267,7 +269,7 @@ class _Choosing:
     def _clearing(self, sweep: str, node: str) -> Sequence[_Departure] | None:
         """Return the trials that leave a node so that one of a sweep fits; None if it would not fit.
 
-        They are smaller, and of no higher class.
+        They are smaller and of no higher class, or beyond the share of their sweep.
         """
         need, free = self._needs[sweep], self._free[node]
         devices, cpu = need.devices - free[0], need.cpu - free[1]
@@ -276,9 +278,10 @@ class _Choosing:
             if devices <= 0 and cpu <= 0:
                 break
             one = self._needs[other]
-            if one.rank < need.rank or (one.devices, one.cpu) >= (need.devices, need.cpu):
-                continue
-            trials = min(place.trials, max(devices if one.devices else 0, -(-cpu // one.cpu)))
+            is_smaller = (one.devices, one.cpu) < (need.devices, need.cpu)
+            may_leave = place.trials if is_smaller and one.rank >= need.rank else self._beyond[other]
+            needed = max(devices if one.devices else 0, -(-cpu // one.cpu))
+            trials = min(place.trials, may_leave, needed)
             if trials > 0:
                 departures.append(_Departure(other, trials, max(0, trials - place.ready)))
                 devices, cpu = devices - trials * one.devices, cpu - trials * one.cpu
