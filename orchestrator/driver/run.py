@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 
+from orchestrator import concealment
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import Claim, Observer, Run, claimed
@@ -57,6 +58,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         BadData: if the task's data cannot be read.
         Damaged: if the ledger is damaged beyond its backup.
     """
+    concealment.conceal()  # of a process that calls this from Python
     with Departure() as departure, claimed(sweep, run, observer, departure) as claim:
         if sweep_rows.is_stopped(claim):
             return claim.sweep.id, Exit.COMPLETE

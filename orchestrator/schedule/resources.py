@@ -18,6 +18,7 @@ import ray
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import AuthenticationError, RpcError
 
+from orchestrator.concealment import without_secrets
 from orchestrator.errors import BadInput, NoCluster
 from orchestrator.machines.hardware import Hardware, Node, fitting, why_none
 from orchestrator.schedule import ray_private
@@ -157,7 +158,8 @@ def _refuse_open(address: str, head: str) -> None:
         address: of the cluster, as in RAY_ADDRESS.
         head: `host:port` of its head.
     """
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    known = without_secrets(os.environ)
+    bare = {name: value for name, value in known.items() if not name.startswith("RAY_AUTH")}
     # In a process of its own, because Ray reads its authentication mode once.
     probe = [sys.executable, "-m", "orchestrator.schedule.resources", head]
     done = subprocess.run(
