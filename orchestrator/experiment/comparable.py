@@ -7,14 +7,13 @@ from typing import Any
 
 from orchestrator.experiment.verdict import Published
 from orchestrator.report.published import figure_of
-from orchestrator.report.settings import departures, setting_of
+from orchestrator.report.settings import departures, setting_of, values
 from trainables.cost import Cost
 from trainables.data.comparable import other_options
 
 TOLERANCE = 0.02
 """Largest relative difference to a published number of parameters, which is often rounded."""
 
-_SECTIONS = ("task", "data", "model", "training", "search")
 _OF_RUNNING = frozenset({"interval", "remat", "accumulate", "algorithm"})
 """They decide how a network is trained and reported, and change no figure by more than rounding."""
 
@@ -26,24 +25,25 @@ def changes(whole: Mapping[str, Any], small: Mapping[str, Any]) -> tuple[str, ..
         whole: the resolved specification of an arm.
         small: that of the same arm with a profile.
     """
-    return tuple(
-        line for section in _SECTIONS for line in _changed(section, whole.get(section), small.get(section))
-    )
+    sections = ("data", "model", "training")
+    given = [(values(name, whole, {}), values(name, small, {})) for name in sections]
+    searched = [
+        {f"search of {name}": kind for name, kind in part["search"].items()} for part in (whole, small)
+    ]
+    task = ({"task": whole["task"]}, {"task": small["task"]})
+    return tuple(line for pair in (task, *given, searched) for line in _changed(*pair))
 
 
-def _changed(section: str, whole: Any, small: Any) -> list[str]:
-    if not isinstance(whole, Mapping) or not isinstance(small, Mapping):
-        return other_options({section: whole}, {section: small})
+def _changed(whole: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
     names = [name for name in dict.fromkeys((*whole, *small)) if name not in _OF_RUNNING]
-    of = "search of " if section == "search" else ""
-    wanted, found = ({f"{of}{name}": _text(part.get(name)) for name in names} for part in (whole, small))
+    wanted, found = ({name: _text(part.get(name)) for name in names} for part in (whole, small))
     return other_options(wanted, found)
 
 
 def _text(value: Any) -> Any:
     """Return a value as it is, if it is a number; others as texts, so that a range is no list of choices."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{name} {values}" for name, values in value.items())
+        return "; ".join(f"{name} {given}" for name, given in value.items())
     return value if isinstance(value, int | float) else "none" if value is None else str(value)
 
 

@@ -57,12 +57,18 @@ def departures(setting: Setting, document: Mapping[str, Any], params: Mapping[st
     return tuple(
         line
         for name, wanted in sections.items()
-        for line in other_options(*_compared(wanted, _values(name, document, params), document["search"]))
+        for line in other_options(*_compared(wanted, values(name, document, params), document["search"]))
     )
 
 
-def _values(section: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a section, with the defaults of the layer or the task and the hyperparameters."""
+def values(section: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a section, with the defaults of the layer or the task and the hyperparameters.
+
+    Args:
+        section: `data`, `model` or `training`.
+        document: the resolved specification of a sweep of a network.
+        params: the hyperparameters of a trial.
+    """
     own = document.get(section) or {}
     if section == "data":
         defaults = {name: option.default for name, option in TASKS[document["task"]].options.items()}

@@ -93,6 +93,25 @@ def test_a_profile_comes_after_everything_and_leaves_arms_out(tmp_path: Path) ->
     assert arms(experiment)["s5"].changes == ("d_state 4 instead of 16", "steps 5 instead of 10")
 
 
+def test_what_a_profile_changes_is_named_with_the_defaults() -> None:
+    """An option that the file does not give has the value of its task or layer."""
+    table = Path(__file__).parents[3] / "experiments" / "lru-table-6.yaml"
+    (arm, *_) = load(table, profile="laptop", gpus=0).arms
+    assert set(arm.changes) == {
+        "length 128 instead of 2,048",
+        "min_length 10 instead of 500",
+        "max_length 100 instead of 2,000",
+        "examples 30,000 instead of 96,000",
+        "held_out 1,000 instead of 2,000",
+        "depth 2 instead of 6",
+        "d_model 32 instead of 128",
+        "d_state 35 instead of 256",
+        "transition_init bounded instead of glorot",
+        "steps 2,400 instead of 80,000",
+        "search of learning_rate choice [0.002] instead of choice [0.001, 0.002, 0.004]",
+    }
+
+
 def test_a_profile_that_changes_nothing_has_the_published_size(tmp_path: Path) -> None:
     """Whether a size is the published one follows from what the profile changes: nobody declares it."""
     same = EXPERIMENT[: EXPERIMENT.index("profiles:")] + "profiles:\n  laptop: {seeds: 2, only: [s5]}\n"
