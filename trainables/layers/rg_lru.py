@@ -13,7 +13,6 @@ from trainables.errors import Refusal
 from trainables.layers.gated import GatedLayer
 from trainables.layers.layer import Bounds, between, normal, ring
 from trainables.layers.recurrence import planar, polar
-from trainables.layers.recurrence.planar import rows
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 
 SHARPNESS = 8.0
@@ -34,7 +33,7 @@ class Gates(NamedTuple):
         blocks: weights of r and, below them, of i, joined to G blocks of m channels, (G, 2 m, m) with
             N = G * m: one product for both.
         speeds: -8 softplus(Lambda), (N,).
-        out: columns of C, (N, D), or rows of real and negated imaginary parts (2 N, D).
+        out: C (D, N), or its real and negated imaginary parts side by side, (D, 2 N).
         out_backward: those of the reverse direction, or None.
     """
 
@@ -163,15 +162,17 @@ class RGLRU(GatedLayer):
         """Return C h, or Re((C + i C_im) h), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return states.reshape(len(states), -1) @ out
+        return states.reshape(len(states), -1) @ out.T
 
     def initial_state(self) -> Array:
         """Return the zero state (N,), or planes (2, N)."""
         return jnp.zeros((2, len(self.Lambda)) if self.planes else len(self.Lambda))
 
     def _out(self, name: str) -> Array:
-        weights = getattr(self, name)[...].T
-        return rows(weights, -getattr(self, f"{name}_im")[...].T) if self.planes else weights
+        weights = getattr(self, name)[...]
+        if not self.planes:
+            return weights
+        return jnp.concatenate([weights, -getattr(self, f"{name}_im")[...]], axis=1)
 
 
 def joined(blocks: Array) -> Array:

@@ -43,7 +43,7 @@ class Turning(NamedTuple):
     Attributes:
         angles: W_theta, (H * K, D); the last pair of a head of odd size is not rotated.
         into: P^T B / sqrt(trace(B^T B)), (2 * H * K, D).
-        out: columns of C P, (2 * H * K, D).
+        out: C P, (D, 2 * H * K).
         out_backward: those of the reverse direction, or None.
     """
 
@@ -175,7 +175,7 @@ class RotGated(GatedLayer):
         """Return Re(C x), (L, D)."""
         out = coefficients.out_backward if backward else coefficients.out
         assert out is not None
-        return states.reshape(len(states), -1) @ out
+        return states.reshape(len(states), -1) @ out.T
 
     def real(self, states: Array) -> Array:
         """Return the N real channels (L, N): the first of every pair, then the second of every pair."""
@@ -195,6 +195,6 @@ class RotGated(GatedLayer):
 
 
 def _out(weights: Array, basis: Array) -> Array:
-    """Return the columns of C P, (2 * H * K, D), for C (D, N)."""
+    """Return C P, (D, 2 * H * K), for C (D, N)."""
     apart = weights.reshape(-1, *basis.shape[:2])
-    return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
+    return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT)).T
