@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orchestrator.ledger.keys import sweep_id_of
+from orchestrator.ledger.keys import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 
@@ -21,6 +21,7 @@ class Assignment:
     Attributes:
         attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
         trial_key: `<sweep>-<number>`.
+        ledger: random id of the ledger of the sweep.
         settings: of the trial.
         cpu: processors of the attempt.
         gpu: share of a GPU of the attempt.
@@ -42,6 +43,7 @@ class Assignment:
 
     attempt_id: str
     trial_key: str
+    ledger: str
     settings: Settings
     cpu: float
     gpu: float
@@ -62,6 +64,11 @@ class Assignment:
     def sweep_id(self) -> str:
         """Return the id of the sweep that the trial belongs to."""
         return sweep_id_of(self.trial_key)
+
+    @property
+    def channel(self) -> Channel:
+        """Return the name under which the driver publishes stop requests and engines."""
+        return channel_of(self.sweep_id, self.ledger)
 
     @property
     def slots(self) -> int:
@@ -136,6 +143,8 @@ class Outcome:
         node: name of the machine that the attempt runs on.
         queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
             None: a sign of life, not a report.
+        held: seconds for which the attempt has had a slot of its shared engine; None before it has one, and
+            without a shared engine. Beside `queued` it tells that the attempt trains now.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
         complete: True if a function or a command has ended before its last step, and so its trial.
     """
@@ -150,6 +159,7 @@ class Outcome:
     engine: str | None = None
     node: str | None = None
     queued: bool = False
+    held: float | None = None
     alone: bool = False
     complete: bool = False
 

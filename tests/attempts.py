@@ -28,6 +28,7 @@ def assignment(folder: Path, number: int, *, attempt: int = 1, **changes: Any) -
     first = Assignment(
         attempt_id=f"s-{number}.{attempt}",
         trial_key=f"s-{number}",
+        ledger="l",
         settings=settings,
         cpu=1.0,
         gpu=0.25,
@@ -51,10 +52,10 @@ def asked_since_the_last_look(trial: Assignment) -> Iterator[None]:
         looked.set()
         return read
 
-    process.watch(trial.sweep_id, published)
+    process.watch(trial.channel, published)
     assert looked.wait(60)
     asked.append(trial.attempt_id)
     try:
         yield
     finally:
-        process.forget(trial.sweep_id)
+        process.forget(trial.channel)

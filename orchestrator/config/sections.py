@@ -276,6 +276,12 @@ class TrainableSection(Section):
     mlflow: Flag = setting(
         "Whether `mlflow.log_*` of a function or a command writes to the run of its trial.", True, False
     )
+    predictor: Word | None = setting(
+        "A function `load(folder)` that returns a predictor of what a function or a command has saved: the"
+        " chosen trial becomes a registered model.",
+        "train.py:load",
+        None,
+    )
     mutable: list[Word] = setting(
         "Hyperparameters of a function or a command that may differ when it goes on from a checkpoint.",
         ["learning_rate"],

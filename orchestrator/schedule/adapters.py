@@ -207,7 +207,6 @@ class SessionCallback(Callback):
             return
         if outcome.queued:
             self._engines.entered(trial.trial_id)
-            session.started(trial.trial_id)
         if outcome.alone or outcome.metrics:
             self._engines.tested(trial.trial_id, alone=outcome.alone)
         cause = self._engines.cause_of(trial.trial_id, outcome.failure)

@@ -30,6 +30,7 @@ from ray.experimental.internal_kv import (
 )
 from ray.util import placement_group_table
 
+from orchestrator.ledger.keys import Channel
 from orchestrator.schedule.environment import KEYS_OF_STORE
 
 if TYPE_CHECKING:
@@ -45,24 +46,24 @@ _ALIVE = 0
 # needs an actor: one more process for one bit.
 
 
-def publish_stop(sweep_id: str, attempts: Collection[str]) -> None:
+def publish_stop(channel: Channel, attempts: Collection[str]) -> None:
     """Ask the workers and engines of a sweep, on any node, to save and end attempts; the last call holds.
 
     Args:
-        sweep_id: of the sweep.
+        channel: of the sweep.
         attempts: their ids, or `process.EVERY`.
     """
-    _internal_kv_put(_stop_key(sweep_id), json.dumps(sorted(attempts)).encode())
+    _internal_kv_put(_stop_key(channel), json.dumps(sorted(attempts)).encode())
 
 
-def withdraw_stop(sweep_id: str) -> None:
+def withdraw_stop(channel: Channel) -> None:
     """Withdraw the stop request of a sweep, if there is one."""
-    _internal_kv_del(_stop_key(sweep_id))
+    _internal_kv_del(_stop_key(channel))
 
 
-def published_stop(sweep_id: str) -> Collection[str]:
+def published_stop(channel: Channel) -> Collection[str]:
     """Return the attempts of a sweep that are to end; none in a process that Ray has not started."""
-    written: bytes | None = _internal_kv_get(_stop_key(sweep_id)) if _internal_kv_initialized() else None
+    written: bytes | None = _internal_kv_get(_stop_key(channel)) if _internal_kv_initialized() else None
     return frozenset(json.loads(written)) if written else ()
 
 
@@ -97,8 +98,8 @@ def _engine_key(engine: str) -> bytes:
     return f"sweep-engine-{engine}".encode()
 
 
-def _stop_key(sweep_id: str) -> bytes:
-    return f"sweep-stop-{sweep_id}".encode()
+def _stop_key(channel: Channel) -> bytes:
+    return f"sweep-stop-{channel}".encode()
 
 
 # ------------------------------------------------------------------ a cluster that was not joined
@@ -161,6 +162,12 @@ def free_resources() -> dict[str, dict[str, float]]:
 def draining_nodes() -> set[str]:
     """Return the ids of the nodes that are drained: Ray places nothing more on them."""
     return set(state.get_draining_nodes())
+
+
+def node_of(actor: Any) -> str | None:
+    """Return the id of the node on which an actor runs, or None while it waits for one."""
+    row = state.actor_table(actor._actor_id.hex())
+    return row["Address"]["NodeID"] if row.get("State") == "ALIVE" else None
 
 
 def has_placement_group() -> bool:

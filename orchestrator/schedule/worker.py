@@ -65,7 +65,7 @@ class Worker(tune.Trainable):
             is_script = isinstance(self._assignment.settings, ScriptSettings)
             self._engine = OwnProcess() if is_script else OwnEngine()
             process.handle_sigterm()
-            process.watch(self._assignment.sweep_id, published_stop)
+            process.watch(self._assignment.channel, published_stop)
         if process.terminating() and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True

@@ -203,7 +203,7 @@ class ScriptAttempt:
 
     def _must_stop(self) -> bool:
         assignment = self._assignment
-        return process.terminating() or process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+        return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def _print(self, line: str) -> None:
         self._log.write(line)

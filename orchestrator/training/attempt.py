@@ -95,7 +95,7 @@ class Attempt:
     def must_stop(self) -> bool:
         """Return True if this process is terminating, or the driver has asked the attempt to stop."""
         assignment = self._assignment
-        return process.terminating() or process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+        return process.terminating() or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def outcome(self, report: TrainReport) -> Outcome:
         """Evaluate on validation and save a checkpoint; after fewer steps than wanted, only save."""
@@ -160,7 +160,7 @@ def unbegun(assignment: Assignment) -> Outcome | None:
 
     It trains and saves nothing: its driver may have dropped it. Call it before the attempt's first step.
     """
-    if process.may_begin(assignment.sweep_id, assignment.attempt_id):
+    if process.may_begin(assignment.channel, assignment.attempt_id):
         return None
     step = assignment.resume.step if assignment.resume else 0
     return Outcome(step, done=True, metrics={}, interrupted=True)

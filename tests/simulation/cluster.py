@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ray.tune.schedulers import TrialScheduler
 
 from orchestrator.assignment import Assignment, Outcome
+from orchestrator.ledger.keys import Channel
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
 from orchestrator.session.session import Session
 from tests.simulation.kernel import Kernel, Process, Signal
@@ -116,7 +117,7 @@ class Cluster:
         """Return True if an attempt has its resources, as each one that is launched here has."""
         return True
 
-    def may_begin(self, sweep_id: str, attempt_id: str) -> bool:
+    def may_begin(self, channel: Channel, attempt_id: str) -> bool:
         """Return False if an attempt must stop before it begins; see `orchestrator.training.process`."""
         return not self.is_stopping
 

@@ -385,7 +385,7 @@ def test_on_a_stop_request_a_trial_saves_and_leaves(runs: Runs, monkeypatch: pyt
     assigned = runs.function(text)
     runs.own.advance(assigned)
     later = iter([False])  # it comes when the report before has been answered
-    monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: next(later, True))
+    monkeypatch.setattr(process, "stop_requested", lambda channel, attempt: next(later, True))
     outcome = runs.own.advance(assigned)
     assert (outcome.step, outcome.interrupted, outcome.done) == (2, True, True)
 
@@ -408,7 +408,7 @@ def test_a_trial_that_is_stopped_before_its_first_report_has_saved_nothing(
     runs.own.release()
     asleep = runs.function("import time\ndef train(trial):\n    time.sleep(600)")
     monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: True)
-    monkeypatch.setattr(process, "may_begin", lambda sweep, attempt: True)  # the request comes later
+    monkeypatch.setattr(process, "may_begin", lambda channel, attempt: True)  # the request comes later
     outcome = runs.own.advance(replace(asleep, resume=first.checkpoint))
     assert (outcome.interrupted, outcome.step, outcome.checkpoint) == (True, 2, None)
 
@@ -827,7 +827,7 @@ def test_sigterm_ends_a_script_that_does_not_handle_it(runs: Runs, monkeypatch: 
     time.sleep(600)
     """
     assert runs.own.advance(runs.command(text)).step == 1
-    monkeypatch.setattr(process, "stop_requested", lambda sweep, attempt: True)
+    monkeypatch.setattr(process, "stop_requested", lambda channel, attempt: True)
     began = time.monotonic()
     outcome = runs.own.advance(runs.command(text))
     assert (outcome.interrupted, outcome.step) == (True, 1)
