@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,21 @@ def test_characters_are_kept_with_the_data(tmp_path: Path) -> None:
     for sequence, row, length in zip(reader.read(pair), split.inputs[0], split.lengths[0], strict=True):
         np.testing.assert_array_equal(sequence, row[:length])
     assert Characters(data.characters).size == data.signature.vocabulary
+
+
+def test_a_stream_reads_on_as_an_evaluation_that_carries_states(folder: Path) -> None:
+    """Character by character, two segments of a text have the bits that the engine gives them."""
+    options = {"source": "pydoc", "length": 16, "characters": 8000, "reach": 1}
+    trial = settings("char_lm", options, depth=1, norm="layer")
+    written, engine = saved(folder, replace(trial, training=replace(trial.training, carry_state=True)))
+    split, scores = engine.data.validation, engine.evaluate_each(0, "validation")[1]
+    predictor = Predictor(written.folder, written.digest)
+    stream = predictor.stream()
+    for segment in range(2):
+        logits = np.array([stream.feed(now) for now in split.inputs[segment]], np.float64)
+        rates = logits - np.log(np.sum(np.exp(logits), axis=1, keepdims=True))
+        bits = -rates[np.arange(16), split.targets[segment]].mean() / np.log(2)
+        assert bits == pytest.approx(scores[segment], rel=1e-4)
+    again = predictor.stream()
+    begun = np.array([again.feed(now) for now in split.inputs[1]])
+    assert np.abs(begun - logits).max() > 1e-3
