@@ -164,6 +164,8 @@ def sweeps(trials: int, steps: int, slots: int) -> Iterator[tuple[str, float]]:
     """Yield the name and the seconds of whole sweeps."""
     folder = Path(tempfile.mkdtemp(prefix="many-"))
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0"}
+    # A Ray of their own, which every sweep starts and ends.
+    variables |= {"SWEEP_RUNTIME": str(folder / "run"), "SWEEP_RAY_LINGER": "0"}
     try:
         shutil.copy(ROOT / "tests" / "trainables" / "digits.py", folder / "model.py")
         numbers = {"steps": steps, "interval": steps // 4, "trials": trials}
