@@ -36,6 +36,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.storage.paths import Paths
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 
 SWEEPS = 20
 CONNECTIONS = 50
@@ -201,7 +202,7 @@ def main() -> None:
         _, token = users.add("load", "viewer", root=root)
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             for number in range(1, SWEEPS):
-                ledger.create_sweep(sweeps.sweep_record(id=f"copy-{number:08d}"))
+                create_sweep(ledger, sweeps.sweep_record(id=f"copy-{number:08d}"))
         with service(root) as address, drivers(root):
             asyncio.run(requests(address, token, 10.0, 3.0))
             before = processor_seconds(root)

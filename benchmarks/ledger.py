@@ -42,6 +42,7 @@ from orchestrator.schedule import schedulers
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
+from tests.orchestrator.ledger.examples import create_sweep
 
 FILE = """
 task: retrieval
@@ -98,7 +99,7 @@ def opened(
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    ledger.create_sweep(SweepRecord(*about, "RUNNING", None, "none", "", {}, time.time()))
+    create_sweep(ledger, SweepRecord(*about, "RUNNING", None, "none", "", {}, time.time()))
     with Lease(ledger, sweep.id) as lease:
         resources = Unlimited(attempts)
         yield (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.sharing.rows import RULES, PoolClaim, Rules
+from tests.orchestrator.ledger.examples import create_sweep
 
 if TYPE_CHECKING:
     from orchestrator.config.sweep_config import SweepConfig
@@ -57,7 +58,7 @@ def begin(
     ledger = Ledger.open(paths.ledger_url)
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
     record = SweepRecord(*about, "RUNNING", None, "none", "", {}, time.time())
-    ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+    create_sweep(ledger, record, events=[events.sweep_started(record, sweep)])
     lease = Lease(ledger, sweep.id).__enter__()  # until the process ends
     resources = AvailableResources(sweep.resources.cpu, sweep.resources.gpu)
     study = Study(sweep)

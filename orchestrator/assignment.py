@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orchestrator.ledger.keys import sweep_id_of
+from orchestrator.ledger.keys import Channel, channel_of, sweep_id_of
 from trainables.errors import Refusal
 from trainables.trial import Settings, settings_from
 
@@ -21,6 +21,7 @@ class Assignment:
     Attributes:
         attempt_id: `<trial key>.<n>`; also the id of the Ray Tune trial.
         trial_key: `<sweep>-<number>`.
+        ledger: random id of the ledger of the sweep.
         settings: of the trial.
         cpu: processors of the attempt.
         gpu: share of a GPU of the attempt.
@@ -36,11 +37,13 @@ class Assignment:
         observed: metrics that every report must hold: the objectives and what is constrained.
         copied: whether other trials may go on from its checkpoints, as in population based training: every
             report of a script but the last must hand one over.
+        avoided: ids of the nodes on which the attempt must not start: they are held for other sweeps.
         tracking: variables that name the trial's run in MLflow to a script; empty if it has none to write to.
     """
 
     attempt_id: str
     trial_key: str
+    ledger: str
     settings: Settings
     cpu: float
     gpu: float
@@ -54,12 +57,18 @@ class Assignment:
     alone: bool = False
     observed: tuple[str, ...] = ()
     copied: bool = False
+    avoided: tuple[str, ...] = ()
     tracking: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sweep_id(self) -> str:
         """Return the id of the sweep that the trial belongs to."""
         return sweep_id_of(self.trial_key)
+
+    @property
+    def channel(self) -> Channel:
+        """Return the name under which the driver publishes stop requests and engines."""
+        return channel_of(self.sweep_id, self.ledger)
 
     @property
     def slots(self) -> int:
@@ -89,9 +98,11 @@ class Assignment:
         fields = dict(config["assignment"])
         settings = settings_from(fields.pop("settings"))
         resume, observed = fields.pop("resume"), tuple(fields.pop("observed"))
+        avoided = tuple(fields.pop("avoided"))
         return Assignment(
             **fields,
             observed=observed,
+            avoided=avoided,
             settings=settings,
             resume=SavedCheckpoint(**resume) if resume else None,
         )
@@ -123,8 +134,8 @@ class Outcome:
         done: True in the last outcome of an attempt.
         metrics: `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
             `seconds/...`, and in a trial's first report `size/...`.
-        checkpoint: the checkpoint at `step`, or None when nothing could be saved.
-        interrupted: True if the attempt ended because a stop was requested.
+        checkpoint: the checkpoint at `step`, or None when nothing was saved since the last outcome.
+        interrupted: True if the attempt ended because a stop was requested, perhaps before it began.
         failure: cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`,
             `disk limit`, `error`), or None.
         message: one line about the failure.
@@ -132,6 +143,8 @@ class Outcome:
         node: name of the machine that the attempt runs on.
         queued: True if the attempt waits for a slot of its engine, or for the engine's device if `engine` is
             None: a sign of life, not a report.
+        held: seconds for which the attempt has had a slot of its shared engine; None before it has one, and
+            without a shared engine. Beside `queued` it tells that the attempt trains now.
         alone: True, beside `queued`, if the engine trains nothing else until the attempt's next report.
         complete: True if a function or a command has ended before its last step, and so its trial.
     """
@@ -146,6 +159,7 @@ class Outcome:
     engine: str | None = None
     node: str | None = None
     queued: bool = False
+    held: float | None = None
     alone: bool = False
     complete: bool = False
 

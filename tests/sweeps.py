@@ -22,6 +22,7 @@ from orchestrator.report.history import History
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from tests.orchestrator.ledger import examples
+from tests.orchestrator.ledger.examples import create_sweep
 
 SWEEP_ID = "retrieval-laptop-0123abcd"
 CREATED = 1_790_000_000.25
@@ -217,7 +218,7 @@ def fill(ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = N
     """Write the sweep to a ledger as a driver does, without its last state."""
     members = list(records or trials())
     record = sweep_record(state="RUNNING", finished_at=None)
-    ledger.create_sweep(record, events=[events.sweep_started(record, SPECIFICATION)])
+    create_sweep(ledger, record, events=[events.sweep_started(record, SPECIFICATION)])
     writer = writer_of(ledger)
     for trial_record in members:
         run_trial(writer, trial_record, folder)

@@ -23,7 +23,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointKind, CheckpointRecord, TrialRecord
 from orchestrator.ledger.writer import SweepWriter
 from orchestrator.upkeep.recovery import recover
-from tests.orchestrator.ledger.examples import event, sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import create_sweep, event, sweep_record, trial_record, writer
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 from trainables.tasks import TASKS
@@ -100,7 +100,7 @@ def _kill_mid_sweep(root: Path) -> None:
     child = os.fork()
     if child == 0:
         ledger = Ledger.open(_url(root))
-        ledger.create_sweep(sweep_record(id=SWEEP), [event(SWEEP, 1)])
+        create_sweep(ledger, sweep_record(id=SWEEP), [event(SWEEP, 1)])
         for number in range(TRIALS):
             _train(writer(ledger, SWEEP), root, trial_record(number, sweep_id=SWEEP), complete=number == 0)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,7 @@ from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import CheckpointRecord
 from orchestrator.ledger.writer import SweepWriter
-from tests.orchestrator.ledger.examples import sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import create_sweep, sweep_record, trial_record, writer
 from trainables import checkpoint
 
 STEPS = 12
@@ -79,7 +79,7 @@ def _case(folder: Path, n: int) -> dict[str, Any]:
 def _begin(folder: Path) -> None:
     """Create a ledger with a trial and close it: SQLite connections must not be carried across a fork."""
     ledger = Ledger.open(_url(folder))
-    ledger.create_sweep(sweep_record(id=SWEEP))
+    create_sweep(ledger, sweep_record(id=SWEEP))
     write = writer(ledger, SWEEP)
     write.add_trial(trial_record(key=KEY, sweep_id=SWEEP, total_steps=STEPS))
     write.start_attempt(KEY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,8 +181,8 @@ def submit(
         provenance.git_commit(),
     )
 
-    def choose(used: Collection[str]) -> str:
-        return _unused(specification, used) if new else sweep.id
+    def choose(is_known: Callable[[str], bool]) -> str:
+        return _unused(specification, is_known) if new else sweep.id
 
     with workspace.ledger(create=True) as ledger:
         submitted = submissions.submit(
@@ -200,8 +200,8 @@ def submit(
     return submitted
 
 
-def _unused(specification: SweepConfig, used: Collection[str]) -> str:
-    while specification.id in used:
+def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
+    while is_known(specification.id):
         specification = replace(specification, edition=specification.edition + 1)
     return specification.id
 

@@ -198,7 +198,12 @@ def validate(
     plan = sweep.plan()
     if as_json:
         cost = asdict(plan.estimate) if plan.estimate else None
-        about = {"id": sweep.id, "data": _data(sweep, plan), "specification": sweep.specification.document()}
+        about = {
+            "id": sweep.id,
+            "data": _data(sweep, plan),
+            "runs": plan.runs,
+            "specification": sweep.specification.document(),
+        }
         print_json({**about, "estimate": cost, "networks": _network_documents(sweep, flops)})
         return
     for line in (*_planned(sweep, plan), *_cost(sweep, plan), *_networks(sweep, flops)):
@@ -309,6 +314,7 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
     return [
         f"{sweep.id}: valid",
         f"data: {_data(sweep, plan)}",
+        *(f"{'  ' if number else 'runs: '}{line}" for number, line in enumerate(plan.runs)),
         *([] if plan.requires is None else [f"an answer requires: {plan.requires}"]),
         f"trials: {what.budget.trials} of {training.steps} steps, a report every {training.interval}",
         f"objective: {what.direction} {what.metric}",
@@ -349,7 +355,9 @@ def _data(sweep: Sweep, plan: Plan) -> str:
 
 
 def _networks(sweep: Sweep, flops: bool) -> Iterator[str]:
-    """Yield the size of each network, or why it is not known."""
+    """Yield the size of each network, or why it is not known; a trainable has none of this package."""
+    if sweep.specification.trainable is not None:
+        return
     try:
         networks = sweep.networks(work=flops)
     except Refusal as refusal:

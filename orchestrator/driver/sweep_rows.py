@@ -67,7 +67,7 @@ def enter(claim: Claim, data: TaskData | None) -> None:
     known = ledger.sweep(sweep.id)
     if known is None:
         record = _new_record(sweep, data, ledger.now())
-        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        claim.writer.create_sweep(record, events=[events.sweep_started(record, sweep)])
         return
     document = sweep.document()
     if known.finished_at and (claim.run.reopen or current(known.document)["budget"] != document["budget"]):
@@ -228,6 +228,12 @@ def claim_of(claim: Claim, slotted: SweepConfig) -> sharing.PoolClaim:
         slotted.resources.cpu,
         slotted.resources.gpu,
     )
+
+
+def abandon(claim: Claim, reason: str) -> None:
+    """Record the end of a driver that has no time to save: its trials resume after their last report."""
+    claim.writer.lose_attempts()
+    interrupt(claim, reason)
 
 
 def interrupt(claim: Claim, reason: str) -> None:

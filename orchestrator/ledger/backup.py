@@ -124,13 +124,58 @@ def _id_file(address: URL) -> Path:
     return backup_folder(address) / "ledger.id"
 
 
+class Log:
+    """The log of a sweep while this process holds its lock: nothing else writes to a log or replaces it.
+
+    Args:
+        path: of the log.
+        file: the log, open and locked.
+    """
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path, self._file = path, file
+
+    @property
+    def length(self) -> int:
+        """Bytes of the log."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def append(self, entry: Entry) -> None:
+        """Write one line. If that fails the log falls behind, and the commit stands."""
+        try:
+            rest = memoryview(_line(entry))
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            _log.warning("The ledger's backup %s falls behind: %s", self._path, error)
+
+    def replace(self, fresh: Path, length: int) -> None:
+        """Put a log that `write` has written in the place of this one, with the lines that came later.
+
+        Args:
+            fresh: the log that takes its place.
+            length: bytes of this log when the state in `fresh` was that of the sweep.
+        """
+        with self._path.open("rb") as old, fresh.open("ab") as new:
+            old.seek(length)
+            shutil.copyfileobj(old, new)
+            new.flush()
+            os.fsync(new.fileno())
+        fresh.replace(self._path)
+        flush_folder(self._path.parent)
+
+
 @contextmanager
-def appending(path: Path) -> Iterator[FileIO]:
+def locked(path: Path) -> Iterator[Log]:
     """Lock and open the log of a sweep. Hold it from a commit to its line, so that both have one order."""
-    with _opened(path) as file:
-        # The log itself is locked: a lock file beside it would cost a further open and close at each commit.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+    while True:
+        with _opened(path) as file:
+            # The log itself is locked: a lock file beside it would cost a further open and close at each
+            # commit. While this process waited, the log may have been replaced by another file.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(path, file):
+                yield Log(path, file)
+                return
 
 
 def _opened(path: Path) -> FileIO:
@@ -142,14 +187,12 @@ def _opened(path: Path) -> FileIO:
         return path.open("ab", buffering=0)
 
 
-def append(file: FileIO, entry: Entry) -> None:
-    """Write one line. If that fails the log falls behind, and the commit stands."""
+def _is_at(path: Path, file: FileIO) -> bool:
+    """Return True if the open file is still the one at `path`."""
     try:
-        rest = memoryview(_line(entry))
-        while rest:
-            rest = rest[file.write(rest) :]
-    except OSError as error:
-        _log.warning("The ledger's backup %s falls behind: %s", file.name, error)
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def flush(path: Path) -> None:
@@ -255,23 +298,3 @@ def write(path: Path, entries: Iterable[Entry]) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return fresh
-
-
-def replace(path: Path, fresh: Path, length: int) -> None:
-    """Put a log that `write` has written in the place of another one, with the lines that came later.
-
-    Call it while holding the database's write lock.
-
-    Args:
-        path: of the log.
-        fresh: the log that takes its place.
-        length: bytes of the log at `path` when the state in `fresh` was that of the sweep.
-    """
-    with appending(path):
-        with path.open("rb") as old, fresh.open("ab") as new:
-            old.seek(length)
-            shutil.copyfileobj(old, new)
-            new.flush()
-            os.fsync(new.fileno())
-        fresh.replace(path)
-        flush_folder(path.parent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
@@ -173,14 +173,18 @@ def record_report(
             tx.insert(REPORTS, report)
         tx.change(TRIALS, trial, step=max(trial.step, report.step))
         tx.emit(events)
-    unused = keep_checkpoints(tx, report.trial_key, checkpoints)
-    if stored is not None and unused:
-        delete_later(tx, trial.sweep_id, [stored(folder) for folder in unused], report.at)
+    unused, kept = keep_checkpoints(tx, report.trial_key, checkpoints)
+    if stored is not None:
+        # Under another root a checkpoint has another path, and is the same one in the store.
+        urls = sorted({stored(folder) for folder in unused} - {stored(folder) for folder in kept})
+        delete_later(tx, trial.sweep_id, urls, report.at)
     return unused
 
 
 def delete_later(tx: Transaction, sweep_id: str, targets: Sequence[str], now: float) -> None:
     """Note what is to be deleted outside the ledger once this transaction is committed."""
+    if not targets:
+        return
     rows = [{"target": target, "sweep_id": sweep_id, "since": now, "tries": 0} for target in targets]
     tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(targets)))
     tx.connection.execute(insert(DELETION), rows)
@@ -194,10 +198,17 @@ def end_deletions(tx: Transaction, sweep_id: str, done: Sequence[str], failed: S
     tx.connection.execute(more)
 
 
-def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> tuple[Path, ...]:
-    """Add checkpoints, drop all but the newest generations of each kind, and return the unused folders."""
+class Folders(NamedTuple):
+    """The folders of a trial's checkpoints after a change: what no row refers to now, and what rows do."""
+
+    unused: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> Folders:
+    """Add checkpoints, and drop all but the newest generations of each kind."""
     if not new:
-        return ()
+        return Folders((), ())
     before = {(row.kind, row.step): row for row in checkpoints_of(tx, trial_key)}
     after = before | {(row.kind, row.step): row for row in new}
     kept = {place: after[place] for place in after.keys() - _superseded(after)}
@@ -207,8 +218,9 @@ def keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRe
     tx.insert(
         CHECKPOINTS, *(row for place, row in after.items() if place in kept and row != before.get(place))
     )
-    paths = {row.path for row in (*before.values(), *new)} - {row.path for row in kept.values()}
-    return tuple(Path(path) for path in sorted(paths))
+    in_use = {row.path for row in kept.values()}
+    unused = {row.path for row in (*before.values(), *new)} - in_use
+    return Folders(*(tuple(map(Path, sorted(paths))) for paths in (unused, in_use)))
 
 
 def checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:

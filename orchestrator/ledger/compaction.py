@@ -29,7 +29,7 @@ def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lam
     """Replace the backup of a sweep by its present state.
 
     The state is written from a snapshot, which delays no writer. While the new log takes the place of the old
-    one the write lock is held, and the lines of later commits are copied.
+    one, and the lines of later commits are copied, the log is locked, so that no commit is made.
 
     Args:
         ledger: a SQLite file that holds the sweep.
@@ -43,12 +43,12 @@ def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lam
     with FileLock(backup.backup_folder(ledger.address) / "compaction.lock"):
         with ledger.reader() as connection:
             # While the log is locked no commit lacks its line.
-            with backup.appending(log) as held:
-                commits, length = _commits(connection, sweep_id), os.fstat(held.fileno()).st_size
+            with backup.locked(log) as held:
+                commits, length = _commits(connection, sweep_id), held.length
             fresh = backup.write(log, _whole_state(connection, sweep_id, commits))
         if may_replace():
-            with ledger.writer():
-                backup.replace(log, fresh, length)
+            with backup.locked(log) as held:
+                held.replace(fresh, length)
 
 
 def compact_beside(ledger: Ledger, sweep_id: str) -> None:

@@ -3,11 +3,17 @@
 <sweep>-<number>      a trial of the search
 <sweep>-c<number>     a confirmation
 <trial>.<number>      an attempt of a trial, and the Ray Tune trial that runs it
+<sweep>@<ledger>      the channel of a sweep: what a driver publishes on a Ray, it publishes under this name
 """
 
 from __future__ import annotations
 
+from typing import NewType
+
 from orchestrator.ledger.records import Role
+
+Channel = NewType("Channel", str)
+"""The name of a sweep among those of all ledgers; `channel_of` alone makes one."""
 
 
 def trial_key(sweep_id: str, number: int, role: Role = "search") -> str:
@@ -24,6 +30,16 @@ def attempt_id(trial: str, number: int) -> str:
 def trial_label(trial: str) -> str:
     """Return what names a trial within its sweep: its number, or `c` and its number for a confirmation."""
     return trial.rpartition("-")[2]
+
+
+def channel_of(sweep_id: str, ledger_id: str) -> Channel:
+    """Return the channel of a sweep: one file has the same sweep id in every ledger, and ledgers share a Ray.
+
+    Args:
+        sweep_id: of the sweep.
+        ledger_id: random id of its ledger.
+    """
+    return Channel(f"{sweep_id}@{ledger_id}")
 
 
 def sweep_id_of(trial: str) -> str:

@@ -1,4 +1,4 @@
-"""The ledger: every query, and the creation of sweeps. `SweepWriter` makes every other change."""
+"""The ledger: every query. `SweepWriter` makes every change to a sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import URL, Connection, Engine, Select
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import backup, changes, queries
+from orchestrator.ledger import backup, queries
 from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.connect import (
     RECONNECT_SECONDS,
@@ -154,10 +154,6 @@ class Ledger:
         """Close every connection."""
         self._engine.dispose()
 
-    def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
-        """Add a sweep, unless it exists."""
-        self._write(lambda tx: changes.create_sweep(tx, record, events), None, lambda _: True)
-
     def sweep(self, sweep_id: str) -> SweepRecord | None:
         """Return a sweep, or None."""
         return self._one(SWEEPS, queries.ONE_SWEEP, id=sweep_id)
@@ -287,6 +283,11 @@ class Ledger:
         """Return MLflow's ids of the runs that get the events of a sweep, by sweep id and trial key."""
         return {row.run: row.run_id for row in self._all(MLFLOW_RUNS, queries.MLFLOW_RUNS, sweep_id=sweep_id)}
 
+    def mlflow_run(self, sweep_id: str, run: str) -> str | None:
+        """Return MLflow's id of the run that gets the events of a sweep or a trial, or None."""
+        row = self._one(MLFLOW_RUNS, queries.ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
+        return None if row is None else row.run_id
+
     def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
         """Return the oldest events that are not delivered yet, at most `limit`; flush them to disk first."""
         rows = [opened(OUTBOX, row) for row in self._read(queries.PENDING, sweep_id=sweep_id, limit=limit)]
@@ -327,10 +328,10 @@ class Ledger:
     def _write(
         self,
         change: Callable[[Transaction], Result],
-        token: Token | None,
+        token: Token,
         acted_on: Callable[[Result], bool],
     ) -> Result:
-        """Run a change as one transaction, for `create_sweep` and for `SweepWriter`, and for nothing else.
+        """Run a change as one transaction, for `SweepWriter` and for nothing else.
 
         Args:
             change: running it twice must be correct.
@@ -351,11 +352,11 @@ class Ledger:
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
                     return result
-                log = backup_file(self.address, transaction.sweep_id)
-                with backup.appending(log) as file:
+                path = backup_file(self.address, transaction.sweep_id)
+                with backup.locked(path) as log:
                     connection.commit()
-                    backup.append(file, backup.Entry(number, transaction.changes))
-                self._note(log)
+                    log.append(backup.Entry(number, transaction.changes))
+                self._note(path)
                 return result
 
         result = self.retried(attempt)
@@ -402,9 +403,7 @@ class Ledger:
         return self._writing_engine.connect()
 
 
-def _check(connection: Connection, transaction: Transaction, token: Token | None) -> None:
-    if token is None:
-        return
+def _check(connection: Connection, transaction: Transaction, token: Token) -> None:
     assert transaction.sweep_id in (None, token.sweep_id), "a writer changes the rows of its own sweep"
     if not holds(connection, token):
         raise busy(token.sweep_id, None)

@@ -136,6 +136,7 @@ EVALUATIONS = (
     select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
 )
 MLFLOW_RUNS = select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == _OF_SWEEP)
+ONE_MLFLOW_RUN = MLFLOW_RUNS.where(MLFLOW_RUN.c.run == bindparam("run"))
 DELETIONS = (
     select(DELETION.c.target)
     .where(DELETION.c.sweep_id == _OF_SWEEP)

@@ -170,6 +170,7 @@ DELETION = Table(
     Column("sweep_id", Text, nullable=False),
     Column("since", Float(53), nullable=False),
     Column("tries", Integer, nullable=False),
+    Index("deletion_of_sweep", "sweep_id", "tries", "since"),
 )
 """Folders and URLs of checkpoints that are to be deleted, since when, and how often deleting them failed."""
 
@@ -199,6 +200,9 @@ CLAIM = Table(
     Column("leaving", Integer, nullable=False),
     Column("short_since", Float(53)),
     Column("pending_since", Float(53)),
+    Column("held_node", Text),
+    Column("held_since", Float(53)),
+    Column("places", Text),
     Index("claim_of_pool", "pool_id"),
 )
 """What each live sweep wants and holds: the fields of `orchestrator.sharing.rows.PoolClaim` and `Use`."""
@@ -249,6 +253,8 @@ SUBMISSION = Table(
     Column("crashed_at", Float(53)),
     Column("cause", Text),
     Column("revision", Integer, nullable=False),
+    Index("submission_crashed", "crashed_at"),
+    Index("submission_of_owner", "owner", "state"),
 )
 """Sweeps handed to the service: the fields of `orchestrator.ledger.submissions.Submission`."""
 
@@ -288,7 +294,10 @@ REQUEST_KEY = Table(
     Column("digest", Text, nullable=False),
     Column("at", Float(53), nullable=False),
     Column("answer", Text),
+    Index("request_key_age", "at"),
 )
+_IN_WORK = REQUEST_KEY.c.answer.is_(None)
+Index("request_key_in_work", REQUEST_KEY.c.at, sqlite_where=_IN_WORK, postgresql_where=_IN_WORK)
 """Keys of requests of the last day, digests of their bodies, and their answers (`ledger.request_keys`)."""
 
 IDENTITY = Table("ledger", METADATA, Column("id", Text, primary_key=True))

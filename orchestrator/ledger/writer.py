@@ -23,6 +23,7 @@ from orchestrator.ledger.records import (
     Event,
     ReportRecord,
     Segment,
+    SweepRecord,
     SweepState,
     TrialRecord,
     TrialState,
@@ -47,6 +48,10 @@ class SweepWriter:
         self.ledger, self.token = ledger, token
         self._reported_at: float | None = None
         self._outages_before: dict[str, float] = {}  # seconds of outages before each attempt was taken
+
+    def create_sweep(self, record: SweepRecord, events: Sequence[Event] = ()) -> None:
+        """Add the sweep, unless it exists."""
+        self._write(lambda tx: changes.create_sweep(tx, record, events), _always)
 
     def set_sweep_state(
         self, state: SweepState, reason: str | None = None, events: Sequence[Event] = ()
@@ -84,9 +89,9 @@ class SweepWriter:
 
         return self._write(start)
 
-    def take_attempt(self, attempt_id: str) -> None:
-        """Record that a worker has taken an attempt and holds resources from now on."""
-        now = self.ledger.now()
+    def take_attempt(self, attempt_id: str, held: float = 0.0) -> None:
+        """Record that a worker has taken an attempt, and has held resources for `held` seconds."""
+        now = self.ledger.now() - held
         self._outages_before[attempt_id] = self.ledger.outages.seconds
         self._write(lambda tx: changes.take_attempt(tx, attempt_id, now))
 

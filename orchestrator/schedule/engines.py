@@ -19,7 +19,7 @@ from typing import Any
 import ray
 
 from orchestrator.assignment import Assignment, Outcome
-from orchestrator.schedule import environment, ray_private, sent_code
+from orchestrator.schedule import environment, placement, ray_private, sent_code
 from orchestrator.schedule.shared_worker import LivingActor, SharedWorkers
 from orchestrator.training import process
 from orchestrator.training.engine_server import EngineServer
@@ -56,7 +56,7 @@ class EngineActor:
 
     async def advance(self, assignment: Assignment, worker: str, first: bool) -> Outcome:
         """Train an attempt to its next report; see `EngineServer.advance`."""
-        process.watch(assignment.sweep_id, ray_private.published_stop)
+        process.watch(assignment.channel, ray_private.published_stop)
         here = sent_code.on_this_machine(assignment)
         outcome = await self._server.advance(here, worker, first=first)
         return replace(outcome, node=socket.gethostname(), engine=assignment.engine)
@@ -91,6 +91,7 @@ class Engines:
         self._tested: set[str] = set()
         self._victims: set[str] = set()
         self._actors: dict[str, LivingActor] = {}
+        self._located: dict[str, tuple[Any, str]] = {}
         self._created = 0
 
     def seat(self, assignment: Assignment) -> Assignment:
@@ -107,7 +108,7 @@ class Engines:
 
     def _choose(self, assignment: Assignment) -> str:
         used = Counter(seated.engine for seated in self._seats.values() if seated.engine)
-        names = (f"{assignment.sweep_id}-engine-{index}" for index in count())
+        names = (f"{assignment.channel}-engine-{index}" for index in count())
         unused = (name for name in names if name not in used)
         engines = [*sorted(used), *islice(unused, max(0, max(1, self._devices()) - len(used)))]
         program = assignment.settings.static()
@@ -125,16 +126,17 @@ class Engines:
             return False
         assert seated.engine is not None, "a seated attempt has an engine"
         if self._living(seated.engine) is None:
-            self._create(seated.engine, seated.slots)
+            self._create(seated.engine, seated)
         return True
 
-    def _create(self, engine: str, slots: int) -> None:
-        """Create the actor of an engine; it starts once a node has a whole GPU free."""
+    def _create(self, engine: str, first: Assignment) -> None:
+        """Create the actor of an engine for its first attempt; it starts once a node has a whole GPU free."""
         self._created += 1
         name = f"{engine}-{self._created}"
-        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1)
+        labels = placement.selector(first.avoided)
+        actor = ray.remote(EngineActor).options(name=name, num_cpus=0, num_gpus=1, label_selector=labels)
         # A trial has a share of the device's memory; their engine has all of it.
-        handle: Any = actor.remote(slots, environment.of_workers(1.0))
+        handle: Any = actor.remote(first.slots, environment.of_workers(1.0))
         self._actors[engine] = LivingActor(handle, handle.live.remote())
         ray_private.publish_engine(engine, name)
 
@@ -151,12 +153,25 @@ class Engines:
 
         That is known if no other attempt was in the engine, or the attempt was the one that it trained.
         """
-        if failure != "engine lost":
-            return failure
+        return self._cause_of_lost_engine(attempt_id) if failure == "engine lost" else failure
+
+    def _cause_of_lost_engine(self, attempt_id: str) -> str:
         others = self._others(attempt_id)
         self._victims |= others - self._tested
         innocent = attempt_id not in self._tested and (others or attempt_id in self._victims)
         return "engine lost" if innocent else "engine crash"
+
+    def cause_of_lost_worker(self, attempt_id: str, *, again: bool) -> str:
+        """Return the cause of an attempt's end after the death of the worker process of its engine's trials.
+
+        That process runs no code of any of them, so each has only lost its slot. If it dies again and again
+        without progress of the trial, that counts as the death of the engine, so that the trial ends at last.
+
+        Args:
+            attempt_id: of the attempt.
+            again: whether the trial has lost its slot before, and made no progress since.
+        """
+        return self._cause_of_lost_engine(attempt_id) if again else "slot lost"
 
     def kill(self, attempt_id: str) -> str:
         """Kill the engine in which an attempt is silent; return the cause of that attempt's end.
@@ -167,7 +182,7 @@ class Engines:
         seated = self._seats.get(attempt_id)
         if seated is not None and (actor := self._living(seated.engine)) is not None:
             ray.kill(actor)
-        return "hung" if self.cause_of(attempt_id, "engine lost") == "engine crash" else "engine lost"
+        return "hung" if self._cause_of_lost_engine(attempt_id) == "engine crash" else "engine lost"
 
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it shares an engine."""
@@ -193,6 +208,15 @@ class Engines:
         """Return the engine that an attempt shares, or None if it shares none."""
         seated = self._seats.get(attempt_id)
         return seated.engine if seated else None
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return the ids of the nodes on which the engines have a device, by engine."""
+        living = {name: handle for name in self._actors if (handle := self._living(name)) is not None}
+        for name, handle in living.items():
+            known, _ = self._located.get(name, (None, None))
+            if known is not handle and (node := ray_private.node_of(handle)) is not None:
+                self._located[name] = handle, node
+        return {name: node for name, (handle, node) in self._located.items() if living.get(name) is handle}
 
     def retire_idle(self) -> None:
         """Let the engines end that no attempt uses, so that another sweep gets their devices."""

@@ -30,6 +30,9 @@ from ray.experimental.internal_kv import (
 )
 from ray.util import placement_group_table
 
+from orchestrator.ledger.keys import Channel
+from orchestrator.schedule.environment import KEYS_OF_STORE
+
 if TYPE_CHECKING:
     # Tune takes a second to import, which a look at a cluster need not wait for.
     from ray.tune.experiment import Trial
@@ -43,24 +46,24 @@ _ALIVE = 0
 # needs an actor: one more process for one bit.
 
 
-def publish_stop(sweep_id: str, attempts: Collection[str]) -> None:
+def publish_stop(channel: Channel, attempts: Collection[str]) -> None:
     """Ask the workers and engines of a sweep, on any node, to save and end attempts; the last call holds.
 
     Args:
-        sweep_id: of the sweep.
+        channel: of the sweep.
         attempts: their ids, or `process.EVERY`.
     """
-    _internal_kv_put(_stop_key(sweep_id), json.dumps(sorted(attempts)).encode())
+    _internal_kv_put(_stop_key(channel), json.dumps(sorted(attempts)).encode())
 
 
-def withdraw_stop(sweep_id: str) -> None:
+def withdraw_stop(channel: Channel) -> None:
     """Withdraw the stop request of a sweep, if there is one."""
-    _internal_kv_del(_stop_key(sweep_id))
+    _internal_kv_del(_stop_key(channel))
 
 
-def published_stop(sweep_id: str) -> Collection[str]:
+def published_stop(channel: Channel) -> Collection[str]:
     """Return the attempts of a sweep that are to end; none in a process that Ray has not started."""
-    written: bytes | None = _internal_kv_get(_stop_key(sweep_id)) if _internal_kv_initialized() else None
+    written: bytes | None = _internal_kv_get(_stop_key(channel)) if _internal_kv_initialized() else None
     return frozenset(json.loads(written)) if written else ()
 
 
@@ -95,8 +98,8 @@ def _engine_key(engine: str) -> bytes:
     return f"sweep-engine-{engine}".encode()
 
 
-def _stop_key(sweep_id: str) -> bytes:
-    return f"sweep-stop-{sweep_id}".encode()
+def _stop_key(channel: Channel) -> bytes:
+    return f"sweep-stop-{channel}".encode()
 
 
 # ------------------------------------------------------------------ a cluster that was not joined
@@ -161,6 +164,12 @@ def draining_nodes() -> set[str]:
     return set(state.get_draining_nodes())
 
 
+def node_of(actor: Any) -> str | None:
+    """Return the id of the node on which an actor runs, or None while it waits for one."""
+    row = state.actor_table(actor._actor_id.hex())
+    return row["Address"]["NodeID"] if row.get("State") == "ALIVE" else None
+
+
 def has_placement_group() -> bool:
     """Return True if Ray has placed a placement group of this job: its id ends with that of its job."""
     job = ray.get_runtime_context().get_job_id()
@@ -176,6 +185,58 @@ def has_placement_group() -> bool:
 def release_idle_actors(controller: Any) -> None:
     """Let the actors end that Tune's controller keeps for the next trial."""
     controller._cleanup_cached_actors(force_all=True)
+
+
+# Nor does it tell where a trial has its resources, or take one back that waits for them: what such a trial
+# asks of Ray is fixed when it is added.
+
+
+def nodes_of(controller: Any, trials: Collection[str]) -> dict[str, str]:
+    """Return the ids of the nodes on which trials have their processors, by id of the trial.
+
+    The actor of a trial may be elsewhere, if it is lent.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials; those that wait for resources are not in the answer.
+    """
+    placed = controller._actor_manager._live_actors_to_ray_actors_resources
+    groups = {
+        trial.trial_id: placed[actor][1].placement_group
+        for trial, actor in controller._trial_to_actor.items()
+        if trial.trial_id in trials and actor in placed
+    }
+    tables = {name: placement_group_table(group)["bundles_to_node_id"] for name, group in groups.items()}
+    return {name: table[0] for name, table in tables.items() if table.get(0)}
+
+
+def waiting_for_resources(controller: Any, trials: Collection[str]) -> list[str]:
+    """Return those of some trials that Tune has added and that have no resources yet.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials.
+    """
+    placed = controller._actor_manager._live_actors_to_ray_actors_resources
+    return [
+        trial.trial_id
+        for trial in controller._pending_trials
+        if trial.trial_id in trials and controller._trial_to_actor.get(trial) not in placed
+    ]
+
+
+def take_back(controller: Any, trials: Collection[str]) -> None:
+    """End trials that wait for resources, as if they were stopped.
+
+    Args:
+        controller: Tune's.
+        trials: ids of trials that `waiting_for_resources` has returned.
+    """
+    for trial in [trial for trial in controller._pending_trials if trial.trial_id in trials]:
+        if trial in controller._staged_trials:
+            # Tune forgets this, and would then keep an actor for a trial that does not come.
+            controller._unstage_trial_with_resources(trial)
+        controller.stop_trial(trial)
 
 
 # Tune starts an actor of its own for each trial, in a process of its own. It has no interface to use one that
@@ -247,6 +308,18 @@ def count_no_callbacks() -> None:
     usage.tag_callbacks = lambda callbacks: False
 
 
+# ------------------------------------------------------------------ Tune's runtime environment
+# Tune copies the keys of an S3 store from the driver into the environment with which a worker is started,
+# which every process of the user, and whoever may look at the cluster, can read.
+
+
+def withhold_keys() -> None:
+    """Let Tune start workers without the keys of a store, which they are given later."""
+    from ray.tune.execution import class_cache  # with Tune, and not by a look at a cluster
+
+    class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
+
+
 # ------------------------------------------------------------------ the end of an attempt
 # Ray's exceptions have no field for the cause of an actor's death, and Tune writes only their text to a file.
 
@@ -259,6 +332,10 @@ DEATH_PHRASES = {
     "worker lost": ("The actor died", "The actor is dead", "worker process has died"),
 }
 """Phrases in Ray's error texts, by the cause of an attempt's end; the first match decides."""
+
+
+DEATHS_OF_A_PROCESS = ("out of memory", "worker lost")
+"""Causes of the end of one process; its node lives on."""
 
 
 def cause_of_death(text: str) -> tuple[str, str]:

@@ -5,8 +5,8 @@ seconds of a processor before it waits, and 100 MB while it does: more than many
 driver keeps one process for each engine, on its own machine, and Tune gets for each trial a `Seat`: a handle
 of that process whose calls name the worker.
 
-The process runs no code of users. If it dies, each trial of its engine loses an attempt, as if the
-engine had.
+The process runs no code of users. If it dies, each trial of its engine loses its slot, which is charged to
+none of them; see `Engines.cause_of_lost_worker`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SharedEngine:
             outcome: Outcome = await self._actor.advance.remote(assignment, self._worker, not self._held)
         except (RayActorError, ValueError) as error:
             return await self._lost(error)
-        self._held = self._held or not outcome.queued
+        self._held = self._held or not outcome.queued or outcome.held is not None
         return outcome
 
     async def _entered(self, assignment: Assignment) -> Outcome:
@@ -75,7 +75,7 @@ class SharedEngine:
         ready, began = asyncio.wrap_future(actor.ready.remote().future()), time.monotonic()
         waiting = Outcome(0, done=False, metrics={}, queued=True)
         while not (await asyncio.wait([ready], timeout=STOP_POLL))[0]:
-            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+            is_stopped = process.stop_requested(assignment.channel, assignment.attempt_id)
             if time.monotonic() - began > SIGN_OF_LIFE or is_stopped:
                 return waiting
         ready.result()
@@ -116,7 +116,7 @@ class SharedWorker:
 
     async def train(self, worker: str, assignment: Assignment) -> dict[str, Any]:
         """Train an attempt to its next report, or say why it ends; return what Ray Tune reads."""
-        process.watch(assignment.sweep_id, ray_private.published_stop)
+        process.watch(assignment.channel, ray_private.published_stop)
         access = self._access.setdefault(worker, SharedEngine(worker))
         task = self._advancing[worker] = asyncio.ensure_future(access.advance(assignment))
         try:

@@ -11,6 +11,7 @@ from ray import tune
 from ray.tune import TuneError
 
 from orchestrator.assignment import Assignment
+from orchestrator.ledger.keys import channel_of
 from orchestrator.ledger.records import CurvePoint
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
@@ -51,6 +52,7 @@ def run(
         Refusal: if the ledger can no longer be written.
     """
     sweep_id = session.sweep.id
+    channel = channel_of(sweep_id, session.ledger.id)
     # By default Tune keeps one trial of a custom search algorithm pending, which would fill a cluster slowly.
     # While other sweeps use the cluster, the share limits the pending attempts to a few.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
@@ -59,23 +61,27 @@ def run(
 
     def tick_and_publish(session: Session) -> None:
         nonlocal asked
+        if scheduler.controller is not None:
+            share.look(scheduler.controller, session)
         share.renew(session)
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
         tick(session)
         before, asked = asked, (EVERY,) if session.stopped else tuple(share.overdue)
         if before or asked:
-            ray_private.publish_stop(sweep_id, asked)
+            ray_private.publish_stop(channel, asked)
 
     ray_private.count_no_callbacks()
-    ray_private.withdraw_stop(sweep_id)
+    ray_private.withhold_keys()
+    ray_private.withdraw_stop(channel)
     scheduler = schedulers.build(session.sweep, curves)
     session.settle_stopped(scheduler.stopped)
     gpu, trainable_of_user = session.sweep.resources.gpu, session.sweep.trainable
     program = trainable_of_user.imported_code() if trainable_of_user else ""
     idle = pool(gpu, str(session.paths.compilations), program)
     try:
-        with registered(session, share.engines, tick_and_publish), idle as warm:
+        place = share.placement.avoiding
+        with registered(session, share.engines, tick_and_publish, place), idle as warm:
             if trainable is Worker:
                 lend = partial(_lent, warm)
                 scheduler.adopt = partial(ray_private.lend_actors, lend=lend)
@@ -103,7 +109,7 @@ def run(
         raise refusal_behind(error) or error from None
     finally:
         share.withdraw()
-        ray_private.withdraw_stop(sweep_id)
+        ray_private.withdraw_stop(channel)
 
 
 def _lent(warm: WarmPool | None, arguments: dict[str, Any]) -> Any:

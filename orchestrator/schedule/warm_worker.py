@@ -20,6 +20,7 @@ from typing import Any
 import ray
 
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.keys import Channel
 from orchestrator.machines.warmth import memory_is_short
 from orchestrator.provenance import code_digest
 from orchestrator.schedule.worker import Worker
@@ -128,7 +129,7 @@ class WarmWorker:
     def _give_back(self) -> None:
         """Keep nothing of the sweep but its engine."""
         if self._worker is not None:
-            process.forget(self._worker.sweep_id)
+            process.forget(self._worker.channel)
         os.environ.clear()
         os.environ.update(self._before)
         os.chdir(self._folder)
@@ -166,6 +167,6 @@ class _Lent(Worker):
         super().setup(config, self._environment)
 
     @property
-    def sweep_id(self) -> str:
-        """Id of the sweep."""
-        return self._assignment.sweep_id
+    def channel(self) -> Channel:
+        """Channel of the sweep."""
+        return self._assignment.channel

@@ -54,8 +54,9 @@ class Running:
         reported_at: time of the launch or of the last outcome, by the session's clock.
         last: the last outcome, or None.
         cause: why the driver itself ended the attempt, or None.
-        started_at: when a worker took the attempt; None while it waits for its resources.
+        started_at: when a worker or the queue of an engine took the attempt; None while it waits for either.
         progressed_at: time of the last report; `started_at` before the first one.
+        charged: whether the attempt costs time: it holds its resources, and not only a place in a queue.
     """
 
     trial: TrialRecord
@@ -69,10 +70,11 @@ class Running:
     cause: str | None = None
     started_at: float | None = None
     progressed_at: float = 0.0
+    charged: bool = False
 
     @property
     def started(self) -> bool:
-        """Return True if a worker has taken the attempt."""
+        """Return True if a worker has taken the attempt, or the queue of an engine that has its device."""
         return self.started_at is not None
 
 
@@ -146,21 +148,25 @@ class Attempts:
         return replace(assignment, alone=alone, tracking=tracking or {})
 
     def started(self, attempt_id: str) -> None:
-        """Note that a worker has taken an attempt."""
+        """Note that a worker has taken an attempt, and its resources with it."""
         if run := self.running.get(attempt_id):
-            self._take(attempt_id, run)
+            self._hear(run)
+            self._charge(attempt_id, run, 0.0)
 
     def reported(self, attempt_id: str, outcome: Outcome) -> None:
         """Commit an outcome: its metrics and its checkpoint."""
         run = self.running.get(attempt_id)
         if run is None:
             return  # a late report of an attempt that has already ended
-        self._take(attempt_id, run)
+        self._hear(run)
+        if outcome.queued and outcome.held is None:
+            return  # it waits for a slot
+        self._charge(attempt_id, run, outcome.held or 0.0)
         if outcome.queued:
             return
         outcome = run.last = finite_or_failed(outcome, self._sweep.metric)
-        if outcome.failure is not None:
-            return
+        if outcome.failure is not None or (outcome.interrupted and outcome.checkpoint is None):
+            return  # nothing was saved
         best = bool(outcome.metrics) and self._improves(run, outcome)
         url = self._paths.stored(self._writer.ledger.id, self._sweep.id, run.trial.key)
         self._superseded += _commit(self._writer, attempt_id, outcome, best=best, url=url)
@@ -177,13 +183,18 @@ class Attempts:
             shutil.rmtree(folder, ignore_errors=True)
         self._superseded.clear()
 
-    def _take(self, attempt_id: str, run: Running) -> None:
-        """Note a sign of life of a worker; the first one is committed, because the attempt costs time now."""
+    def _hear(self, run: Running) -> None:
+        """Note a sign of life of a worker."""
         run.reported_at = self._clock()
         if not run.started:
             run.started_at = run.progressed_at = run.reported_at
-            self._spending.take(attempt_id, self._without_outages())
-            self._writer.take_attempt(attempt_id)
+
+    def _charge(self, attempt_id: str, run: Running, held: float) -> None:
+        """Let an attempt cost time from now on, and for the seconds for which it has held its resources."""
+        if not run.charged:
+            run.charged = True
+            self._spending.take(attempt_id, self._without_outages() - held)
+            self._writer.take_attempt(attempt_id, held)
 
     def remove(self, attempt_id: str) -> Running:
         """Remove an attempt that has ended, and return it."""
@@ -336,6 +347,7 @@ def launched(
     assignment = Assignment(
         attempt_id=attempt_id,
         trial_key=trial.key,
+        ledger=ledger_id,
         settings=sweep.settings(trial.params, trial.seed),
         cpu=sweep.resources.cpu,
         gpu=sweep.resources.gpu,
@@ -403,7 +415,7 @@ def _commit(
 
 def _checkpoint_row(key: str, outcome: Outcome, kind: CheckpointKind) -> CheckpointRecord:
     saved = outcome.checkpoint
-    assert saved is not None, "an outcome without a failure carries a checkpoint"
+    assert saved is not None, "an outcome that is neither a failure nor interrupted carries a checkpoint"
     return CheckpointRecord(
         trial_key=key,
         step=saved.step,

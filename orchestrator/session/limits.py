@@ -111,14 +111,15 @@ class Spending:
         before = spent(attempts)
         self._busy, self._held = before.hours * _HOUR, before.attempt_hours * _HOUR
         self._taken: dict[str, float] = {}
-        self._sum_taken, self._busy_since = 0.0, 0.0
+        self._sum_taken, self._busy_since, self._idle_since = 0.0, 0.0, float("-inf")
 
     def take(self, attempt_id: str, now: float) -> None:
-        """Count an attempt from now on, unless it counts already."""
+        """Count an attempt from a time on, now or shortly before, unless it counts already."""
         if attempt_id in self._taken:
             return
-        if not self._taken:
-            self._busy_since = now
+        # Time that counts as busy with an attempt that has ended meanwhile is not counted again.
+        since = max(now, self._idle_since)
+        self._busy_since = min(self._busy_since, since) if self._taken else since
         self._taken[attempt_id] = now
         self._sum_taken += now
 
@@ -131,6 +132,7 @@ class Spending:
         self._held += now - taken
         if not self._taken:
             self._busy += now - self._busy_since
+            self._idle_since = now
 
     def total(self, now: float) -> Spent:
         """Return the time spent until now, by the clock of the calls of `take` and `end`."""
@@ -157,6 +159,21 @@ def overspent(budget: BudgetSection, total: Spent, gpu: float) -> str | None:
 # ------------------------------------------------------------------ retries
 
 
+def since_progress(past: Sequence[AttemptRecord], progressed: Collection[str]) -> list[AttemptRecord]:
+    """Return a trial's attempts from the last one on that has reported a step beyond all earlier ones.
+
+    Args:
+        past: the trial's attempts, in their order.
+        progressed: ids of the attempts that were the first to report some step of the trial.
+    """
+    recent: list[AttemptRecord] = []
+    for attempt in past:
+        if attempt.id in progressed:
+            recent.clear()
+        recent.append(attempt)
+    return recent
+
+
 def wait_before_retry(
     cause: str, past: Sequence[AttemptRecord], progressed: Collection[str] = ()
 ) -> float | None:
@@ -172,12 +189,8 @@ def wait_before_retry(
     """
     if cause in UNCHARGED:
         return 0.0
-    charged: list[str] = []
-    for attempt in past:
-        if attempt.id in progressed:
-            charged.clear()
-        if attempt.cause in ALLOWED_RETRIES:
-            charged.append(attempt.cause)
+    recent = since_progress(past, progressed)
+    charged = [attempt.cause for attempt in recent if attempt.cause in ALLOWED_RETRIES]
     if charged.count(cause) >= ALLOWED_RETRIES.get(cause, 0):
         return None
     return float(min(BACKOFF_SECONDS * 2 ** len(charged), BACKOFF_CAP_SECONDS))

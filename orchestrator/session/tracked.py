@@ -41,7 +41,7 @@ class TrackedRuns:
         """Return True if a trial needs to wait no longer for its run."""
         if not self._wanted:
             return True
-        if trial_key in self._ledger.mlflow_runs(self._sweep_id):
+        if self._ledger.mlflow_run(self._sweep_id, trial_key) is not None:
             self._is_away = False
         elif not self._is_away:
             return self._waits_in_vain(trial_key)
@@ -54,7 +54,7 @@ class TrackedRuns:
 
     def variables(self, trial_key: str) -> Mapping[str, str]:
         """Return the variables that MLflow's client reads in the script of a trial; none without a run."""
-        run = self._ledger.mlflow_runs(self._sweep_id).get(trial_key) if self._wanted else None
+        run = self._ledger.mlflow_run(self._sweep_id, trial_key) if self._wanted else None
         if run is None:
             return {}
         return {"MLFLOW_TRACKING_URI": absolute(self._uri), "MLFLOW_RUN_ID": run}

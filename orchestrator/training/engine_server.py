@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.training import process
-from orchestrator.training.attempt import Attempt, failure_outcome
+from orchestrator.training.attempt import Attempt, failure_outcome, unbegun
 from orchestrator.training.engine_cache import EngineCache, configure
 from orchestrator.training.slot_table import Occupancy, Request, Slot, SlotTable
 
@@ -71,6 +71,8 @@ class EngineServer:
         self._cache = EngineCache()
         self._engine: Engine | None = None
         self._program: object = None
+        self._seated_at: dict[str, float] = {}
+        self._unanswered: dict[str, Future[Outcome]] = {}
         self._expected, self._ready_at, self._active_at = slots, 0.0, time.monotonic()
 
     # ---------------------------------------------------------------- called from any thread
@@ -79,21 +81,28 @@ class EngineServer:
         """Train an attempt to its next report and return the outcome.
 
         While the attempt is queued for a slot, return a `queued` outcome after `SIGN_OF_LIFE` seconds, or as
-        soon as it is asked to stop; the worker then asks again, unless the driver stops it.
+        soon as it is asked to stop; the worker then asks again, unless the driver stops it. Once it has a
+        slot, return another one with `held`, unless it has reported by then: its time is charged from now on.
 
         Args:
             assignment: of the attempt.
             worker: id of the worker that asks.
             first: whether this is the attempt's first request, or it was `queued` before.
         """
-        answer = self.submit(assignment, worker, first=first)
+        waiting = Outcome(0, done=False, metrics={}, queued=True)
+        answer = self._unanswered.pop(assignment.attempt_id, None)
+        if answer is None:
+            answer = self.submit(assignment, worker, first=first)
         outcome = asyncio.wrap_future(answer)
         began = time.monotonic()
         while not (await asyncio.wait([outcome], timeout=STOP_POLL))[0]:
             late = time.monotonic() - began > SIGN_OF_LIFE
-            is_stopped = process.stop_requested(assignment.sweep_id, assignment.attempt_id)
+            is_stopped = process.stop_requested(assignment.channel, assignment.attempt_id)
             if (late or is_stopped) and answer.cancel():
-                return Outcome(0, done=False, metrics={}, queued=True)
+                return waiting
+            if first and (held := self._held(assignment.attempt_id)) is not None and not answer.done():
+                self._unanswered[assignment.attempt_id] = answer
+                return replace(waiting, held=held)
         return await outcome
 
     def submit(self, assignment: Assignment, worker: str, *, first: bool) -> Future[Outcome]:
@@ -107,6 +116,7 @@ class EngineServer:
 
     def release(self, attempt_id: str) -> None:
         """Free the slot of an attempt, if it has one, or remove its request from the queue."""
+        self._unanswered.pop(attempt_id, None)
         self._inbox.put(attempt_id)
 
     def retire(self) -> None:
@@ -154,6 +164,7 @@ class EngineServer:
     def _receive(self, message: Request | str) -> None:
         self._active_at = time.monotonic()
         if isinstance(message, str):
+            self._seated_at.pop(message, None)
             self._table.release(message)
         elif not self._table.receive(message):
             reason = "the engine has given its slot away"
@@ -165,9 +176,13 @@ class EngineServer:
 
     def _admit(self, index: int, request: Request) -> None:
         assignment = request.assignment
+        self._seated_at[request.attempt_id] = time.monotonic()
         if process.terminating():
             reason = "this machine is being preempted"
             request.answer.set_result(Outcome(0, done=True, metrics={}, failure="node lost", message=reason))
+            return
+        if outcome := unbegun(assignment):
+            request.answer.set_result(outcome)
             return
         if request.program != self._program:
             # With the cache's own reference, the last one to the old engine: its device memory must be free
@@ -181,7 +196,7 @@ class EngineServer:
                 self._ready_at = time.monotonic() + self._opening
             self._table.occupied[index] = Slot(Attempt(engine, index, assignment), request)
         except Exception as error:  # noqa: BLE001 - a failure inside a trial is an outcome with a cause
-            request.answer.set_result(failure_outcome(assignment, error))
+            self._settle(request, failure_outcome(assignment, error))
 
     def _free_silent(self) -> None:
         """Free the slots of workers that count as dead."""
@@ -245,7 +260,19 @@ class EngineServer:
         self._active_at = slot.answered_at
         if outcome.done:
             self._table.release(slot.request.attempt_id)
-        slot.request.answer.set_result(outcome)
+        self._settle(slot.request, outcome)
+
+    def _settle(self, request: Request, outcome: Outcome) -> None:
+        """Answer a request of an attempt that has a slot, or has had one until now."""
+        held = self._held(request.attempt_id)
+        if outcome.done:
+            self._seated_at.pop(request.attempt_id, None)
+        request.answer.set_result(replace(outcome, held=held))
+
+    def _held(self, attempt_id: str) -> float | None:
+        """Return the seconds for which an attempt has had a slot, or None if it has had none."""
+        seated_at = self._seated_at.get(attempt_id)
+        return None if seated_at is None else time.monotonic() - seated_at
 
     def _fail(self, error: Exception) -> None:
         """End every attempt and start over with a new engine: the state of all slots is lost.
@@ -256,6 +283,6 @@ class EngineServer:
         for slot in pending:
             outcome = failure_outcome(slot.request.assignment, error)
             alone = len(self._table.occupied) == 1 or self._table.tested == slot.request.attempt_id
-            slot.request.answer.set_result(outcome if alone else replace(outcome, failure="engine lost"))
+            self._settle(slot.request, outcome if alone else replace(outcome, failure="engine lost"))
         self._table.free(lambda _: True)
         self._cache, self._engine, self._program = EngineCache(), None, None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 
+from orchestrator.ledger.keys import Channel
 from orchestrator.machines.hardware import host_devices
 
 POLL_SECONDS = 1.0
@@ -23,17 +24,30 @@ EVERY = "*"
 
 
 class _StopRequest:
-    """What was last read of the stop request of one sweep.
+    """The stop request of one sweep.
+
+    Args:
+        channel: of the sweep.
+        published: see `watch`.
 
     Attributes:
-        attempts: ids of the attempts that are to save and exit, or `EVERY`.
+        attempts: ids of the attempts that are to save and exit, or `EVERY`, as they were last read.
     """
 
-    attempts: Collection[str] = ()
+    def __init__(self, channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
+        self._channel, self._published = channel, published
+        self.attempts: Collection[str] = ()
+
+    def read(self) -> None:
+        """Read it afresh; while the head is unreachable, no request can be read."""
+        try:
+            self.attempts = self._published(self._channel)
+        except Exception:  # noqa: BLE001 - described above
+            self.attempts = ()
 
 
 _terminating = threading.Event()
-_stop_requests: dict[str, _StopRequest] = {}
+_stop_requests: dict[Channel, _StopRequest] = {}
 
 
 def worker_environment(gpu_share: float) -> dict[str, str]:
@@ -82,31 +96,40 @@ def handle_sigterm() -> None:
     threading.Thread(target=_note, args=(reading,), name="signals", daemon=True).start()
 
 
-def watch(sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
+def watch(channel: Channel, published: Callable[[Channel], Collection[str]]) -> None:
     """Poll for the stop request that the driver of a sweep publishes.
 
     Args:
-        sweep_id: of the sweep.
-        published: returns the ids of the attempts of a sweep that are to save and exit now, or `EVERY`; may
+        channel: of the sweep.
+        published: returns the ids of the attempts of a channel that are to save and exit now, or `EVERY`; may
             raise while the head is unreachable.
     """
-    if sweep_id not in _stop_requests:
-        request = _stop_requests[sweep_id] = _StopRequest()
-        poll = threading.Thread(
-            target=_poll, args=(request, sweep_id, published), name="stop requests", daemon=True
-        )
-        poll.start()
+    if channel not in _stop_requests:
+        request = _stop_requests[channel] = _StopRequest(channel, published)
+        threading.Thread(target=_poll, args=(request, channel), name="stop requests", daemon=True).start()
 
 
-def forget(sweep_id: str) -> None:
+def forget(channel: Channel) -> None:
     """Poll no longer for a stop request of a sweep, which this process has left."""
-    _stop_requests.pop(sweep_id, None)
+    _stop_requests.pop(channel, None)
 
 
-def stop_requested(sweep_id: str, attempt_id: str) -> bool:
+def stop_requested(channel: Channel, attempt_id: str) -> bool:
     """Return True if the driver of a watched sweep wants an attempt to save and exit."""
-    request = _stop_requests.get(sweep_id)
+    request = _stop_requests.get(channel)
     return request is not None and (EVERY in request.attempts or attempt_id in request.attempts)
+
+
+def may_begin(channel: Channel, attempt_id: str) -> bool:
+    """Return False if the driver of a watched sweep has asked an attempt to stop before it has begun.
+
+    The request is read afresh: a driver that stops drops the attempts that no worker has taken, publishes
+    its request, and records nothing more of them; but Ray Tune starts their workers all the same. What was
+    read `POLL_SECONDS` ago would let them train, and leave a checkpoint that nobody has recorded.
+    """
+    if (request := _stop_requests.get(channel)) is not None:
+        request.read()
+    return not stop_requested(channel, attempt_id)
 
 
 def terminating() -> bool:
@@ -119,10 +142,7 @@ def _note(pipe: int) -> None:
         _terminating.set()
 
 
-def _poll(request: _StopRequest, sweep_id: str, published: Callable[[str], Collection[str]]) -> None:
-    while _stop_requests.get(sweep_id) is request:
-        try:
-            request.attempts = published(sweep_id)
-        except Exception:  # noqa: BLE001 - the head is unreachable, so no request can be read
-            request.attempts = ()
+def _poll(request: _StopRequest, channel: Channel) -> None:
+    while _stop_requests.get(channel) is request:
+        request.read()
         time.sleep(POLL_SECONDS)

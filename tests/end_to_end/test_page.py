@@ -17,6 +17,7 @@ from orchestrator.ledger.stop_requests import asked_to_stop
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, points, running, shown, sign_in
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -78,7 +79,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     earlier = sweeps.sweep_record(id="retrieval-earlier", created_at=sweeps.CREATED - 1.0)
     training = {**earlier.document["training"], "batch_size": 16}
     with client.workspace.ledger() as ledger:
-        ledger.create_sweep(replace(earlier, document={**earlier.document, "training": training}))
+        create_sweep(ledger, replace(earlier, document={**earlier.document, "training": training}))
     sign_in(chrome, client, "vera")
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
     busy = "details[aria-busy=true]"

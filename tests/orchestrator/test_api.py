@@ -24,6 +24,7 @@ from orchestrator.report.figures import FIGURES
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.cli.test_inputs import SPACE
+from tests.orchestrator.ledger.examples import create_sweep
 
 SPACES = Path(__file__).parents[2] / "search_spaces"
 DOCUMENT: Mapping[str, Any] = parse_document(SPACE, "space.yaml").plain()  # type: ignore[assignment]
@@ -341,7 +342,7 @@ def _record(sweep: Sweep, root: Path) -> Ledger:
     record = sweeps.sweep_record(
         **about, document=what.document(), digest=what.digest, state="INTERRUPTED", facts=facts
     )
-    ledger.create_sweep(record)
+    create_sweep(ledger, record)
     return ledger
 
 

@@ -34,6 +34,7 @@ from orchestrator.storage.paths import Paths
 from orchestrator.study.observations import observe, rank
 from orchestrator.tracking.registry import succeeds
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.study.sweeps import sweep as specification
 
 METRIC = "val/accuracy"
@@ -195,7 +196,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     scenario, paths = SCENARIOS[request.param], Paths(tmp_path / "mlruns")
     paths.create()
     with closing(Ledger.open(paths.ledger_url)) as ledger:
-        ledger.create_sweep(replace(_record(scenario), state="RUNNING", finished_at=None))
+        create_sweep(ledger, replace(_record(scenario), state="RUNNING", finished_at=None))
         writer = sweeps.writer_of(ledger)
         for number, trial in reversed([*enumerate(scenario.trials)]):
             _run(writer, number, trial)

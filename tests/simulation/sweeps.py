@@ -14,6 +14,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.tracking import events
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.simulation.system import EPOCH
 
 SPACE = """
@@ -141,7 +142,7 @@ def template(variant: Variant) -> dict[str, bytes]:
             facts={"direction": sweep.direction, "metric": sweep.metric},
             created_at=EPOCH,
         )
-        ledger.create_sweep(record, events=[events.sweep_started(record, sweep)])
+        create_sweep(ledger, record, events=[events.sweep_started(record, sweep)])
         ledger.close()
         return _read(Path(folder))
 

@@ -10,6 +10,7 @@ from orchestrator.api.changes import Changes, changes
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 
 
 def test_the_differences_are_those_to_the_previous_sweep_of_the_file(tmp_path: Path) -> None:
@@ -23,13 +24,14 @@ def test_the_differences_are_those_to_the_previous_sweep_of_the_file(tmp_path: P
     ]
     ledger = Ledger.open(paths.ledger_url)
     for name, document, after in others:
-        ledger.create_sweep(
+        create_sweep(
+            ledger,
             sweeps.sweep_record(
                 id=name,
                 document=document,
                 profile=document["profile"],
                 created_at=first.created_at + after,
-            )
+            ),
         )
     ledger.close()
     assert changes(sweeps.SWEEP_ID, root=tmp_path) == Changes(None, ())

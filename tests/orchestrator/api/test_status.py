@@ -15,6 +15,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepState
 from orchestrator.storage.paths import Paths
 from tests import sweeps as examples
+from tests.orchestrator.ledger.examples import create_sweep
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_grid_that_is_smaller_than_its_budget_decides_the_number_of_trials(
     document = {"sampler": {sampler: {"seed": 0}}, "search": search, "budget": {"trials": 64}}
     record = examples.sweep_record(state="RUNNING", finished_at=None)
     with closing(Ledger.open(Paths(tmp_path).ledger_url)) as ledger:
-        ledger.create_sweep(replace(record, document={**record.document, **document}))
+        create_sweep(ledger, replace(record, document={**record.document, **document}))
     assert status(root=tmp_path).progress.wanted == wanted
 
 

@@ -18,6 +18,7 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import SweepRecord
 from orchestrator.storage.paths import Paths
+from tests.orchestrator.ledger.examples import create_sweep
 
 SPACE = """\
 task: copy
@@ -100,7 +101,7 @@ def _before(file: Path) -> Paths:
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    ledger.create_sweep(SweepRecord(*about, "INTERRUPTED", None, "", "", {}, 0.0))
+    create_sweep(ledger, SweepRecord(*about, "INTERRUPTED", None, "", "", {}, 0.0))
     ledger.close()
     return paths
 

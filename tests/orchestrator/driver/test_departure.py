@@ -17,7 +17,7 @@ from orchestrator.driver.departure import GRACE_SECONDS, LAST_SECONDS, Departure
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep
 from tests.orchestrator.ledger.processes import line, start
 
 LEFT_SECONDS = 10.0
@@ -167,7 +167,7 @@ with Departure() as departure:
 
 def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: str) -> None:
     """It ends although its main thread is blocked, and it writes nothing more."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     driver = start(DRIVE, url, SWEEP_ID)
     assert line(driver) == "driving"
     code, seconds, printed = _ended_by(driver, lambda: next_token(ledger.writer, SWEEP_ID, Holder.here()))
@@ -177,7 +177,7 @@ def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: s
 
 def test_a_driver_that_was_suspended_ends_within_seconds_of_waking(ledger: Ledger, url: str) -> None:
     """While it was suspended another driver took over and may have finished the sweep."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     driver = start(DRIVE, url, SWEEP_ID)
     assert line(driver) == "driving"
     driver.send_signal(signal.SIGSTOP)

@@ -17,7 +17,7 @@ from orchestrator.ledger.records import CheckpointRecord, SweepRecord
 from orchestrator.storage.paths import Paths
 from tests.orchestrator.cli.test_inputs import SPACE
 from tests.orchestrator.config.files import edited, loaded
-from tests.orchestrator.ledger.examples import trial_record, writer
+from tests.orchestrator.ledger.examples import create_sweep, trial_record, writer
 from trainables.data.task import Signature
 
 SWEEP = "copy-0123abcd"
@@ -88,7 +88,7 @@ def file(tmp_path: Path) -> Path:
     paths.create()
     ledger = Ledger.open(paths.ledger_url)
     about = (sweep.id, sweep.name, None, sweep.task, sweep.document(), sweep.digest)
-    ledger.create_sweep(SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
+    create_sweep(ledger, SweepRecord(*about, "COMPLETE", None, "", "", {}, 0.0))
     trial = trial_record(sweep_id=sweep.id)
     write = writer(ledger, sweep.id)
     write.add_trial(trial)

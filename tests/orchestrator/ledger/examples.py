@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +82,12 @@ def event(run: str, at_ms: int) -> Event:
 def writer(ledger: Ledger, sweep_id: str = SWEEP_ID) -> SweepWriter:
     """Return a writer with the newest token of a sweep, as if its driver had just taken the lease."""
     return SweepWriter(ledger, next_token(ledger.writer, sweep_id, Holder.here()))
+
+
+def create_sweep(ledger: Ledger, record: SweepRecord | None = None, events: Sequence[Event] = ()) -> None:
+    """Add a sweep, by default `sweep_record()`, as its first driver does."""
+    new = sweep_record() if record is None else record
+    writer(ledger, new.id).create_sweep(new, events)
 
 
 def complete(ledger: Ledger, number: int) -> str:

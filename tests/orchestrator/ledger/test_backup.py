@@ -14,10 +14,10 @@ from orchestrator.ledger.backup import Entry
 def log(tmp_path: Path) -> Path:
     """Write five commits, the third of which is longer than a block."""
     path = tmp_path / "sweep.log"
-    with backup.appending(path) as file:
+    with backup.locked(path) as log:
         for number in range(1, 6):
             text = "x" * (3 * backup.BLOCK if number == 3 else 10)
-            backup.append(file, Entry(number, [("sweep", {"id": "s"}, {"document": text})]))
+            log.append(Entry(number, [("sweep", {"id": "s"}, {"document": text})]))
     return path
 
 
@@ -47,8 +47,8 @@ def test_a_line_after_a_damaged_one_counts(log: Path) -> None:
 
 def test_a_line_that_the_disk_has_no_space_for_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Neither when it is written nor when the log is closed: the commit before it stands."""
-    with backup.appending(Path("/dev/full")) as file:
-        backup.append(file, Entry(1, []))
+    with backup.locked(Path("/dev/full")) as log:
+        log.append(Entry(1, []))
     assert "The ledger's backup /dev/full falls behind" in caplog.text
 
 
@@ -63,10 +63,11 @@ def rewritten(tmp_path: Path) -> Path:
     """Write a whole state in three parts, and two commits after it."""
     path = tmp_path / "sweep.log"
     state = [Entry(7, [("sweep", {"id": "s"}, {"document": str(left)})], left) for left in (2, 1, 0)]
-    backup.replace(path, backup.write(path, state), length=0)
-    with backup.appending(path) as file:
+    with backup.locked(path) as log:
+        log.replace(backup.write(path, state), length=0)
+    with backup.locked(path) as log:
         for number in (8, 9):
-            backup.append(file, Entry(number, []))
+            log.append(Entry(number, []))
     return path
 
 

@@ -20,7 +20,7 @@ from orchestrator.ledger import ledger as ledger_module
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.system import System
-from tests.orchestrator.ledger.examples import SWEEP_ID, sweep_record
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, sweep_record
 from tests.orchestrator.ledger.processes import ROOT
 from tests.postgres import Server
 
@@ -220,12 +220,12 @@ def test_a_full_disk_is_refused_and_changes_nothing(sqlite_url: str) -> None:
         connection.commit()
     large = sweep_record(document={"x": "x" * 100_000})
     with pytest.raises(NoSpace, match="space"):
-        ledger.create_sweep(large)
+        create_sweep(ledger, large)
     assert ledger.sweeps() == []
     with ledger.writer() as connection:
         connection.execute(text(f"PRAGMA max_page_count={10 * pages}"))
         connection.commit()
-    ledger.create_sweep(large)
+    create_sweep(ledger, large)
     assert ledger.sweeps() == [large]
 
 

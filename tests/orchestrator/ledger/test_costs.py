@@ -16,20 +16,27 @@ import pytest
 from sqlalchemy import event as listener
 from sqlalchemy import select
 
-from orchestrator.ledger import integrity
+from orchestrator.ledger import integrity, request_keys, submissions, users
+from orchestrator.ledger.audit import Asked
+from orchestrator.ledger.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.connect import database_file
+from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.integrity import examine, verify
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.records import EvaluationRecord, ReportRecord, Segment
 from orchestrator.ledger.rows import REPORTS
+from orchestrator.ledger.settings import change_settings, resume
 from orchestrator.ledger.stop_requests import ask_to_stop
+from orchestrator.ledger.submissions import Order, SubmissionWriter
 from orchestrator.ledger.tables import TRIAL
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.ledger.writer import SweepWriter
+from orchestrator.sharing.rows import UNIT, PoolClaim, PoolNode
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,
+    create_sweep,
     event,
     saved,
     sweep_record,
@@ -66,7 +73,7 @@ class Recorder:
 @pytest.fixture
 def ledger(sqlite_url: str) -> Iterator[Ledger]:
     opened = Ledger.open(sqlite_url)
-    opened.create_sweep(sweep_record())
+    create_sweep(opened)
     yield opened
     opened.close()
 
@@ -103,6 +110,40 @@ def everything_that_changes_a_sweep(ledger: Ledger) -> None:
         pass
 
 
+def everything_that_people_and_the_service_change(ledger: Ledger) -> None:
+    """Make every kind of change to submissions, settings, users and the pool once."""
+    user, _ = users.add_user(ledger, "ada", "admin", "shell")
+    set_owner(ledger, "ada", most_sweeps=5)
+    request = request_keys.begin(ledger, "ada", "key", "digest")
+    assert isinstance(request, request_keys.RequestKey)
+    asked = Asked("ada", "submit", "a-1", {}, request)
+    order = Order("ada", {"name": "a"}, "task: copying", {}, "key", "c0ffee")
+    seen, _ = submissions.submit(ledger, order, lambda is_known: f"a-{1 + is_known('a-1')}", asked=asked)
+    lost = request_keys.begin(ledger, "ada", "another", "digest")
+    assert isinstance(lost, request_keys.RequestKey)
+    request_keys.forget(ledger, lost)
+    change_settings(ledger, "a-1", priority_class="urgent", weight=5, paused=True)
+    resume(ledger, "a-1")
+    service = SubmissionWriter(ledger, writer(ledger, "serve").token)
+    service.ask_for_room("a-1")
+    seen = submissions.submission(ledger, "a-1") or seen
+    service.change(seen, state="STARTED", starts=1, crashed_at=1.0)
+    service.pause(1.0)
+    service.go_on()
+    submissions.begin(ledger, "a-1", 1, Holder.here())
+    submissions.end(ledger, "a-1", 1, 0, None)
+    seen = submissions.submission(ledger, "a-1") or seen
+    service.change(seen, state="PARKED")
+    submissions.release(ledger, "a-1")
+    nodes, amounts = [PoolNode("node", UNIT)], Amounts(2, 0, 0, 0)
+    claim = PoolClaim("a-1", "ada", 0.0, UNIT, 0, want=0)
+    claims = Claims(ledger, writer(ledger, "a-1").token, "pool", claim)
+    claims.start(nodes, amounts)
+    claims.renew(nodes, amounts)
+    claims.withdraw()
+    users.revoke_user(ledger, user.name, "shell")
+
+
 def plan(file: Path, statement: str) -> str:
     """Return how SQLite finds the rows of a statement."""
     with sqlite3.connect(file) as connection:
@@ -117,6 +158,21 @@ def test_no_statement_under_the_write_lock_reads_a_whole_table(ledger: Ledger) -
     assert len(of_each_kind) > 40, "the changes were recorded"
     plans = {kind: plan(file, statement) for kind, statement in of_each_kind.items()}
     assert {kind: steps for kind, steps in plans.items() if "SCAN" in steps} == {}
+
+
+BOUNDED = {"owner", "pool", "start_pause", "claim"}
+"""Tables with one row for a person, for a Ray that is in use, for a live sweep, and one or none."""
+
+
+def test_no_statement_of_people_or_the_service_reads_a_table_that_grows(ledger: Ledger) -> None:
+    """Submissions, sweeps, requests, users and the audit log grow for ever."""
+    recorder = Recorder(ledger)
+    everything_that_people_and_the_service_change(ledger)
+    of_each_kind = {shape(statement): statement for statement in recorder.writing}
+    assert len(of_each_kind) > 40, "the changes were recorded"
+    plans = {kind: plan(database_file(ledger.address), one) for kind, one in of_each_kind.items()}
+    scanned = {kind: set(re.findall(r"SCAN (\w+)", steps)) - BOUNDED for kind, steps in plans.items()}
+    assert {kind: names for kind, names in scanned.items() if names} == {}
 
 
 def shape(statement: str) -> str:
@@ -201,7 +257,7 @@ def test_other_writers_do_not_wait_for_a_verification(
     def write_elsewhere() -> None:
         other = Ledger.open(sqlite_url)
         assert inside.wait(20)
-        other.create_sweep(sweep_record(id="another"))
+        create_sweep(other, sweep_record(id="another"))
         written.set()
         other.close()
 

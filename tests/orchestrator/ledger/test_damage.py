@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import random
@@ -25,6 +26,7 @@ from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     complete,
+    create_sweep,
     event,
     everything,
     sweep_record,
@@ -39,7 +41,7 @@ import os, sys
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.ledger.examples import *
 ledger = Ledger.open(sys.argv[1])
-ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
 for number in range(int(sys.argv[2])):
     complete(ledger, number)
 writer(ledger).delivered([row.seq for row in ledger.pending(SWEEP_ID, 20)])
@@ -125,7 +127,7 @@ def _is_detected(folder: Path, says: tuple[Any, ...]) -> bool:
 def held(sqlite_url: str) -> Iterator[Ledger]:
     """Return a ledger with two finished trials."""
     ledger = Ledger.open(sqlite_url)
-    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+    create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
     for number in range(2):
         complete(ledger, number)
     yield ledger
@@ -304,6 +306,32 @@ def test_commits_during_a_rewriting_are_in_the_new_backup(
     assert everything(Ledger.open(sqlite_url)) == says
 
 
+def test_a_commit_while_the_backup_is_replaced_is_in_the_new_backup(
+    held: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that has opened the old log and waits for its lock must not write to it any more."""
+    waits = threading.Event()
+    later = threading.Thread(target=complete, args=[held, 2])
+    lock, rename = fcntl.flock, Path.replace
+
+    def announced(file: Any, operation: int) -> None:
+        if threading.current_thread() is later:
+            waits.set()
+        lock(file, operation)
+
+    def replaced(fresh: Path, log: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", rename)
+        later.start()
+        assert waits.wait(60), "the commit has reached the lock of the log"
+        return rename(fresh, log)
+
+    monkeypatch.setattr(fcntl, "flock", announced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    compact(held, SWEEP_ID)
+    later.join(60)
+    assert verify(held, SWEEP_ID, repair_backup=False) == []
+
+
 def test_a_backup_is_not_replaced_once_that_is_refused(held: Ledger, tmp_path: Path) -> None:
     before = (tmp_path / LOG).read_bytes()
     compact(held, SWEEP_ID, may_replace=lambda: False)
@@ -348,7 +376,7 @@ from orchestrator.ledger import backup, compaction, integrity
 from orchestrator.ledger.ledger import Ledger
 from tests.orchestrator.ledger.examples import SWEEP_ID
 integrity.SHORT_LOG, integrity.LONG_LOG, compaction.ROWS_A_PART = 1000, 0.1, 5
-steps = {"write": backup._line, "flush": os.fsync, "rename": backup.Path.replace, "end": backup.replace}
+steps = {"write": backup._line, "flush": os.fsync, "rename": backup.Path.replace, "end": backup.Log.replace}
 def die_before(*arguments):
     os.kill(os.getpid(), 9)
 def die_after(*arguments):
@@ -358,7 +386,7 @@ match sys.argv[2]:
     case "write": backup._line = die_before
     case "flush": os.fsync = die_before
     case "rename": backup.Path.replace = die_before
-    case "end": backup.replace = die_after
+    case "end": backup.Log.replace = die_after
 integrity.verify(Ledger.open(sys.argv[1]), SWEEP_ID)
 """
 
@@ -424,7 +452,7 @@ def test_a_driver_that_starts_during_a_recovery_writes_to_the_rebuilt_ledger(
     def drive() -> None:
         with Lease(held, "another") as lease:
             taken.set()
-            held.create_sweep(sweep_record(id="another"))
+            lease.writer.create_sweep(sweep_record(id="another"))
             lease.writer.add_trial(trial_record(0, sweep_id="another"))
 
     driver = threading.Thread(target=drive)

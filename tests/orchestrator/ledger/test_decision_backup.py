@@ -18,7 +18,7 @@ from orchestrator.ledger.stop_requests import ask_to_stop, asked_to_stop
 from orchestrator.ledger.submissions import Order
 from orchestrator.sharing.rows import UNIT
 from orchestrator.upkeep.recovery import recover
-from tests.orchestrator.ledger.examples import sweep_record
+from tests.orchestrator.ledger.examples import create_sweep, sweep_record
 
 ODD = "../ada lovelace/\u00e9"
 
@@ -37,7 +37,7 @@ def lose_database(ledger: Ledger) -> None:
 
 def submit(ledger: Ledger) -> None:
     order = Order("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
-    submissions.submit(ledger, order, lambda used: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order, lambda is_known: "a-1", again=True, withdraw=True)
 
 
 def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:
@@ -78,7 +78,7 @@ def test_a_stop_request_that_was_withdrawn_does_not_come_back(url: str, how: str
         submit(ledger)
     else:
         with Lease(ledger, "a-1") as lease:
-            ledger.create_sweep(replace(sweep_record(), id="a-1"))
+            create_sweep(ledger, replace(sweep_record(), id="a-1"))
             lease.writer.forget_stop_request()
     lose_database(ledger)
     assert recover(url).decisions == []
@@ -91,9 +91,9 @@ def test_submitting_with_a_known_key_leaves_a_stop_request(url: str) -> None:
     """Nothing is queued again, so that what was stopped stays stopped."""
     ledger = Ledger.open(url)
     order = Order("ada", {"name": "a-1"}, "", {}, "key", "c0ffee")
-    submissions.submit(ledger, order, lambda used: "a-1")
+    submissions.submit(ledger, order, lambda is_known: "a-1")
     ask_to_stop(ledger, "a-1")
-    submissions.submit(ledger, order, lambda used: "a-2")
+    submissions.submit(ledger, order, lambda is_known: "a-2")
     lose_database(ledger)
     assert recover(url).decisions == ["stop_request a-1"]
 

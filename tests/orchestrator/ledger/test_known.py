@@ -18,6 +18,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.web import reading
 from orchestrator.web.site import Site
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web.server import order
 
 SWEEPS = 100
@@ -26,9 +27,9 @@ SWEEPS = 100
 
 def test_a_ledger_names_what_has_begun_and_what_was_submitted(ledger: Ledger) -> None:
     assert known_sweeps(ledger) == {}
-    ledger.create_sweep(sweeps.sweep_record(id="first", created_at=5.0))
-    submissions.submit(ledger, order("ada", "key"), lambda used: "waiting")
-    submissions.submit(ledger, order("bob", "other"), lambda used: "first")
+    create_sweep(ledger, sweeps.sweep_record(id="first", created_at=5.0))
+    submissions.submit(ledger, order("ada", "key"), lambda is_known: "waiting")
+    submissions.submit(ledger, order("bob", "other"), lambda is_known: "first")
     entry = submissions.submission(ledger, "waiting")
     assert entry is not None
     assert known_sweeps(ledger) == {
@@ -69,7 +70,7 @@ def add_sweeps(root: Path) -> None:
     facts = {**record.facts, "specification": "x" * 10_000}
     assert len(json.dumps(facts)) > 10_000
     for number in range(len(known_sweeps(ledger)) - 1, SWEEPS):
-        ledger.create_sweep(replace(record, id=f"copy-{number:08d}", facts=facts))
+        create_sweep(ledger, replace(record, id=f"copy-{number:08d}", facts=facts))
     ledger.close()
 
 

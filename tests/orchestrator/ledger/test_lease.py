@@ -20,11 +20,11 @@ from orchestrator.errors import Busy, NoSpace
 from orchestrator.ledger import connect
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease import Lease, holder
-from orchestrator.ledger.lease_backends import PROBE_SECONDS
+from orchestrator.ledger.lease_backends import PROBE_SECONDS, next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
-from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
 
 DRIVE = """
@@ -160,10 +160,19 @@ def test_each_sweep_has_its_own_lease(ledger: Ledger) -> None:
     assert holder(ledger, "never") is None
 
 
+def test_a_driver_that_has_lost_its_lease_creates_no_sweep(ledger: Ledger) -> None:
+    """Its lease is lost while it loads the data, before the row of a new sweep is written."""
+    with Lease(ledger, SWEEP_ID) as first:
+        next_token(ledger.writer, SWEEP_ID, Holder.here())
+        with pytest.raises(Busy):
+            first.writer.create_sweep(sweep_record(), [event(SWEEP_ID, 0)])
+    assert ledger.sweep(SWEEP_ID) is None
+
+
 def test_a_driver_on_another_machine_holds_its_lease_until_it_expires(postgres_url: str) -> None:
     """A driver on another machine counts as alive until its row expires, by the server's clock."""
     ledger = Ledger.open(postgres_url)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     with Lease(ledger, SWEEP_ID) as first:
         elsewhere = Holder(1, "far-away", "another boot", 0, time.time() - 100)
         _set(ledger, holder=elsewhere.write())
@@ -213,7 +222,7 @@ def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest
     """The lease is renewed while it is held; a driver whose number was raised by another one notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)
     monkeypatch.setattr("orchestrator.ledger.lease.RENEW_SECONDS", 0.2)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     lost = threading.Event()
     with Lease(ledger, SWEEP_ID, on_lost=lost.set) as lease:
         time.sleep(1.5)

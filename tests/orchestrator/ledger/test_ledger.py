@@ -18,6 +18,7 @@ from tests.orchestrator.ledger.examples import (
     SWEEP_ID,
     SetClock,
     complete,
+    create_sweep,
     event,
     everything,
     saved,
@@ -32,7 +33,7 @@ KEY = f"{SWEEP_ID}-0"
 @pytest.fixture
 def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
     """Return a ledger in which attempt 1 of trial 0 is running."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     writer(ledger).add_trial(trial_record())
     return ledger, writer(ledger).start_attempt(KEY)
 
@@ -40,7 +41,7 @@ def begun(ledger: Ledger) -> tuple[Ledger, AttemptRecord]:
 def test_records_are_read_as_they_were_written(url: str) -> None:
     """Every field is equal, floats to the last bit, through another connection."""
     ledger = Ledger.open(url, system=SetClock(1_790_000_002.25))
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     writer(ledger).add_trial(trial_record(1))
     key = complete(ledger, 0)
     metrics = {"test/accuracy": 0.1 + 0.2}
@@ -74,9 +75,9 @@ def test_records_are_read_as_they_were_written(url: str) -> None:
 
 def test_a_sweep_may_have_the_name_of_a_trial_of_another(ledger: Ledger) -> None:
     """The second sweep of a file is `x-2`, and so is trial 2 of the first one."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     key = complete(ledger, 2)
-    ledger.create_sweep(replace(sweep_record(), id=key))
+    create_sweep(ledger, replace(sweep_record(), id=key))
     assert ledger.trials(key) == []
     assert (ledger.attempts(key), ledger.reports(key), ledger.checkpoints(key)) == ([], [], [])
     assert ledger.curves(key, ["val/accuracy"]) == []
@@ -90,7 +91,7 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
     """A sweep, a trial or an evaluation that is added twice exists once, and so do its events."""
     evaluation = EvaluationRecord(KEY, 1, "test", {}, 3.0)
     for turn in range(2):
-        ledger.create_sweep(sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
+        create_sweep(ledger, sweep_record(reason=f"turn {turn}"), [event(SWEEP_ID, 1)])
         writer(ledger).add_trial(trial_record(cause=f"turn {turn}"), [event(KEY, 2)])
         writer(ledger).add_evaluation(evaluation, [event(KEY, 3)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
@@ -103,7 +104,7 @@ def test_a_lost_attempt_ends_with_its_last_report(url: str) -> None:
     """The time until the next driver starts is not charged."""
     clock = SetClock(100.0)
     ledger = Ledger.open(url, system=clock)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     for number in range(3):
         writer(ledger).add_trial(trial_record(number))
         clock.now += 10
@@ -285,7 +286,7 @@ def test_a_failed_trial_can_be_reopened(begun: tuple[Ledger, AttemptRecord]) -> 
 
 def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
     """Only a finished sweep has a time of its end; a resumed one loses it."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     writer(ledger).set_sweep_state("PAUSED", "disk full", [event(SWEEP_ID, 1)])
     assert ledger.sweep(SWEEP_ID) == sweep_record(state="PAUSED", reason="disk full")
     writer(ledger).set_sweep_state("COMPLETE")
@@ -304,8 +305,8 @@ def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
     A delivered point is removed: it repeats a report. Another event is kept to be delivered again.
     """
     started = Event("start", SWEEP_ID, {"name": SWEEP_ID}, 2)
-    ledger.create_sweep(sweep_record(), [event(SWEEP_ID, 1), started])
-    ledger.create_sweep(sweep_record(id="other"), [event("other", 3)])
+    create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 1), started])
+    create_sweep(ledger, sweep_record(id="other"), [event("other", 3)])
     writer(ledger).add_trial(trial_record(), [event(KEY, 4)])
     rows = ledger.pending(SWEEP_ID, 2)
     assert [row.event for row in rows] == [event(SWEEP_ID, 1), started]
@@ -319,7 +320,7 @@ def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
 
 def test_trials_of_a_role_and_states(ledger: Ledger) -> None:
     """Confirmations are separate from the search, and are not counted with it."""
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     for number in (1, 0):
         writer(ledger).add_trial(trial_record(number))
     writer(ledger).add_trial(trial_record(0, key=f"{SWEEP_ID}-c0", role="confirmation"))
@@ -350,7 +351,7 @@ def test_reports_keep_their_order_when_the_clock_is_set_back(url: str) -> None:
     """Stopping rules replay the reports in the order of their times; another order decides otherwise."""
     clock = SetClock(1000.0)
     ledger = Ledger.open(url, system=clock)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     first = writer(ledger)
     first.add_trial(trial_record(0))
     attempt = first.start_attempt(KEY)

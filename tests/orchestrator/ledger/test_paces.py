@@ -6,11 +6,11 @@ import pytest
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.paces import NEWEST, Pace, paces
-from tests.orchestrator.ledger.examples import sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import create_sweep, sweep_record, trial_record, writer
 
 
 def test_the_pace_is_that_of_the_newest_finished_trials_of_the_search(ledger: Ledger) -> None:
-    ledger.create_sweep(sweep_record(id="a"))
+    create_sweep(ledger, sweep_record(id="a"))
     own = writer(ledger, "a")
     others = {"role": "confirmation", "state": "COMPLETE", "finished_at": 9_999.0}
     trials = [

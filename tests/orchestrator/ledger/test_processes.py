@@ -14,7 +14,14 @@ from orchestrator.ledger import connect
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.lease import holder
 from orchestrator.ledger.ledger import Ledger
-from tests.orchestrator.ledger.examples import SWEEP_ID, event, sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import (
+    SWEEP_ID,
+    create_sweep,
+    event,
+    sweep_record,
+    trial_record,
+    writer,
+)
 from tests.orchestrator.ledger.processes import answer, line, start
 from tests.postgres import Server
 
@@ -26,7 +33,7 @@ url, sweep_id, many = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.readline()
 ledger = Ledger.open(url)
-ledger.create_sweep(sweep_record(id=sweep_id), [event(sweep_id, 0)])
+create_sweep(ledger, sweep_record(id=sweep_id), [event(sweep_id, 0)])
 write = writer(ledger, sweep_id)
 for number in range(many):
     write.add_trial(trial_record(number, sweep_id=sweep_id), [event("x", number)])
@@ -69,7 +76,7 @@ def test_eight_first_starts_and_many_writers(url: str) -> None:
 def test_sudden_death_loses_no_acknowledged_change(sqlite_url: str) -> None:
     """A killed writer leaves every acknowledged change, no partial one, and an intact database."""
     draws = random.Random(7)
-    Ledger.open(sqlite_url).create_sweep(sweep_record())
+    create_sweep(Ledger.open(sqlite_url), sweep_record())
     acknowledged: list[int] = []
     for kills in range(1, 5):
         process = start(WRITE_FOR_EVER, sqlite_url)
@@ -115,7 +122,7 @@ def test_a_writer_waits_for_a_lock(sqlite_url: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.6)
     ledger = Ledger.open(sqlite_url)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 1.0)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     thread.join()
     assert ledger.sweep(SWEEP_ID) == sweep_record()
 
@@ -126,14 +133,14 @@ def test_an_endless_lock_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyP
     ledger = Ledger.open(sqlite_url)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 2.0)
     with pytest.raises(BadInput, match="locked"):
-        ledger.create_sweep(sweep_record())
+        create_sweep(ledger)
     thread.join()
 
 
 def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
     """`status` answers while another process holds the write lock."""
     ledger = Ledger.open(sqlite_url)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     thread = _hold(sqlite_url.removeprefix("sqlite:///"), 1.0)
     began = time.monotonic()
     assert ledger.sweep(SWEEP_ID) == sweep_record()
@@ -144,7 +151,7 @@ def test_readers_do_not_wait_for_a_writer(sqlite_url: str) -> None:
 def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url: str) -> None:
     """A driver whose server crashes and restarts loses no change and repeats none."""
     ledger = Ledger.open(postgres_url)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     write = writer(ledger)
     write.add_trial(trial_record())
     postgres_server.stop()

@@ -14,7 +14,7 @@ from orchestrator.errors import BadInput, Damaged
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.schema import HEAD, MIGRATIONS, VERSION_TABLE
 from orchestrator.ledger.tables import METADATA
-from tests.orchestrator.ledger.examples import sweep_record
+from tests.orchestrator.ledger.examples import create_sweep
 
 
 def test_the_code_asks_for_the_newest_revision() -> None:
@@ -43,7 +43,7 @@ def test_a_later_version_is_refused(ledger: Ledger, url: str) -> None:
 def test_a_lost_database_is_not_replaced_by_an_empty_one(sqlite_url: str) -> None:
     """A missing or empty file with a backup beside it is damage, not a first start."""
     ledger = Ledger.open(sqlite_url)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     ledger.close()
     file = Path(sqlite_url.removeprefix("sqlite:///"))
     file.write_bytes(b"")

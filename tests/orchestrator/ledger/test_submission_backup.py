@@ -35,7 +35,7 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 
 def submit(ledger: Ledger, sweep_id: str) -> Submission:
     order = Order("ada", {"name": sweep_id}, "task: copying # ü\n", {"wait": None}, None, "c0ffee")
-    return submissions.submit(ledger, order, lambda used: sweep_id, again=True)[0]
+    return submissions.submit(ledger, order, lambda is_known: sweep_id, again=True)[0]
 
 
 def service(ledger: Ledger) -> SubmissionWriter:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -25,11 +26,12 @@ def order(key: str | None = None, **document: object) -> Order:
 
 
 def submit(ledger: Ledger, sweep_id: str = "a-1", *, key: str | None = None) -> Submission:
-    return submissions.submit(ledger, order(key), lambda used: sweep_id, again=True)[0]
+    return submissions.submit(ledger, order(key), lambda is_known: sweep_id, again=True)[0]
 
 
-def another(used: Collection[str]) -> str:
-    return f"a-{len(used)}"
+def another(is_known: Callable[[str], bool]) -> str:
+    names = (f"a-{number}" for number in count())
+    return next(name for name in names if not is_known(name))
 
 
 def service(ledger: Ledger) -> SubmissionWriter:
@@ -58,7 +60,7 @@ def test_a_key_of_another_sweep_is_refused(ledger: Ledger) -> None:
 
 def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> None:
     first = submit(ledger)
-    assert submissions.submit(ledger, order(), lambda used: "a-1", again=True) == (first, False)
+    assert submissions.submit(ledger, order(), lambda is_known: "a-1", again=True) == (first, False)
 
 
 def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger) -> None:
@@ -67,7 +69,7 @@ def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger)
     with pytest.raises(Busy, match=r"must not be about to stop, got stopped or paused from .*`resume a-1`"):
         submit(ledger)
     assert asked_to_stop(ledger, "a-1") is not None
-    again = submissions.submit(ledger, order(), lambda used: "a-1", again=True, withdraw=True)
+    again = submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
     assert again == (first, False)
     assert asked_to_stop(ledger, "a-1") is None
 
@@ -75,7 +77,7 @@ def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger)
 def test_the_place_that_the_service_asks_for_is_no_stop_request_of_a_person(ledger: Ledger) -> None:
     first = submit(ledger)
     service(ledger).ask_for_room("a-1")
-    assert submissions.submit(ledger, order(), lambda used: "a-1", again=True) == (first, False)
+    assert submissions.submit(ledger, order(), lambda is_known: "a-1", again=True) == (first, False)
 
 
 def test_an_ended_submission_is_queued_again_without_its_stop_request(ledger: Ledger) -> None:
@@ -186,7 +188,7 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
     assert submissions.submission(ledger, "a-3") is None
     assert submit(ledger, "a-2") == second
     other = Order("bob", {"name": "b"}, "", {}, None, "c0ffee")
-    assert submissions.submit(ledger, other, lambda used: "b-1")[1], "the quota is that of ada alone"
+    assert submissions.submit(ledger, other, lambda is_known: "b-1")[1], "the quota is that of ada alone"
     service(ledger).change(first, state="PARKED")
     submit(ledger, "a-3")
     with pytest.raises(OverQuota, match="and a-1 besides"):

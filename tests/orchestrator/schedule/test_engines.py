@@ -82,7 +82,8 @@ with cluster.connected(Hardware(cpus=2, gpus=devices)):
                 exec(json.loads(line), names)
         except BaseException:
             failure = traceback.format_exc()
-        for made in [value for value in names.values() if isinstance(value, Engines)]:
+        drivers = names.get("drivers", [])
+        for made in [value for value in [*names.values(), *drivers] if isinstance(value, Engines)]:
             for engine in made._actors.values():
                 ray.kill(engine.handle)
         names.clear()
@@ -162,23 +163,44 @@ wait(lambda: free() == 1)
 @pytest.mark.slow
 def test_an_engine_holds_its_whole_device_as_long_as_it_lives(with_one_device: Run) -> None:
     """Ray offers the device to no other sweep while the engine lives; the next sweep waits for all of it."""
-    assert with_one_device(ACCOUNTS) == ["other-engine-0", "10 0"]
+    assert with_one_device(ACCOUNTS) == ["other@l-engine-0", "10 0"]
+
+
+LOCATED = """
+first = engines.seat(shared(1, "first"))
+engines.ensure(first.attempt_id)
+wait(lambda: engines.nodes())
+other = Engines(lambda: devices)
+second = other.seat(shared(2, "other"))
+other.ensure(second.attempt_id)
+print(engines.nodes() == {first.engine: ray.nodes()[0]["NodeID"]}, other.nodes())
+ray.kill(engines._actors[first.engine].handle)
+wait(lambda: not engines.nodes())
+"""
+
+
+def test_the_node_of_an_engine_is_known_while_it_has_a_device(with_one_device: Run) -> None:
+    """The other one waits for the device, and so has no node."""
+    assert with_one_device(LOCATED) == ["True {}"]
 
 
 STOPS = """
-one, two = engines.seat(shared(1, "a")), engines.seat(shared(2, "b"))
+drivers = [Engines(lambda: 1), Engines(lambda: 1)]
+one, two = (drivers[at].seat(shared(at, ledger="ab"[at])) for at in (0, 1))
 workers = [Worker.remote(), Worker.remote()]
-for seated, worker in zip((one, two), workers):
-    engines.ensure(seated.attempt_id)
-    assert report(worker, seated).step == 10
-ray_private.publish_stop("a", ["*"])
+for driver, seated, worker in zip(drivers, (one, two), workers):
+    driver.ensure(seated.attempt_id)
+    assert (first := report(worker, seated)).step == 10, first
+print(len([*processes()]))
+ray_private.publish_stop(one.channel, ["*"])
 time.sleep(2.5)
 print(report(workers[0], one).interrupted, report(workers[1], two).interrupted)
 """
 
 
-def test_a_stop_of_one_sweep_interrupts_no_other(with_two_devices: Run) -> None:
-    assert with_two_devices(STOPS) == ["True False"]
+def test_a_stop_in_one_ledger_interrupts_no_trial_of_another(with_two_devices: Run) -> None:
+    """The sweeps come from one file and so have the same id; each has its own engine and its own requests."""
+    assert with_two_devices(STOPS) == ["2", "True False"]
 
 
 RENEWED = """
@@ -249,7 +271,7 @@ assert report(workers[0], first).step == 10
 assert ray.get(workers[1].advance.remote(queued)).engine == first.engine
 answer = workers[1].advance.remote(queued)
 time.sleep(2)
-ray_private.publish_stop(first.sweep_id, ["*"])
+ray_private.publish_stop(first.channel, ["*"])
 published = time.monotonic()
 outcome = ray.get(answer)
 print(outcome.queued, time.monotonic() - published < 2)

@@ -63,7 +63,7 @@ def main(url: str, root: Path, sweep_id: str, number: int) -> None:
 
 
 def drive(ledger: Ledger, lease: Lease, root: Path, sweep_id: str) -> int:
-    ledger.create_sweep(replace(sweep_record(), id=sweep_id))
+    lease.writer.create_sweep(replace(sweep_record(), id=sweep_id))
     terminated: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: terminated.append(number))
     while not (root / "finish").exists():

@@ -131,14 +131,15 @@ class Sessions:
             {"direction": sweep.direction, "metric": sweep.metric},
             0.0,
         )
-        self.ledger.create_sweep(record)
+        writer = self.writer(sweep)
+        writer.create_sweep(record)
         earlier = [trial for name in sweep.warm_start for trial in self.ledger.trials(name, role="search")]
         reports = [row for name in (sweep.id, *sweep.warm_start) for row in self.ledger.reports(name)]
         study = Study(sweep, self.ledger.trials(sweep.id, role="search"), reports, earlier)
         self.resources.attempts = capacity
         return Session(
             sweep,
-            self.writer(sweep),
+            writer,
             study,
             self.paths,
             self.folder,

@@ -15,11 +15,22 @@ from sqlalchemy import event
 
 from orchestrator.assignment import Assignment
 from orchestrator.ledger.backup import backup_file
+from orchestrator.ledger.keys import trial_key
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import SPACE, Sessions, outcome
 
 FEW, MANY = 4, 60
+
+TRACKED = """
+trainable: {function: train.py:train, mlflow: true}
+search: {rate: {log_uniform: [1e-4, 1e-2]}}
+training: {steps: 30, interval: 10}
+objective: {maximize: val/accuracy}
+sampler: {random: {seed: 3}}
+budget: {trials: BUDGET}
+"""
+"""A sweep whose trials write to runs of MLflow that the ledger names."""
 
 DEEPER = 1.25
 """The most that searches in the deeper trees of a larger ledger may cost more; reading all costs 15 times."""
@@ -113,6 +124,19 @@ def with_past(folder: Path, count: int) -> Sweep:
     return Sweep(session, Meter(sessions.ledger), assignment, sessions)
 
 
+def with_mlflow_runs(folder: Path, count: int) -> Sweep:
+    """Return a sweep of a function that writes to MLflow, with the runs of so many trials."""
+    sessions = Sessions(folder)
+    (folder / "train.py").write_text("def train(trial): pass")
+    sweep = sessions.of(TRACKED.replace("BUDGET", str(MANY + 5)))
+    session = sessions.open(sweep, capacity=MANY + 5)
+    runs = {trial_key(sweep.id, number): str(number) for number in range(count + 1)}
+    session.writer.record_mlflow_runs(runs)
+    for _ in range(count):
+        assignment = launched(session)
+    return Sweep(session, Meter(sessions.ledger), assignment, sessions)
+
+
 Prepare = Callable[[Path, int], Sweep]
 
 
@@ -128,7 +152,7 @@ def costs(folder: Path, prepare: Prepare, act: Callable[[Sweep], object]) -> lis
     return found
 
 
-@pytest.mark.parametrize("prepare", [with_running, with_past])
+@pytest.mark.parametrize("prepare", [with_running, with_past, with_mlflow_runs])
 def test_a_launch_costs_the_same_after_many_attempts(tmp_path: Path, prepare: Prepare) -> None:
     (few, small), (many, large) = costs(tmp_path, prepare, lambda sweep: launched(sweep.session))
     assert many == few

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.assignment import Outcome
 from orchestrator.config.sections import BudgetSection
 from orchestrator.ledger import stop_requests
 from orchestrator.ledger.records import AttemptRecord
@@ -151,6 +152,54 @@ def test_waiting_for_a_worker_costs_nothing(sessions: Sessions) -> None:
     assert session.stopped is not None
     assert "1 hours" in session.stopped.reason
     assert sessions.ledger.trial_attempts(taken.trial_key)[0].taken_at is not None
+
+
+def test_waiting_for_a_slot_of_an_engine_costs_nothing(sessions: Sessions) -> None:
+    """An attempt is queued for ten hours, and costs from the moment it has its slot, not from its report."""
+    sweep = sessions.sweep(8)
+    sweep = replace(sweep, budget=sweep.budget.model_copy(update={"hours": 1.0}))
+    session = sessions.open(sweep)
+    waiting = session.next_assignment()
+    assert waiting is not None
+    in_queue = Outcome(0, done=False, metrics={}, queued=True, engine="engine")
+    for _ in range(20):
+        session.reported(waiting.attempt_id, in_queue)
+        sessions.clock.now += 1800
+        session.check_limits()
+    assert session.stopped is None
+    assert session.running[waiting.attempt_id].started, "signs of life are expected of it"
+    assert sessions.ledger.trial_attempts(waiting.trial_key)[0].taken_at is None
+    session.reported(waiting.attempt_id, replace(in_queue, held=600.0))
+    sessions.clock.now += 2990
+    session.check_limits()
+    assert session.stopped is None
+    sessions.clock.now += 20
+    session.check_limits()
+    assert session.stopped is not None
+    assert "1 hours" in session.stopped.reason
+
+
+def test_the_time_before_a_first_report_is_charged(sessions: Sessions) -> None:
+    """Attempts of less than a second report before they could tell that they have a slot."""
+    session = sessions.open(sessions.sweep(8))
+    for _ in range(2):
+        assignment = session.next_assignment()
+        assert assignment is not None
+        sessions.clock.now += 0.4
+        session.reported(assignment.attempt_id, replace(outcome(assignment, 10, 0.5), held=0.3))
+        sessions.clock.now += 0.1
+        session.reported(assignment.attempt_id, outcome(assignment, 30, 0.5))
+        session.completed(assignment.attempt_id)
+    assert session._attempts.spent().hours * 3600 == pytest.approx(0.8)
+
+
+def test_time_that_two_attempts_share_counts_once_in_the_hours_of_a_sweep() -> None:
+    spending = Spending([])
+    spending.take("first", 10.0)
+    spending.end("first", 20.0)
+    spending.take("second", 19.5)
+    spending.end("second", 30.0)
+    assert spending.total(30.0).hours * 3600 == pytest.approx(20.0)
 
 
 def test_an_outage_of_the_database_is_charged_to_nobody(sessions: Sessions) -> None:

@@ -21,6 +21,7 @@ from orchestrator.driver.admission import identify
 from orchestrator.errors import BadInput
 from orchestrator.scripts.attempt import OwnProcess
 from orchestrator.session.session import Session
+from orchestrator.training import process
 from orchestrator.training.attempt import OwnEngine
 from tests.orchestrator.session.sessions import Sessions, failure, launch
 from trainables.trial import ProgramSettings
@@ -145,6 +146,29 @@ def test_the_next_driver_goes_on_where_a_killed_one_was(
         assert len(set(steps)) == 18
         # The killed attempt may have begun the step after its last report.
         assert len(steps) <= 18 + 3
+
+
+def test_the_last_checkpoint_stays_in_the_store_when_a_sweep_is_resumed_under_another_root(
+    sessions: Sessions, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that is stopped before its first report returns the checkpoint that it has resumed."""
+    sweep = sessions.of(
+        FILE.replace("TRAINABLE", KINDS["function"]).replace("minimize: val/loss", "minimize: val/accuracy")
+    )
+    shared = replace(sessions.paths, database=sessions.paths.ledger_url, store=(tmp_path / "store").as_uri())
+    roots = [replace(shared, root=tmp_path / root) for root in ("first", "second", "third")]
+    sessions.paths = roots[0]
+    run(sessions.open(sweep), reported=2)
+    for sessions.paths in roots[1:]:
+        sessions.writer(sweep).lose_attempts()
+        with monkeypatch.context() as patch:
+            if sessions.paths is roots[1]:
+                patch.setattr(process, "stop_requested", lambda channel, attempt: True)
+            run(sessions.open(sweep), reported=1)
+        assert sessions.ledger.deletions(sweep.id, 100) == []
+    (trial,) = sessions.ledger.trials(sweep.id)
+    log = Path(sessions.paths.log(sweep.id, trial.key)).read_text()
+    assert "attempt 3: started at step 6 on" in log
 
 
 def test_the_ten_lines_of_the_page(sessions: Sessions) -> None:

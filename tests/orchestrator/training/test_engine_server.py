@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
+from orchestrator.ledger.keys import channel_of
 from orchestrator.training import engine_server, process
 from orchestrator.training.attempt import OwnEngine
 from orchestrator.training.engine_server import EngineServer
-from tests.attempts import INTERVAL, assignment
+from tests.attempts import INTERVAL, asked_since_the_last_look, assignment
 from trainables import checkpoint
 from trainables.engine import Engine
+from trainables.engine.engine import Round
 from trainables.engine.slots import Call, SeparateSlots
 
 SWEEPS = ("between calls", "between reports", "alone", "queued")
@@ -50,12 +52,12 @@ def stops() -> Iterator[set[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "POLL_SECONDS", 0.01)
         for sweep_id in SWEEPS:
-            process.watch(sweep_id, lambda _: requested)
+            process.watch(channel_of(sweep_id, "l"), lambda _: requested)
         yield requested
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -115,12 +117,20 @@ def test_shared_equals_alone_and_slots_are_refilled(folder: Path, server: Engine
 
 
 def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
-    folder: Path, server: EngineServer, stops: set[str]
+    folder: Path, server: EngineServer, stops: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = SWEEPS[0]
+    """It comes before the first call that serves all of them."""
+    sweep, call = SWEEPS[0], Engine.round
     trials = [assignment(folder, 10 + number, trial_key=f"{sweep}-{number}") for number in range(3)]
+
+    def asked(engine: Engine) -> Round:
+        if len(server._table.occupied) == len(trials):
+            stops.update(trial.attempt_id for trial in trials[:2])
+            wait_until(lambda: process.stop_requested(trials[0].channel, trials[0].attempt_id))
+        return call(engine)
+
+    monkeypatch.setattr(Engine, "round", asked)
     answers = [server.submit(trial, trial.trial_key, first=True) for trial in trials]
-    stops.update(trial.attempt_id for trial in trials[:2])
     for answer in answers[:2]:
         outcome = answer.result(timeout=250)
         assert outcome.interrupted
@@ -139,7 +149,7 @@ def test_a_stop_request_is_heeded_between_two_reports(
     trial = assignment(folder, 14, trial_key=f"{sweep}-14")
     (first,) = life(server, trial, reports=1)
     stops.add(trial.attempt_id)
-    wait_until(lambda: process.stop_requested(sweep, trial.attempt_id))
+    wait_until(lambda: process.stop_requested(trial.channel, trial.attempt_id))
     last = server.submit(trial, trial.trial_key, first=False).result(timeout=250)
     assert (last.interrupted, last.done, last.step) == (True, True, first.step)
     assert last.checkpoint == first.checkpoint
@@ -151,10 +161,22 @@ def test_an_engine_of_one_trial_heeds_a_stop_request_too(folder: Path, stops: se
     own, trial = OwnEngine(), assignment(folder, 15, trial_key=f"{sweep}-15")
     first = own.advance(trial)
     stops.add(trial.attempt_id)
-    wait_until(lambda: process.stop_requested(sweep, trial.attempt_id))
+    wait_until(lambda: process.stop_requested(trial.channel, trial.attempt_id))
     last = own.advance(trial)
     assert (last.interrupted, last.checkpoint) == (True, first.checkpoint)
     own.release()
+
+
+def test_a_trial_that_was_asked_to_stop_before_it_began_gets_no_slot(
+    folder: Path, server: EngineServer
+) -> None:
+    """Its driver may have dropped it: a checkpoint would have no row in the ledger."""
+    trial = assignment(folder, 16, trial_key="before-16", attempt_id="before-16.1")
+    with asked_since_the_last_look(trial):
+        outcome = server.submit(trial, trial.trial_key, first=True).result(timeout=250)
+    server.release(trial.attempt_id)
+    assert (outcome.interrupted, outcome.done, outcome.checkpoint) == (True, True, None)
+    assert not Path(trial.checkpoints).exists()
 
 
 def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
@@ -274,12 +296,20 @@ def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 0.5)
-    seated, other = queued(server, folder, "patient")
-    assert asyncio.run(server.advance(other, "another worker", first=True)).queued
-    server.release(seated.attempt_id)
+    neighbour, other = queued(server, folder, "patient")
+    in_queue = asyncio.run(server.advance(other, "another worker", first=True))
+    assert (in_queue.queued, in_queue.held) == (True, None)
+    server.release(neighbour.attempt_id)
     monkeypatch.setattr(engine_server, "SIGN_OF_LIFE", 60)
-    outcome = asyncio.run(server.advance(other, "another worker", first=True))
+    asked = time.monotonic()
+    seated = asyncio.run(server.advance(other, "another worker", first=True))
+    assert (seated.queued, seated.step) == (True, 0), "another program takes longer to compile"
+    assert seated.held is not None
+    assert seated.held < time.monotonic() - asked
+    outcome = asyncio.run(server.advance(other, "another worker", first=False))
     assert (outcome.queued, outcome.step) == (False, 10)
+    assert outcome.held is not None
+    assert seated.held < outcome.held < time.monotonic() - asked
     server.release(other.attempt_id)
 
 

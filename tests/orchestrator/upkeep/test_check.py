@@ -21,7 +21,13 @@ from orchestrator.ledger.writer import SweepWriter
 from orchestrator.upkeep import orphans
 from orchestrator.upkeep.check import check
 from orchestrator.upkeep.orphans import clear, clear_trial
-from tests.orchestrator.ledger.examples import STEPS, SWEEP_ID, sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import (
+    STEPS,
+    SWEEP_ID,
+    create_sweep,
+    trial_record,
+    writer,
+)
 from trainables import checkpoint
 
 
@@ -60,7 +66,7 @@ def site(sqlite_url: str, tmp_path: Path) -> Iterator[Site]:
     """Return a finished sweep: trial 0 complete, 1 pruned, 2 failed."""
     site = Site(Ledger.open(sqlite_url), tmp_path / "checkpoints" / SWEEP_ID)
     ledger = site.ledger
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     for number, state in enumerate(("COMPLETE", "PRUNED", "FAILED")):
         trial = trial_record(number)
         site.writer.add_trial(trial)

@@ -17,7 +17,13 @@ from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import deletions
 from orchestrator.upkeep.deletions import delete_batch, deleting
 from orchestrator.upkeep.orphans import YOUNG_SECONDS, collect, garbage_of, stored_garbage
-from tests.orchestrator.ledger.examples import SWEEP_ID, saved, sweep_record, trial_record, writer
+from tests.orchestrator.ledger.examples import (
+    SWEEP_ID,
+    create_sweep,
+    saved,
+    trial_record,
+    writer,
+)
 
 STORE = "s3://bucket"
 
@@ -26,7 +32,7 @@ STORE = "s3://bucket"
 def lease(sqlite_url: str) -> Iterator[Lease]:
     """Hold the lease of a sweep whose trial 0 has superseded the checkpoints of steps 1 to 8."""
     ledger = Ledger.open(sqlite_url)
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     with Lease(ledger, SWEEP_ID) as lease:
         trial = trial_record()
         lease.writer.add_trial(trial)
@@ -120,7 +126,7 @@ def test_a_driver_that_lost_its_lease_deletes_nothing(lease: Lease, monkeypatch:
 def test_orphans_in_the_store_are_collected_once_they_are_old(sqlite_url: str, tmp_path: Path) -> None:
     """Files that a row refers to, recent ones and those of another ledger are kept."""
     ledger, paths = Ledger.open(sqlite_url), Paths(tmp_path, store=f"file://{tmp_path}/store")
-    ledger.create_sweep(sweep_record())
+    create_sweep(ledger)
     write, trial = writer(ledger), trial_record()
     write.add_trial(trial)
     attempt = write.start_attempt(trial.key)

@@ -146,7 +146,7 @@ def served(root: Path, **listening: Any) -> Iterator[Client]:
     paths = sweeps.filled(root)
     ledger = Ledger.open(paths.ledger_url)
     for sweep_id in (sweeps.SWEEP_ID, QUEUED):
-        submissions.submit(ledger, order("ada", sweep_id), lambda used, chosen=sweep_id: chosen)
+        submissions.submit(ledger, order("ada", sweep_id), lambda is_known, chosen=sweep_id: chosen)
     ended = submissions.submission(ledger, sweeps.SWEEP_ID)
     assert ended is not None
     submissions.end(ledger, sweeps.SWEEP_ID, ended.starts, 0, None)

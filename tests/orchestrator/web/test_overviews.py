@@ -23,6 +23,7 @@ from orchestrator.web.overviews import Overviews
 from orchestrator.web.site import Site
 from orchestrator.web.snapshots import Snapshots
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web.server import order
 
 SWEEPS = 40
@@ -36,7 +37,7 @@ def site(tmp_path: Path) -> Site:
     ledger = Ledger.open(Workspace.at(root).paths.ledger_url)
     record = sweeps.sweep_record()
     for number in range(SWEEPS):
-        ledger.create_sweep(replace(record, id=f"copy-{number:08d}", state="COMPLETE"))
+        create_sweep(ledger, replace(record, id=f"copy-{number:08d}", state="COMPLETE"))
     ledger.close()
     return Site(Workspace.at(root), snapshots=Snapshots(lambda: 0.0, fresh=0.0))
 

@@ -107,7 +107,7 @@ class Driver:
                 return Exit.COMPLETE
             if self.is_ill():
                 self._crash()
-            ledger.create_sweep(_sweep(sweep_id, ledger.now()))
+            lease.writer.create_sweep(_sweep(sweep_id, ledger.now()))
             lease.writer.lose_attempts()
             departure.at_the_end(lambda reason: sweep_rows.interrupt(claim, f"stopped by {reason}"))
             try:
