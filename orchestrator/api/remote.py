@@ -21,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from orchestrator.api.live import LiveSweep
+from orchestrator.api.workspace import check_output
 from orchestrator.config.yaml_reader import read_text
 from orchestrator.errors import BadInput, NoServer, Refusal
 from orchestrator.ledger.keys import is_confirmation, sweep_id_of, trial_label
@@ -108,15 +109,28 @@ class RemoteService:
             BadInput: the file is wrong, or the user may not submit it.
             NoServer: the server does not answer.
         """
-        file = Path(path)
-        body = {
-            "name": file.stem,
-            "text": read_text(file),
-            "profile": profile,
-            "overrides": list(overrides),
-            "new": new,
-        }
+        body = {**_file(path, profile, overrides), "new": new}
         return RemoteSweep(self, self.call("POST", "/sweeps", body, _keyed(key))["id"])
+
+    def validate(
+        self, path: str | Path, *, profile: str | None = "auto", overrides: Sequence[str] = ()
+    ) -> Mapping[str, Any]:
+        """Check a search-space file, and return what would run there; nothing is submitted.
+
+        Args:
+            path: the file, on this machine.
+            profile: as in `Sweep.load`.
+            overrides: as in `Sweep.load`.
+
+        Raises:
+            BadInput: the file is wrong, or the user may not submit any.
+            NoServer: the server does not answer.
+        """
+        answer = self.call("POST", "/validate", {**_file(path, profile, overrides), "sizes": True})
+        for parts in answer["refusals"]:
+            raise BadInput(parts["where"], parts["must"], parts["got"], parts["remedy"])
+        plan: Mapping[str, Any] = answer["plan"]
+        return plan
 
     def sweep(self, sweep_id: str) -> RemoteSweep:
         """Return a sweep of the service.
@@ -308,7 +322,13 @@ class RemoteSweep:
         self._call("PATCH", "", {"priority_class": priority_class, "weight": weight})
 
     def report(self, file: str | Path) -> None:
-        """Write the report of the sweep as it stands to a file, one HTML page."""
+        """Write the report of the sweep as it stands to a file, one HTML page.
+
+        Raises:
+            BadInput: the folder of the file does not exist, or there is no such sweep.
+            NoServer: the server does not answer.
+        """
+        check_output(Path(file))
         Path(file).write_bytes(self.service.read(f"{self._path}/report"))
 
     def follow(self, show: Show, *, start: int | None = 0) -> str:
@@ -349,6 +369,12 @@ class RemoteSweep:
         self, method: str, path: str = "", body: object = None, key: str | None = None
     ) -> dict[str, Any]:
         return self.service.call(method, f"{self._path}{path}", body, _keyed(key))
+
+
+def _file(path: str | Path, profile: str | None, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a search-space file of this machine as the API takes it."""
+    file = Path(path)
+    return {"name": file.stem, "text": read_text(file), "profile": profile, "overrides": list(overrides)}
 
 
 def _trial_path(key: str) -> str:

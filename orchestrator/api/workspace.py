@@ -111,6 +111,19 @@ def sweep_named(ledger: Ledger, name: str) -> SweepRecord:
     return record
 
 
+def check_output(file: Path) -> None:
+    """Check that a file which a person has named can be written.
+
+    Raises:
+        BadInput: its folder does not exist, or it is a folder itself.
+    """
+    if file.is_dir():
+        raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
+    if not file.parent.is_dir():
+        remedy = f"Make {file.parent} first, or name a file elsewhere."
+        raise BadInput(str(file), "must be in a folder that exists", f"no folder {file.parent}", remedy)
+
+
 def one_of(ids: Collection[str], name: str) -> str:
     """Return the id that is `name`, or else the only one that begins with it.
 

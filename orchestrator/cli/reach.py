@@ -31,6 +31,8 @@ OVER_HTTP: Mapping[str, frozenset[str]] = {
     "logs": frozenset(),
     "queue": frozenset({"--json"}),
     "move": frozenset({"--weight"}),
+    "validate": frozenset({"--profile", "--set", "--json"}),
+    "report": frozenset({"--output"}),
     "quota": frozenset({"--weight", "--share", "--gpu-hours", "--new"}),
 }
 """The verbs that reach a service, and the options that have an effect there."""
@@ -38,11 +40,9 @@ OVER_HTTP: Mapping[str, frozenset[str]] = {
 _THERE = "Run it on the machine of the service."
 
 HERE: Mapping[str, str] = {
-    "validate": "`POST /api/v1/validate` and the form of the page check a file there; `submit` does so too.",
     "experiment": "Run it on the machine of the service, or `submit` the files of its arms.",
     "drive": "The service calls it.",
     "user": "Run it on the machine of the service, or use `/api/v1/users`.",
-    "report": "Open the page, or call `RemoteSweep.report` in Python.",
     "compare": _THERE,
     "evaluate": _THERE,
     "export": _THERE,

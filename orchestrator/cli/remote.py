@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from orchestrator.api.following import exit_code
 from orchestrator.api.remote import RemoteService
+from orchestrator.api.workspace import Workspace
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.live import shown_live
 from orchestrator.errors import BadInput, Exit
@@ -205,6 +206,16 @@ def show(server: str, trial: str, *, as_json: bool) -> None:
         print_line(f"  step {last['step']}: {metrics} (the last of {found['reports']} reports)")
     for saved in found["checkpoints"]:
         print_line(f"  checkpoint ({saved['kind']}): {saved['path']}")
+
+
+def report(server: str, sweep: str, output: Path | None) -> None:
+    """Write the report of a sweep to a file, by default where that of a sweep of this machine is written."""
+    file = output
+    if file is None:
+        file = Workspace.at().paths.report(sweep) / "report.html"
+        file.parent.mkdir(parents=True, exist_ok=True)
+    RemoteService.at(server).sweep(sweep).report(file)
+    print_line(f"report: {file}")
 
 
 def logs(server: str, trial: str) -> None:

@@ -9,24 +9,43 @@ import typer
 from rich.console import Console
 
 from orchestrator.api.sweep import Sweep
-from orchestrator.api.workspace import DEFAULT_ROOT, Workspace
+from orchestrator.api.workspace import DEFAULT_ROOT, Workspace, check_output
+from orchestrator.cli import remote
 from orchestrator.cli.display import print_json, print_line
 from orchestrator.cli.options import Json, Root, SweepId
+from orchestrator.cli.remote import Server
 from orchestrator.report import comparison_text, terminal
 from orchestrator.report.words import near
 
 _COMMAND = "python -m orchestrator.sweep"
 
 
-def report(sweep: SweepId, root: Root = DEFAULT_ROOT) -> None:
+def report(
+    sweep: SweepId,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write the page to this file too."),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    server: Server = None,
+) -> None:
     """Write the report of a sweep as it stands, also while it runs, and print its leaderboard.
+
+    Of a sweep of `--server`, the page is written to `--output`, or else below the root of this machine.
 
     Example:
 
-        sweep report retrieval
+        sweep report retrieval --output retrieval.html
     """
+    if output is not None:
+        check_output(output)
+    if server is not None:
+        remote.report(server, sweep, output)
+        return
     selected = Sweep.find(sweep, root=root)
-    selected.report()
+    page = selected.report().html
+    if output is not None:
+        output.write_bytes(page.read_bytes())
     show_result(selected, Console(soft_wrap=True))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestrator import Observer
 from orchestrator.api import following, service
 from orchestrator.api.cluster import available, this_machine
 from orchestrator.api.live import live as live_sweep
+from orchestrator.api.remote import RemoteService
 from orchestrator.api.sweep import Plan, Sweep
 from orchestrator.api.workspace import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.cli import live, remote
@@ -35,6 +36,7 @@ from orchestrator.cli.submission import (
 )
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.report.answer import size
+from trainables.cost import Cost
 from trainables.layers import LAYERS
 from trainables.trial import ModelSettings
 
@@ -168,15 +170,23 @@ def validate(
         bool, typer.Option("--flops", help="Count the work of a training step too: seconds a network.")
     ] = False,
     as_json: Json = False,
+    server: Server = None,
 ) -> None:
     """Check a search-space file and print what would run, with the size of each network; nothing is written.
 
-    Mistakes are reported at once; the sizes take seconds.
+    Mistakes are reported at once; the sizes take seconds. With `--server`, what would run there.
 
     Example:
 
         sweep validate search_spaces/retrieval.yaml --profile laptop
     """
+    if server is not None:
+        there = RemoteService.at(server).validate(file, profile=profile or "auto", overrides=overrides or ())
+        if as_json:
+            print_json(there)
+        for line in () if as_json else _planned_there(there):
+            print_line(line)
+        return
     sweep = Sweep.load(
         file,
         profile=profile or "auto",
@@ -316,6 +326,21 @@ def _planned(sweep: Sweep, plan: Plan) -> list[str]:
         "space:",
         *(f"  {name}: {distribution.document()}" for name, distribution in what.search.items()),
     ]
+
+
+def _planned_there(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what would run at a service, as its API tells it."""
+    yield f"{plan['id']}: valid"
+    yield f"data: {plan['data'] or 'loaded by the trainable'}"
+    steps = "" if plan["steps"] is None else f" of {plan['steps']} steps"
+    yield f"trials: {plan['trials']}{steps}, {plan['at_once']} at once"
+    yield f"objective: {plan['direction']} {plan['metric']}"
+    if plan["match"] is not None:
+        yield f"match: {plan['match']}"
+    if plan["seconds"] is not None:
+        yield f"time: {plan['seconds']:.0f} s a trial"
+    for network in plan["networks"] or ():
+        yield f"size: {_network(ModelSettings(**network['model']))}: {size(Cost.from_document(network))}"
 
 
 def _registered(sweep: Sweep) -> list[str]:

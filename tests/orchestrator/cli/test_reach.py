@@ -39,6 +39,8 @@ WORKING: Mapping[str, tuple[list[str], str]] = {
     "release": (["parked"], "QUEUED"),
     "follow": (["ended"], "the end"),
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
+    "validate": (["small.yaml", "--set", "budget.trials=6"], "trials: 6 of 20 steps"),
+    "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "report: page.html"),
 }
 """Words after each verb, and what it prints of the service."""
 
@@ -47,14 +49,12 @@ CODES = {"follow": 4, "run": 4}
 
 ARGUMENTS: Mapping[str, list[str]] = {
     "run": ["small.yaml"],
-    "validate": ["small.yaml"],
     "user": ["list"],
     "data": ["list"],
     "cluster": ["check", "aws.yaml"],
     "experiment": ["small.yaml"],
     "drive": [QUEUED, "--start", "1"],
     "compare": [sweeps.SWEEP_ID],
-    "report": [sweeps.SWEEP_ID],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
     "evaluate": [TRIAL],

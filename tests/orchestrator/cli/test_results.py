@@ -29,6 +29,25 @@ def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str
     assert (root / "reports" / sweeps.SWEEP_ID / "report.html").stat().st_size > 1_000_000
 
 
+def test_report_to_a_file(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    assert run_command(["report", "retrieval", "--output", str(file), "--root", str(root)]) == 0
+    assert file.read_bytes() == (root / "reports" / sweeps.SWEEP_ID / "report.html").read_bytes()
+
+
+def test_a_report_to_a_missing_folder_is_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusal says where, what must hold, what was found and what would be right."""
+    file, folder = tmp_path / "nowhere" / "file", tmp_path / "nowhere"
+    assert run_command(["report", "retrieval", "--output", str(file), "--root", str(root)]) == 2
+    assert capsys.readouterr().err == (
+        f"{file}: must be in a folder that exists, got no folder {folder}."
+        f" Make {folder} first, or name a file elsewhere.\n"
+    )
+    assert not (root / "reports").exists(), "nothing was written"
+
+
 def test_compare(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["compare", "retrieval", "--root", str(root)]) == 0
     assert "rotrnn  0.6359 (1 seed) *; published 0.899 [3]" in capsys.readouterr().out

@@ -62,6 +62,8 @@ def test_results_are_those_of_the_ledger(client: Client, tmp_path: Path) -> None
     assert [trial["number"] for trial in sweep.trials] == list(range(8))
     assert [curve["number"] for curve in sweep.curves(trials=1)["curves"]] == [7]
     sweep.report(tmp_path / "report.html")
+    with pytest.raises(BadInput, match="must be in a folder that exists"):
+        sweep.report(tmp_path / "nowhere" / "report.html")
     assert b"<html" in (tmp_path / "report.html").read_bytes()
 
 
